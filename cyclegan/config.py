@@ -1,0 +1,224 @@
+"""The command line as a frozen, checked, saved dataclass; no TensorFlow.
+
+A field's metadata says all there is to know about its flag: the group it is listed under, its help text, and what may
+happen to it when a run is resumed.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import pathlib
+
+from cyclegan.errors import UserError
+
+# What a run may change when it is resumed.
+FREE = "free"  # changes where, how long or how loudly, not what is computed
+WARN = "warn"  # changes the training from here on: allowed, and said
+FIXED = "fixed"  # the checkpoint would not fit, or it would be another experiment: refused
+
+# Settings that suit a data set better than the general defaults; flags given by hand win.
+SUITED = {
+    "stripes": {"image_size": 64, "load_size": 64, "filters": 32, "residual_blocks": 4, "lr": 1e-3},
+}
+
+
+def _flag(group, help, default=None, on_resume=FIXED, **argument):
+    metadata = {"group": group, "help": help, "on_resume": on_resume, "argument": argument}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything one can ask of a training run. Values are checked when an instance is made.
+
+    `None` stands for a default that depends on other fields; `Config.from_args` and `Config()` fill it in, so that a
+    finished instance holds no `None` but in `data_dir` and `devices`.
+
+    Raises:
+        UserError: a value that cannot work, named with what was received and what was expected.
+    """
+
+    dataset: str = _flag(
+        "data",
+        "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and, optionally,"
+        " testA, testB; or stripes, the embedded data set",
+        "cycle_gan/horse2zebra",
+        FREE,  # the pictures themselves are compared: a folder may have moved
+    )
+    data_dir: str = _flag(
+        "data", "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
+    )
+    image_size: int = _flag(
+        "data", "side of the square pictures the networks see, in pixels, a multiple of 4 (default: 256; stripes: 64)"
+    )
+    load_size: int = _flag(
+        "data",
+        "training pictures are resized to this side, in pixels, and cropped at random to --image_size (default: 286 for"
+        " 256, and in proportion; stripes: --image_size)",
+    )
+
+    filters: int = _flag("networks", "channels after the first convolution (default: 64; stripes: 32)")
+    residual_blocks: int = _flag(
+        "networks", "residual blocks of a generator (default: 9; 6 for pictures under 256 pixels; stripes: 4)"
+    )
+
+    epochs: int = _flag("training", "passes over min(|X|, |Y|) pairs", 200, FREE)
+    batch_size: int = _flag("training", "image pairs per replica and step", 1, WARN)
+    lr: float = _flag("training", "learning rate of Adam (default: 0.0002; stripes: 0.001)", on_resume=WARN)
+    beta_1: float = _flag("training", "Adam's decay of the mean gradient", 0.5, WARN)
+    beta_2: float = _flag("training", "Adam's decay of the mean squared gradient", 0.999, WARN)
+    lambda_cycle: float = _flag("training", "weight of the cycle losses", 10.0, WARN)
+    lambda_identity: float = _flag("training", "weight of the identity losses; 0 leaves them out", 5.0, WARN)
+    adversarial: str = _flag("training", "adversarial loss", "lsgan", WARN, choices=("lsgan", "bce"))
+    seed: int = _flag("training", "of the weights, the order of the pictures and their augmentation", 0, FIXED)
+    devices: int = _flag(
+        "training",
+        "use the first N GPUs; where there is no GPU, N logical CPU devices (default: every GPU, or the CPU once)",
+        on_resume=FREE,
+        metavar="N",
+    )
+
+    output_dir: str = _flag("output", "the run's folder; it is resumed if it holds a run (default: runs/NAME)", None, FREE)
+    clear_output_dir: bool = _flag("output", "remove the run that the folder holds and start over", False, FREE)
+    verbose: int = _flag("output", "0: only warnings; 1: bars and errors per epoch; 2: all losses too", 1, FREE, choices=(0, 1, 2))
+    plot_every: int = _flag("output", "epochs between sample pictures; there is always one at the end", 10, FREE)
+    checkpoint_every: int = _flag("output", "epochs between checkpoints; there is always one at the end", 1, FREE)
+    keep: int = _flag("output", "checkpoints to keep, the newest ones", 3, FREE)
+
+    def __post_init__(self):
+        suited = SUITED.get(self.dataset, {})
+        small = (self.image_size or suited.get("image_size", 256)) < 256
+        general = {"image_size": 256, "filters": 64, "residual_blocks": 6 if small else 9, "lr": 2e-4}
+        for name, value in {**general, **suited}.items():
+            if getattr(self, name) is None and name != "load_size":
+                object.__setattr__(self, name, value)
+        if self.load_size is None:
+            same = "load_size" in suited
+            object.__setattr__(self, "load_size", self.image_size if same else round(self.image_size * 286 / 256))
+        if self.output_dir is None:
+            object.__setattr__(self, "output_dir", os.path.join("runs", self.dataset_name))
+        self._check()
+
+    @property
+    def dataset_name(self):
+        """The last part of `dataset`: horse2zebra of cycle_gan/horse2zebra, photos of /data/photos/."""
+        return pathlib.Path(self.dataset).expanduser().resolve().name or "data"
+
+    def _check(self):
+        at_least = {"image_size": 16, "load_size": self.image_size, "filters": 1, "residual_blocks": 0, "epochs": 1}
+        at_least.update(batch_size=1, seed=0, devices=1, plot_every=1, checkpoint_every=1, keep=1)
+        units = {
+            "image_size": "pixels",
+            "load_size": "pixels (--image_size)",
+            "batch_size": "image pair per replica",
+            "devices": "device",
+        }
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"--{name} {value}: expected at least {least} {units.get(name, '')}".rstrip())
+        if self.image_size % 4:
+            raise UserError(f"--image_size {self.image_size}: expected a multiple of 4 (the generators halve it twice)")
+        for name in ("lr", "lambda_cycle", "lambda_identity"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0) or (name == "lr" and value == 0):
+                raise UserError(f"--{name} {value}: expected a number {'above' if name == 'lr' else 'of at least'} 0")
+        for name in ("beta_1", "beta_2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"--{name} {getattr(self, name)}: expected at least 0 and less than 1")
+        if not self.dataset:
+            raise UserError("--dataset '': expected cycle_gan/NAME, a folder, or stripes")
+
+    @classmethod
+    def from_args(cls, argv=None):
+        """The configuration that a command line asks for.
+
+        Args:
+            argv: list of strings; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
+
+        Raises:
+            UserError: a value that cannot work. Unknown flags and wrong types make argparse exit with code 2.
+        """
+        return cls(**vars(_parser(cls).parse_args(argv)))
+
+    def save(self, path, stack, data):
+        """Writes the configuration, the stack that it runs on and what it is trained on as JSON, whole or not at all.
+
+        Args:
+            stack, data: dicts of texts and numbers, see `layers.stack` and `pictures.Domains.fingerprint`.
+        """
+        text = json.dumps({"config": dataclasses.asdict(self), "stack": stack, "data": data}, indent=2)
+        partial = pathlib.Path(f"{path}.partial")
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path):
+        """Reads what `save` wrote. Returns (config, stack, data).
+
+        Raises:
+            UserError: the file is missing, is not ours, or has fields that this version does not know, named.
+        """
+        try:
+            saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+            values, stack, data = (dict(saved[part]) for part in ("config", "stack", "data"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file; expected the config.json of a run") from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder") from error
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = sorted(map(repr, set(values) - set(fields)))
+        if unknown:
+            raise UserError(f"{path}: unknown fields {', '.join(unknown)}: it was written by another version")
+        for name, value in values.items():
+            wanted = (float, int) if fields[name].type is float else (fields[name].type,)
+            if value is not None and (type(value) not in wanted):
+                raise UserError(f"{path}: {name} is {value!r}, expected {fields[name].type.__name__}")
+        return cls(**values), stack, data
+
+    def changes(self, saved, on_resume):
+        """What differs from the configuration `saved` among the fields of that kind, one text per field."""
+        return [
+            f"{field.name} {getattr(saved, field.name)!r} -> {getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.metadata["on_resume"] == on_resume and getattr(self, field.name) != getattr(saved, field.name)
+        ]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
+
+
+class _Help(argparse.HelpFormatter):
+    """Says each default once: the text's own where it depends on other flags, the value otherwise."""
+
+    def _get_help_string(self, action):
+        known = action.default is not None and action.default is not False and action.dest != "help"
+        return f"{action.help} (default: %(default)s)" if known else action.help
+
+
+def _parser(config):
+    parser = _Parser(
+        prog="train.py",
+        description="Train a CycleGAN between two unpaired sets of pictures, on every GPU there is.",
+        epilog="The same command again resumes the run. CUDA_VISIBLE_DEVICES=0,1,2 python train.py uses three GPUs.",
+        formatter_class=_Help,
+        allow_abbrev=False,
+    )
+    groups = {}
+    for field in dataclasses.fields(config):
+        group = field.metadata["group"]
+        groups.setdefault(group, parser.add_argument_group(group))
+        names = [f"--{field.name}"]
+        if "_" in field.name:
+            names.append(f"--{field.name.replace('_', '-')}")
+        argument = dict(field.metadata["argument"], help=field.metadata["help"], default=field.default)
+        if field.type is bool:
+            argument["action"] = "store_true"
+        else:
+            argument["type"] = field.type
+        groups[group].add_argument(*names, **argument)
+    return parser

@@ -1,0 +1,96 @@
+"""Chooses the strategy; sums what the replicas return."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import tensorflow as tf
+
+from cyclegan.errors import UserError
+
+
+def make_strategy(devices=None):
+    """A `tf.distribute.MirroredStrategy` over the GPUs there are, or over the CPU.
+
+    Args:
+        devices: how many: the first N GPUs, or, where there is no GPU, N logical CPU devices (which share the cores: good
+            for trying several replicas, no faster). `None` means every GPU, or the CPU once.
+
+    Raises:
+        UserError: more GPUs asked for than there are.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        if devices and devices > len(gpus):
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            where = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+            raise UserError(f"--devices {devices}: TensorFlow sees {len(gpus)} GPUs{where}: expected at most that many")
+        used = gpus[:devices]
+        _before_start(lambda: tf.config.set_visible_devices(used, "GPU"))
+        for gpu in used:  # take memory as needed, so that what is used can be seen
+            _before_start(lambda gpu=gpu: tf.config.experimental.set_memory_growth(gpu, True))
+        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(len(used))])
+    devices = devices or 1
+    if devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration()] * devices
+        _before_start(lambda: tf.config.set_logical_device_configuration(cpu, logical))
+    have = len(tf.config.list_logical_devices("CPU"))
+    if devices > have:
+        raise UserError(f"--devices {devices}: TensorFlow has started with {have} CPU devices: ask for them in a new process")
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)])
+
+
+def _before_start(configure):
+    """Calls `configure`; when TensorFlow has started already, what it started with stays."""
+    try:
+        configure()
+    except RuntimeError:
+        pass
+
+
+def unseen_gpus(requirements):
+    """What to tell a user whose NVIDIA GPUs TensorFlow can't see; `None` where all is well.
+
+    Args:
+        requirements: path of the requirements file that brings the CUDA libraries.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
+    if hidden or tf.config.list_physical_devices("GPU") or not shutil.which("nvidia-smi"):
+        return None
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    names = [line.split(":", 1)[1].split("(UUID")[0].strip() for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    if listed.returncode or not names:
+        return None
+    return (
+        f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none, so training would"
+        f" run on the CPU. Its CUDA libraries are probably missing: {sys.executable} -m pip install -r {requirements}"
+    )
+
+
+def reduce_dict(strategy, per_replica):
+    """The sum over the replicas of each value. A new dict of scalars; the argument is not changed."""
+    return {key: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for key, value in per_replica.items()}
+
+
+def accumulate(strategy, step):
+    """The compiled function that runs a replica's `step` everywhere and adds up what it returns.
+
+    Args:
+        step: called on each replica with its share of a batch; returns a dict of scalars, its share of each figure.
+
+    Returns:
+        f(batch, totals) -> new totals: the sums over the replicas added to `totals`, a dict with the same keys. They stay
+        on the device, so that the host need not wait for a step.
+    """
+
+    @tf.function
+    def run(batch, totals):
+        figures = reduce_dict(strategy, strategy.run(step, args=batch))
+        return {key: totals[key] + value for key, value in figures.items()}
+
+    return run

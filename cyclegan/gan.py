@@ -1,0 +1,157 @@
+"""The state that evolves (networks, optimizers, counters) and its train and test steps on one replica."""
+
+import tensorflow as tf
+
+from cyclegan import losses, models
+
+ERRORS = ("error/MAE(X, F(G(X)))", "error/MAE(Y, G(F(Y)))", "error/MAE(X, F(X))", "error/MAE(Y, G(Y))")
+
+
+def to_float(images):
+    """uint8 [0, 255] -> float32 [-1, 1]."""
+    return tf.cast(images, tf.float32) / 127.5 - 1.0
+
+
+class CycleGAN:
+    """G: X -> Y and F: Y -> X, their discriminators D_X and D_Y, and what training them needs.
+
+    Make it under the strategy's scope. Two optimizers, not four: Adam works on each weight by itself, so one Adam over both
+    generators does what two with the same settings do, with one reduction over the replicas instead of two; likewise for
+    the discriminators. It is also what the paper and pytorch-CycleGAN-and-pix2pix do.
+
+    Args:
+        global_batch_size: image pairs per step, over all replicas.
+        filters, residual_blocks: see `models.generator`.
+        lr, beta_1, beta_2: of both Adams.
+        lambda_cycle, lambda_identity: weights of these losses; with an identity weight of 0 nothing of it is computed.
+        adversarial: a key of `losses.ADVERSARIAL`.
+        seed: of the initial weights.
+    """
+
+    def __init__(
+        self,
+        global_batch_size,
+        filters=64,
+        residual_blocks=9,
+        lr=2e-4,
+        beta_1=0.5,
+        beta_2=0.999,
+        lambda_cycle=10.0,
+        lambda_identity=5.0,
+        adversarial="lsgan",
+        seed=0,
+    ):
+        tf.keras.utils.set_random_seed(seed)
+        self.global_batch_size = global_batch_size
+        self.lambda_cycle = lambda_cycle
+        self.lambda_identity = lambda_identity
+        self.adversarial = adversarial
+        self.G = models.generator(filters, residual_blocks, name="G")
+        self.F = models.generator(filters, residual_blocks, name="F")
+        self.D_X = models.discriminator(filters, name="D_X")
+        self.D_Y = models.discriminator(filters, name="D_Y")
+        self.generator_variables = self.G.trainable_variables + self.F.trainable_variables
+        self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
+        self.generator_optimizer = tf.keras.optimizers.Adam(lr, beta_1, beta_2)
+        self.generator_optimizer.build(self.generator_variables)
+        self.discriminator_optimizer = tf.keras.optimizers.Adam(lr, beta_1, beta_2)
+        self.discriminator_optimizer.build(self.discriminator_variables)
+        # Counters of what is done: global steps and whole epochs.
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first, name="step")
+        self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first, name="epoch")
+
+    def state(self):
+        """Everything that evolves, by the name that it has in a checkpoint."""
+        names = ("G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "step", "epoch")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def learning_rate(self):
+        """Of both optimizers, a float."""
+        return float(self.generator_optimizer.learning_rate.numpy())
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        for optimizer in (self.generator_optimizer, self.discriminator_optimizer):
+            optimizer.learning_rate.assign(value)
+
+    def parameters(self):
+        """(of a generator, of a discriminator): how many parameters each has."""
+        return self.G.count_params(), self.D_X.count_params()
+
+    def cycle(self, x, y):
+        """Translates there and back. Returns (fake_y, cycle_x, fake_x, cycle_y) for float32 [N, H, W, 3] in [-1, 1]."""
+        fake_y, fake_x = self.G(x, training=False), self.F(y, training=False)
+        return fake_y, self.F(fake_y, training=False), fake_x, self.G(fake_x, training=False)
+
+    def train_step(self, x, y, weight):
+        """One update of all four networks by one replica's share of a batch.
+
+        Every network runs once on each of its inputs; one backward pass serves both generators, another both
+        discriminators. Both see the discriminators as they were before the step.
+
+        Args:
+            x, y: uint8 [N, H, W, 3], pictures of the two domains.
+            weight: float32 [N], 1 for a sample, 0 for one that only fills the batch up.
+
+        Returns:
+            The loss dict: this replica's share of each figure, scalars already divided by the global batch.
+        """
+        with tf.GradientTape(persistent=True) as tape:
+            figures = self._losses(x, y, weight, identity=self.lambda_identity > 0)[0]
+            # Zhu et al. 2017, eq. 3: both generators descend the sum, so the cycle x -> G(x) -> F(G(x)) trains G too.
+            generator_total = figures["loss_G/total"] + figures["loss_F/total"]
+            discriminator_total = figures["loss_X/loss"] + figures["loss_Y/loss"]
+        generator_gradients = tape.gradient(generator_total, self.generator_variables)
+        discriminator_gradients = tape.gradient(discriminator_total, self.discriminator_variables)
+        del tape
+        # apply_gradients sums over the replicas, which is why the losses are divided by the global batch.
+        self.generator_optimizer.apply_gradients(zip(generator_gradients, self.generator_variables))
+        self.discriminator_optimizer.apply_gradients(zip(discriminator_gradients, self.discriminator_variables))
+        self.step.assign_add(1)
+        return figures
+
+    def test_step(self, x, y, weight):
+        """The losses and the four mean absolute errors (in the units of [-1, 1]) of one replica's share of a batch.
+
+        Arguments and result as `train_step`, with the keys of `ERRORS` added; nothing is updated.
+        """
+        figures, pictures = self._losses(x, y, weight, identity=True)
+        x, y, cycle_x, cycle_y, same_x, same_y = pictures
+        for key, real, other in zip(ERRORS, (x, y, x, y), (cycle_x, cycle_y, same_x, same_y)):
+            figures[key] = losses.reduce_mean(weight * losses.mae(real, other), self.global_batch_size)
+        return figures
+
+    def _losses(self, x, y, weight, identity):
+        x, y = to_float(x), to_float(y)
+        fake_y, fake_x = self.G(x, training=True), self.F(y, training=True)
+        cycle_x, cycle_y = self.F(fake_y, training=True), self.G(fake_x, training=True)
+        same_x, same_y = (self.F(x, training=True), self.G(y, training=True)) if identity else (x, y)
+        real_x_logits, fake_x_logits = self.D_X(x, training=True), self.D_X(fake_x, training=True)
+        real_y_logits, fake_y_logits = self.D_Y(y, training=True), self.D_Y(fake_y, training=True)
+
+        def mean(per_sample):
+            return losses.reduce_mean(weight * per_sample, self.global_batch_size)
+
+        figures = {}
+        for name, real, cycled, same, fake_logits in (
+            ("loss_G", y, cycle_y, same_y, fake_y_logits),
+            ("loss_F", x, cycle_x, same_x, fake_x_logits),
+        ):
+            parts = {
+                "loss": mean(losses.generator_loss(self.adversarial, fake_logits)),
+                "cycle": mean(losses.cycle_loss(real, cycled, self.lambda_cycle)),
+                "identity": mean(losses.identity_loss(real, same, self.lambda_identity)),
+            }
+            parts["total"] = parts["loss"] + parts["cycle"] + parts["identity"]
+            figures.update({f"{name}/{part}": value for part, value in parts.items()})
+        figures["loss_X/loss"] = mean(losses.discriminator_loss(self.adversarial, real_x_logits, fake_x_logits))
+        figures["loss_Y/loss"] = mean(losses.discriminator_loss(self.adversarial, real_y_logits, fake_y_logits))
+        return figures, (x, y, cycle_x, cycle_y, same_x, same_y)
+
+
+LOSSES = tuple(f"{g}/{part}" for g in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")) + (
+    "loss_X/loss",
+    "loss_Y/loss",
+)

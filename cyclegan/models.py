@@ -1,0 +1,52 @@
+"""Generators and discriminators (Zhu et al. 2017, appendix), in the variant of the Keras example.
+
+Fully convolutional: built for any height and width that are multiples of 4.
+"""
+
+import tensorflow as tf
+
+from cyclegan.layers import LeakyReLU, ReflectionPadding2D, convolution, instance_normalization, normal, residual_block
+
+
+def generator(filters=64, residual_blocks=9, channels=3, name="generator"):
+    """A ResNet generator: a picture of one domain to a picture of the other.
+
+    Input and output: float32 [N, H, W, channels] in [-1, 1], H and W multiples of 4. 11,383,427 parameters by default.
+
+    Args:
+        filters: channels after the first convolution; twice and four times as many further in.
+        residual_blocks: how many blocks at a quarter of the resolution.
+    """
+    layers = tf.keras.layers
+    picture = tf.keras.Input((None, None, channels))
+    x = ReflectionPadding2D(3)(picture)
+    x = convolution(filters, 7, padding="valid")(x)
+    x = layers.ReLU()(instance_normalization()(x))
+    for width in (2 * filters, 4 * filters):
+        x = convolution(width, 3, stride=2)(x)
+        x = layers.ReLU()(instance_normalization()(x))
+    for _ in range(residual_blocks):
+        x = residual_block(x)
+    for width in (2 * filters, filters):
+        x = layers.Conv2DTranspose(width, 3, 2, "same", use_bias=False, kernel_initializer=normal())(x)
+        x = layers.ReLU()(instance_normalization()(x))
+    x = ReflectionPadding2D(3)(x)
+    x = convolution(channels, 7, padding="valid", use_bias=True)(x)
+    return tf.keras.Model(picture, layers.Activation("tanh", dtype="float32")(x), name=name)
+
+
+def discriminator(filters=64, channels=3, name="discriminator"):
+    """A 70x70 PatchGAN: how real each patch of a picture looks, as logits.
+
+    float32 [N, H, W, channels] in [-1, 1] -> [N, ceil(H / 8), ceil(W / 8), 1], unbounded. 2,765,633 parameters by
+    default.
+    """
+    layers = tf.keras.layers
+    picture = tf.keras.Input((None, None, channels))
+    x = convolution(filters, 4, stride=2, use_bias=True)(picture)
+    x = LeakyReLU()(x)
+    for width, stride in ((2 * filters, 2), (4 * filters, 2), (8 * filters, 1)):
+        x = convolution(width, 4, stride=stride)(x)
+        x = LeakyReLU()(instance_normalization()(x))
+    x = convolution(1, 4, use_bias=True)(x)
+    return tf.keras.Model(picture, layers.Activation("linear", dtype="float32")(x), name=name)

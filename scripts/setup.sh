@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Makes the environment that demo.sh and test.sh use: a virtual environment with the packages of requirements.txt,
+# or of requirements-gpu.txt where nvidia-smi finds a GPU. Does nothing when that is there already.
+#   PYTHON=python3.12   the interpreter (default: the first one that works; see below)
+#   VENV=.venv          where the environment is
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+fail() { echo "setup: $*" >&2; exit 2; }
+
+newest=13  # the last Python 3 with packages for this machine
+system=$(uname -sm)
+case $system in
+  Linux*) ;;
+  "Darwin arm64") ;;
+  "Darwin x86_64") newest=11 ;;  # TensorFlow ended its Intel packages with 2.16
+  *) fail "$system: expected Linux or macOS (on Windows, use WSL 2)" ;;
+esac
+
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+works() {
+  "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1
+}
+
+requirements=requirements.txt
+capability=
+if [ "${system%% *}" = Linux ] && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  requirements=requirements-gpu.txt
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' \
+    | sort -V | tail -n 1) || true
+fi
+
+if [ -e "$venv" ]; then
+  found=$(version_of "$venv/bin/python") || fail "$venv holds no working Python: remove it and call this again"
+  if [ -n "${PYTHON:-}" ]; then
+    asked=$(version_of "$PYTHON") || fail "PYTHON=$PYTHON does not run: expected Python 3.9 to 3.$newest"
+    [ "$asked" = "$found" ] \
+      || fail "$venv holds Python $found, PYTHON=$PYTHON is $asked: remove $venv, or name another with VENV=.venv-$asked"
+  fi
+else
+  if [ -n "${PYTHON:-}" ]; then
+    works "$PYTHON" || fail "PYTHON=$PYTHON ($(version_of "$PYTHON" || echo "does not run")): expected Python 3.9 to" \
+      "3.$newest with the venv module (on Debian and Ubuntu: apt install python3-venv)"
+    python=$PYTHON
+  else
+    names="python3 python3.11 python3.12 python3.10 python3.13 python3.9"
+    # The TensorFlow for Python 3.12 and later is built for the newer GPUs (8.9 is Ada, 9.0 is Hopper).
+    newer=$(printf '%s\n' 8.9 "${capability:-0}" | sort -V | head -n 1)
+    [ -n "$capability" ] && [ "$newer" = 8.9 ] && names="python3.12 python3.13 $names"
+    python=
+    for name in $names; do
+      if works "$name"; then python=$name; break; fi
+    done
+    [ -n "$python" ] || fail "no Python 3.9 to 3.$newest with the venv module found ($(version_of python3 \
+      | sed 's/^/python3 is /' || true)): install one, or name it with PYTHON=/path/to/python3.12"
+  fi
+  echo "Making $venv with $python (Python $(version_of "$python"))"
+  "$python" -m venv "$venv"
+fi
+
+stamp="$venv/.installed"
+wanted="$requirements $(cat requirements.txt requirements-gpu.txt | cksum)"
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  echo "Installing $requirements into $venv (once; a download of $( [ $requirements = requirements.txt ] \
+    && echo "about 0.7 GB" || echo "about 4 GB" ))"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" \
+    || fail "pip could not install $requirements (its message is above): is there a network? Then call this again"
+  echo "$wanted" >"$stamp"
+fi

@@ -1,0 +1,102 @@
+#!/usr/bin/env python
+"""Train a CycleGAN between two unpaired sets of pictures, on every GPU there is: `python train.py --help`."""
+
+import pathlib
+import sys
+
+from cyclegan.config import Config
+from cyclegan.errors import UserError
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def main(argv=None):
+    """Trains as the command line says. Returns the figures of the last epoch, see `loop.fit`."""
+    config = Config.from_args(argv)
+    # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
+    from cyclegan import data, distribute, layers, loop, pictures
+    from cyclegan.checkpoint import Checkpoints
+    from cyclegan.gan import CycleGAN
+    from cyclegan.run_folder import RunFolder
+    from cyclegan.summaries import Summary
+
+    run = RunFolder(config, layers.stack())
+    notice = distribute.unseen_gpus(HERE / "requirements-gpu.txt")
+    if notice:
+        warn(notice)
+    strategy = distribute.make_strategy(config.devices)
+    domains = pictures.load(config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0)
+    run.check_data(domains.fingerprint())
+
+    replicas = strategy.num_replicas_in_sync
+    batch = replicas * config.batch_size
+    train = data.Pairs(domains.train_x.images, domains.train_y.images, batch, config.image_size, config.seed)
+    test = data.Pairs(domains.test_x.images, domains.test_y.images, batch, config.image_size)
+    with strategy.scope():
+        gan = CycleGAN(
+            batch,
+            config.filters,
+            config.residual_blocks,
+            config.lr,
+            config.beta_1,
+            config.beta_2,
+            config.lambda_cycle,
+            config.lambda_identity,
+            config.adversarial,
+            config.seed,
+        )
+        run.start(domains.fingerprint())
+        checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
+        restored = checkpoints.restore()
+        if restored:
+            gan.learning_rate = config.lr
+    summary = Summary(run.path, restored["epoch"] if restored else 0)
+
+    def describe():
+        generator, discriminator = gan.parameters()
+        yield from domains.notes
+        yield f"Number of devices: {replicas}"
+        yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {batch} pairs"
+        yield f"Steps per epoch: {train.steps} for training ({train.pairs} pairs), {test.steps} for testing ({test.pairs} pairs)"
+        yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
+        yield f"Writing to {run.path} (tensorboard --logdir {run.path})"
+        if restored:
+            yield f"Resumed from {restored['folder']}: {restored['epoch']} of {config.epochs} epochs are done"
+
+    if config.verbose:
+        print("\n".join(describe()), flush=True)
+    for text in run.warnings if restored else ():
+        warn(text)
+    try:
+        return loop.fit(
+            gan,
+            train,
+            test,
+            distribute.accumulate(strategy, gan.train_step),
+            distribute.accumulate(strategy, gan.test_step),
+            strategy,
+            summary,
+            checkpoints,
+            config.epochs,
+            config.plot_every,
+            config.checkpoint_every,
+            config.verbose,
+        )
+    finally:
+        summary.close()
+
+
+def warn(text):
+    """Prints what a user should not miss, whatever --verbose says."""
+    print(f"Warning: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\nStopped. The same command resumes from the last checkpoint.", file=sys.stderr)
+        sys.exit(130)
