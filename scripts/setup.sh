@@ -63,7 +63,9 @@ wanted="$requirements $(cat requirements.txt requirements-gpu.txt | cksum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   echo "Installing $requirements into $venv (once; a download of $( [ $requirements = requirements.txt ] \
     && echo "about 0.7 GB" || echo "about 4 GB" ))"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" \
+  # The pip that comes with an older Python takes hours to find out which versions go together.
+  { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip \
+    && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"; } \
     || fail "pip could not install $requirements (its message is above): is there a network? Then call this again"
   echo "$wanted" >"$stamp"
 fi

@@ -1,0 +1,72 @@
+#!/usr/bin/env python
+"""Scores a run on the embedded data set: `python scripts/score_stripes.py runs/demo`.
+
+Translates the test pairs with the run's newest checkpoint and compares with the truth, which is known there. For every figure
+the identity (leaving pictures as they are) stands beside it.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan.config import Config
+from cyclegan.errors import UserError
+
+FIGURES = {
+    "outside": "outside the animal, mean absolute error",
+    "inside": "inside it, mean absolute error",
+    "coat": "colours of the coat, Wasserstein-1 distance",
+    "total": "total: coat and outside, by area",
+}
+
+
+def score(run):
+    """Returns {"X -> Y": (scores of the run, scores of the identity), "Y -> X": ...}; see `metrics.paired_scores`.
+
+    Raises:
+        UserError: `run` is no folder of a run on stripes with a checkpoint.
+    """
+    run = pathlib.Path(run)
+    config, _, _ = Config.load(run / "config.json")
+    if config.dataset != "stripes":
+        raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
+    from cyclegan import gan, metrics, pictures
+    from cyclegan.checkpoint import Checkpoints
+
+    trained = gan.CycleGAN(1, config.filters, config.residual_blocks)
+    if not Checkpoints(run / "checkpoints", trained.state()).restore():
+        raise UserError(f"{run}: no checkpoint; expected a run that has finished an epoch")
+    domains = pictures.load("stripes", config.image_size, config.image_size, config.data_dir)
+    x, y = domains.test_x.images, domains.test_y.images
+    result = {}
+    for name, network, source, truth in (("X -> Y", trained.G, x, y), ("Y -> X", trained.F, y, x)):
+        translated = network.predict(gan.to_float(source).numpy(), batch_size=8, verbose=0)
+        translated = np.clip(np.round((translated + 1) * 127.5), 0, 255).astype(np.uint8)
+        result[name] = (
+            metrics.paired_scores(source, translated, truth),
+            metrics.paired_scores(source, source, truth),
+        )
+    return result
+
+
+def main(argv=None):
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description="Score a run on the embedded data set, on its test pairs.")
+    parser.add_argument("run", help="the run's folder")
+    result = score(parser.parse_args(argv).run)
+    print(f"{'grey levels (0 to 255), less is better':46} {'trained':>8} {'identity':>9}")
+    for direction, (trained, identity) in result.items():
+        for key, text in FIGURES.items():
+            if not (key == "inside" and direction == "X -> Y"):  # where the stripes are can't be known
+                print(f"{direction}: {text:38} {trained[key]:8.1f} {identity[key]:9.1f}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(f"score_stripes.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,41 @@
+"""One TensorFlow process for all tests, with three logical CPU devices, so that replicas can be tried anywhere."""
+
+import os
+import pathlib
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the tests compare with what the CPU gives, bit for bit
+
+import numpy as np
+import pytest
+
+import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
+from cyclegan import distribute
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+distribute.make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
+
+
+@pytest.fixture(scope="session")
+def strategies():
+    """MirroredStrategy by number of replicas: 1, 2, 3."""
+    return {replicas: distribute.make_strategy(replicas) for replicas in (1, 2, 3)}
+
+
+@pytest.fixture(scope="session")
+def stripes_dir(tmp_path_factory):
+    """A data_dir for TFDS, in which the embedded data set is prepared once."""
+    return str(tmp_path_factory.mktemp("tfds"))
+
+
+@pytest.fixture
+def pictures_of():
+    """A function (count, size, seed) -> uint8 [count, size, size, 3], smooth pictures unlike each other."""
+
+    def make(count, size=32, seed=0):
+        rng = np.random.default_rng(seed)
+        corners = rng.uniform(0, 255, (count, 2, 2, 3))
+        ramp = np.linspace(0, 1, size)
+        rows = np.stack([1 - ramp, ramp])
+        return np.einsum("ah,bw,nabc->nhwc", rows, rows, corners).round().astype(np.uint8)
+
+    return make

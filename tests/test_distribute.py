@@ -1,0 +1,91 @@
+import os
+import stat
+
+import pytest
+import tensorflow as tf
+
+from cyclegan import distribute
+from cyclegan.errors import UserError
+
+
+def test_replicas_are_as_many_as_asked_for(strategies):
+    assert {n: strategy.num_replicas_in_sync for n, strategy in strategies.items()} == {1: 1, 2: 2, 3: 3}
+    assert all(isinstance(strategy, tf.distribute.MirroredStrategy) for strategy in strategies.values())
+    assert distribute.make_strategy().num_replicas_in_sync == 1
+
+
+def test_more_devices_than_were_started_are_refused():
+    with pytest.raises(UserError, match="--devices 4: TensorFlow has started with 3 CPU devices"):
+        distribute.make_strategy(4)
+
+
+def test_more_gpus_than_there_are_are_refused(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1"] if kind == "GPU" else ["cpu"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    with pytest.raises(UserError, match=r"--devices 3: TensorFlow sees 2 GPUs \(CUDA_VISIBLE_DEVICES=3,5\)"):
+        distribute.make_strategy(3)
+
+
+def test_the_first_gpus_are_used(monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1", "gpu 2"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: calls.append((gpu, on)))
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices: devices)
+    assert distribute.make_strategy(2) == ["GPU:0", "GPU:1"]
+    assert calls == [(["gpu 0", "gpu 1"], "GPU"), ("gpu 0", True), ("gpu 1", True)]
+    assert distribute.make_strategy() == ["GPU:0", "GPU:1", "GPU:2"]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_reduce_dict_sums_into_a_new_dict(strategies, replicas):
+    strategy = strategies[replicas]
+    per_replica = {"a": strategy.run(lambda: tf.distribute.get_replica_context().replica_id_in_sync_group + 1)}
+    before = dict(per_replica)
+    reduced = distribute.reduce_dict(strategy, per_replica)
+    assert int(reduced["a"]) == {1: 1, 3: 6}[replicas]
+    assert per_replica == before and reduced is not per_replica
+
+
+def test_accumulate_adds_the_sums_over_the_replicas(strategies):
+    strategy = strategies[3]
+    step = distribute.accumulate(strategy, lambda x: {"a": tf.reduce_sum(x), "b": 2 * tf.reduce_sum(x)})
+    numbers = tf.data.Dataset.from_tensor_slices(([1.0, 2, 3, 4, 5, 6],)).batch(3)
+    totals = {"a": tf.constant(100.0), "b": tf.zeros([])}
+    for batch in strategy.experimental_distribute_dataset(numbers):
+        totals = step(batch, totals)
+    assert {key: float(value) for key, value in totals.items()} == {"a": 121.0, "b": 42.0}
+    assert step.experimental_get_tracing_count() == 1
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """A function that puts an nvidia-smi with this answer first on the PATH."""
+
+    def install(script):
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    return install
+
+
+def test_gpus_that_tensorflow_cannot_see_are_told_with_the_command_that_mends_it(nvidia_smi):
+    nvidia_smi('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"; echo "GPU 1: NVIDIA A100 (UUID: GPU-2)"')
+    text = distribute.unseen_gpus("requirements-gpu.txt")
+    assert "2 GPU(s) (NVIDIA A100)" in text and "-m pip install -r requirements-gpu.txt" in text
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_gpus_that_were_hidden_on_purpose_are_no_news(nvidia_smi, monkeypatch, hidden):
+    nvidia_smi('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert distribute.unseen_gpus("requirements-gpu.txt") is None
+
+
+@pytest.mark.parametrize("script", ["echo 'No devices were found'", "echo 'GPU 0: half'; exit 9"])
+def test_an_nvidia_smi_without_gpus_is_no_news(nvidia_smi, script):
+    nvidia_smi(script)
+    assert distribute.unseen_gpus("requirements-gpu.txt") is None

@@ -1,0 +1,249 @@
+"""The program as a user runs it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from PIL import Image
+
+import train
+from cyclegan.errors import UserError
+from cyclegan.gan import ERRORS, LOSSES
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TINY = ["--filters", "4", "--residual_blocks", "1", "--image_size", "32"]
+
+
+def photograph(path, seed, size=(50, 40)):
+    """Writes something that compresses like a photograph: smooth, with some noise."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (4, 5, 3)).astype(np.uint8)).resize(size, Image.BICUBIC)
+    noisy = np.clip(np.asarray(small) + rng.normal(0, 8, (size[1], size[0], 3)), 0, 255)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noisy.astype(np.uint8)).save(path)
+
+
+def run(*args, cwd=ROOT):
+    """`python train.py ...` as a process of its own. Returns the finished process, its output as text."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def variables(checkpoint):
+    """Every tensor of a checkpoint by name."""
+    reader = tf.train.load_checkpoint(str(checkpoint / "state"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A data set folder of mixed formats and sizes: 5 + 7 pictures for training, 2 + 3 for testing."""
+    for domain, count, tests in (("A", 5, 2), ("B", 7, 3)):
+        for i in range(count):
+            ending = ("jpg", "PNG", "bmp", "webp", "jpeg")[i % 5]
+            photograph(tmp_path / "photos" / f"train{domain}" / f"sub{i % 2}" / f"{i}.{ending}", i, (40 + 9 * i, 50))
+        for i in range(tests):
+            photograph(tmp_path / "photos" / f"test{domain}" / f"{i}.gif", 50 + i)
+    return tmp_path / "photos"
+
+
+class TensorBoard:
+    """A TensorBoard server on a run, read over HTTP."""
+
+    def __init__(self, logdir):
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.url = None
+        for line in self.process.stderr:
+            found = re.search(r"http://[\w.:]+/", line)
+            if found:
+                self.url = found.group()
+                break
+
+    def get(self, path, **query):
+        with urllib.request.urlopen(f"{self.url}data/plugin/{path}?{urllib.parse.urlencode(query)}", timeout=60) as answer:
+            return answer.read()
+
+    def json(self, path, **query):
+        return json.loads(self.get(path, **query))
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.process.stderr.close()
+
+
+def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path):
+    folder = tmp_path / "run"
+    flags = ["--dataset", photos, "--output_dir", folder, "--load-size", "36", *TINY]
+    first = run(*flags, "--epochs", "1", "--devices", "2")
+    assert first.returncode == 0, first.stderr
+    for text in (
+        "Number of devices: 2",
+        "Replicas: 2, global batch: 2 x 1 = 2 pairs",
+        "Steps per epoch: 3 for training (5 pairs), 1 for testing (2 pairs)",
+        f"Writing to {folder}",
+        "Epoch 001/001",
+        "MAE(X, F(G(X)))",
+        "Elapse: ",
+    ):
+        assert text in first.stdout
+    assert "Train: 100%" in first.stderr and "images/s" in first.stderr and "Traceback" not in first.stderr
+    second = run(*flags, "--epochs", "2", "--verbose", "2")
+    assert second.returncode == 0, second.stderr
+    assert f"Resumed from {folder}/checkpoints/epoch_0001: 1 of 2 epochs are done" in second.stdout
+    assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
+    third = run(*flags, "--epochs", "2")
+    assert third.returncode == 0 and "2 of 2 epochs are done" in third.stdout and "Epoch" not in third.stdout.split("done")[1]
+
+    assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
+        "config.json", "metrics.jsonl", "checkpoints", "samples", "test"
+    }  # fmt: skip
+    assert [path.name for path in sorted((folder / "samples").iterdir())] == ["epoch_001.png", "epoch_002.png"]
+    assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
+        ("train", 1, 3), ("test", 1, 3), ("train", 2, 8), ("test", 2, 8)
+    ]  # fmt: skip
+
+    board = TensorBoard(folder)
+    try:
+        check_board(board, lines(folder))
+    finally:
+        board.close()
+
+
+def check_board(board, logged):
+    """TensorBoard shows every figure of metrics.jsonl, and the samples."""
+    for _ in range(60):  # it reads the events in the background
+        tags = board.json("scalars/tags")
+        if set(tags) == {".", "test"} and len(board.json("scalars/scalars", run="test", tag="images_per_second")) == 2:
+            break
+        time.sleep(0.5)
+    assert set(tags["."]) == {*LOSSES, "learning_rate", "seconds", "images_per_second"}
+    assert set(tags["test"]) == {*LOSSES, *ERRORS, "seconds", "images_per_second"}
+    for split, name in (("train", "."), ("test", "test")):
+        for tag in tags[name]:
+            shown = {epoch: value for _, epoch, value in board.json("scalars/scalars", run=name, tag=tag)}
+            assert shown == pytest.approx({line["epoch"]: line[tag] for line in logged if line["split"] == split}, rel=1e-5)
+    images = board.json("images/tags")["test"]
+    assert set(images) == {f"{name}_cycle/sample_{i}" for name in "XY" for i in (1, 2)}
+    for tag in images:
+        shown = board.json("images/images", run="test", tag=tag, sample=0)
+        assert [image["step"] for image in shown] == [1, 2]
+        png = board.get(f"images/individualImage", **dict(urllib.parse.parse_qsl(shown[0]["query"])))
+        assert png.startswith(b"\x89PNG")
+
+
+def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
+    """The real builder of TFDS, from an archive of the same layout, through train.py."""
+    archive = tmp_path / "horse2zebra.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for split, count in {"trainA": 4, "trainB": 5, "testA": 2, "testB": 3}.items():
+            for i in range(count):
+                photograph(tmp_path / "one.jpg", i, (64, 64))
+                file.write(tmp_path / "one.jpg", f"horse2zebra/{split}/n0{i}_1.jpg")
+    module = sys.modules[tfds.builder_cls("cycle_gan").__module__]
+    monkeypatch.setitem(module._DL_URLS, "horse2zebra", str(archive))
+    monkeypatch.chdir(tmp_path)
+    figures = train.main(["--data_dir", str(tmp_path / "tfds"), "--epochs", "1", "--load_size", "36", *TINY])
+    output = capsys.readouterr().out
+    assert "Steps per epoch: 4 for training (4 pairs), 2 for testing (2 pairs)" in output
+    assert "Writing to runs/horse2zebra" in output
+    assert 0 < figures["test"]["error/MAE(X, F(G(X)))"] < 2
+    assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()
+    saved = json.loads((tmp_path / "runs" / "horse2zebra" / "config.json").read_text())
+    assert saved["data"]["trainB"].startswith("5 pictures")
+
+
+def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tmp_path):
+    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *TINY]
+    train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys() and len(whole) > 50
+    for name, value in whole.items():
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter"):
+            np.testing.assert_array_equal(value, parts[name], err_msg=name)
+
+    def figures(folder):
+        return [{k: v for k, v in line.items() if k not in ("seconds", "images_per_second")} for line in lines(folder)]
+
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_used(photos, tmp_path, capsys):
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]
+    train.main([*flags, "--epochs", "2"])
+    for path in (tmp_path / "run" / "checkpoints" / "epoch_0002").glob("state.data*"):
+        path.write_bytes(path.read_bytes()[:100])
+    capsys.readouterr()
+    train.main([*flags, "--epochs", "2"])
+    output = capsys.readouterr()
+    assert "epoch_0002 can't be read" in output.err and "epoch_0001: 1 of 2 epochs are done" in output.out
+    assert [(line["epoch"], line["split"]) for line in lines(tmp_path / "run")] == [
+        (1, "train"), (1, "test"), (2, "train"), (2, "test")
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def finished(tmp_path, photos):
+    """The flags of a run that has finished its only epoch, with the smallest networks there are."""
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--verbose", "0", "--image_size", "32"]
+    small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
+    train.main([*flags, *small])
+    return flags
+
+
+def test_what_a_resumed_run_refuses_and_what_it_says(finished, photos, capsys):
+    small = ["--filters", "1", "--residual_blocks", "0"]
+    before = {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")}
+    with pytest.raises(UserError, match="filters 1 -> 2, residual_blocks 0 -> 6"):
+        train.main([*finished, "--filters", "2"])
+    photograph(photos / "trainA" / "new.jpg", 99)
+    with pytest.raises(UserError, match="differs: trainA 5 pictures .* -> 6 pictures"):
+        train.main([*finished, *small])
+    assert {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")} == before
+    (photos / "trainA" / "new.jpg").unlink()
+    train.main([*finished, *small, "--epochs", "1", "--lr", "0.5"])
+    assert "lr 0.0002 -> 0.5 from here on" in capsys.readouterr().err
+    train.main([*finished, "--filters", "2", "--residual_blocks", "0", "--epochs", "1", "--clear_output_dir"])
+    assert [line["epoch"] for line in lines(pathlib.Path(finished[3]))] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        (["--dataset", "nowhere"], "train.py: --dataset nowhere: no such folder; expected"),
+        (["--batch_size", "0"], "train.py: --batch_size 0: expected at least 1"),
+        (["--adversarial", "wgan"], "train.py: argument --adversarial: invalid choice"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_code_2(tmp_path, flags, text):
+    result = run(*flags, cwd=tmp_path)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith(text) and result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_needs_no_tensorflow(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('not for --help')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "train.py"), "--help"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and "--lambda_cycle" in result.stdout

@@ -1,0 +1,248 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan import distribute
+from cyclegan.data import Pairs
+from cyclegan.gan import ERRORS, LOSSES, CycleGAN, to_float
+
+TINY = {"filters": 4, "residual_blocks": 1}
+
+
+def with_sgd(gan, lr):
+    """Plain gradient descent shows what Adam hides: a gradient that is summed twice, or not at all."""
+    gan.generator_optimizer = tf.keras.optimizers.SGD(lr)
+    gan.generator_optimizer.build(gan.generator_variables)
+    gan.discriminator_optimizer = tf.keras.optimizers.SGD(lr)
+    gan.discriminator_optimizer.build(gan.discriminator_variables)
+    return gan
+
+
+def weights(gan):
+    return [tf.convert_to_tensor(w).numpy() for w in gan.generator_variables + gan.discriminator_variables]
+
+
+def eager_step(gan, x, y, weight=None):
+    weight = np.ones(len(x), np.float32) if weight is None else np.array(weight, np.float32)
+    return {key: float(value) for key, value in gan.train_step(x, y, tf.constant(weight)).items()}
+
+
+def gradients(gan, *batch):
+    """What a train step descends, seen as the change that SGD with learning rate 1 makes."""
+    with_sgd(gan, 1.0)
+    before = weights(gan)
+    eager_step(gan, *batch)
+    return [old - new for old, new in zip(before, weights(gan))]
+
+
+@pytest.fixture(scope="module")
+def two_steps(strategies):
+    """By number of replicas: the loss dicts of two steps with SGD on one global batch each, and the weights after them.
+
+    The second batch holds one sample, so that two of three replicas have nothing but filling.
+    """
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 256, (7, 16, 16, 3)).astype(np.uint8) for _ in "xy")
+    results = {}
+    for replicas, strategy in strategies.items():
+        pairs = Pairs(x, y, 6, 16, seed=0)
+        with strategy.scope():
+            gan = with_sgd(CycleGAN(6, **TINY), 0.1)
+        before = weights(gan)
+        step = distribute.accumulate(strategy, gan.train_step)
+        zeros = {key: tf.zeros([]) for key in LOSSES}
+        figures, after = [], [before]
+        for batch in pairs.distributed(strategy, 0, 2):
+            figures.append({key: float(value) for key, value in step(batch, zeros).items()})
+            after.append(weights(gan))
+        results[replicas] = (figures, after, int(gan.step.numpy()))
+    return results
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("step", [0, 1], ids=["full batch", "one sample"])
+def test_losses_and_weights_do_not_depend_on_the_number_of_replicas(two_steps, replicas, step):
+    (one, one_weights, _), (many, many_weights, _) = two_steps[1], two_steps[replicas]
+    assert one[step].keys() == many[step].keys() == set(LOSSES)
+    for key in LOSSES:
+        assert many[step][key] == pytest.approx(one[step][key], rel=2e-5), key
+    moved = max(np.abs(after - before).max() for before, after in zip(one_weights[step], one_weights[step + 1]))
+    apart = max(np.abs(a - b).max() for a, b in zip(one_weights[step + 1], many_weights[step + 1]))
+    assert moved > 1e-3 and apart < 1e-3 * moved
+
+
+def test_steps_are_counted_once(two_steps):
+    assert {replicas: result[2] for replicas, result in two_steps.items()} == {1: 2, 2: 2, 3: 2}
+
+
+@pytest.mark.parametrize("adversarial", ["lsgan", "bce"])
+def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
+    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+
+    def make():
+        return CycleGAN(2, adversarial=adversarial, seed=5, **TINY)
+
+    got = gradients(make(), x, y)
+    np.testing.assert_allclose(np.concatenate([g.ravel() for g in got]), oracle(make(), x, y, adversarial), atol=2e-6)
+
+
+def oracle(gan, x, y, adversarial):
+    """The plain form: a tape per network, each on its own share of the objective, everything computed anew each time."""
+    x, y = to_float(x), to_float(y)
+    G, F, D_X, D_Y = gan.G, gan.F, gan.D_X, gan.D_Y
+
+    def judge(logits, target):
+        if adversarial == "lsgan":
+            return tf.reduce_mean((logits - target) ** 2)
+        p = tf.sigmoid(logits)
+        return -tf.reduce_mean(target * tf.math.log(p) + (1 - target) * tf.math.log(1 - p))
+
+    def both_cycles():
+        return 10 * tf.reduce_mean(tf.abs(x - F(G(x)))) + 10 * tf.reduce_mean(tf.abs(y - G(F(y))))
+
+    shares = {
+        G: lambda: judge(D_Y(G(x)), 1.0) + both_cycles() + 5 * tf.reduce_mean(tf.abs(y - G(y))),
+        F: lambda: judge(D_X(F(y)), 1.0) + both_cycles() + 5 * tf.reduce_mean(tf.abs(x - F(x))),
+        D_X: lambda: 0.5 * (judge(D_X(x), 1.0) + judge(D_X(F(y)), 0.0)),
+        D_Y: lambda: 0.5 * (judge(D_Y(y), 1.0) + judge(D_Y(G(x)), 0.0)),
+    }
+    result = []
+    for network, loss in shares.items():
+        with tf.GradientTape() as tape:
+            value = loss()
+        result += tape.gradient(value, network.trainable_variables)
+    return np.concatenate([tf.convert_to_tensor(g).numpy().ravel() for g in result])
+
+
+def test_no_network_runs_twice_on_the_same_input(pictures_of):
+    gan = CycleGAN(1, **TINY)
+    seen = []
+    for name in ("G", "F", "D_X", "D_Y"):
+        network = getattr(gan, name)
+
+        def count(x, training=None, name=name, network=network):
+            seen.append((name, x.numpy().tobytes()))
+            return network(x, training=training)
+
+        setattr(gan, name, count)
+    eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
+    assert len(seen) == len(set(seen)) == 10
+
+
+def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
+    gan = CycleGAN(1, lambda_identity=0.0, **TINY)
+    runs = []
+    network = gan.G
+    gan.G = lambda x, training: runs.append(1) or network(x, training=training)
+    figures = eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
+    assert len(runs) == 2  # fake_y and cycle_y
+    assert figures["loss_G/identity"] == figures["loss_F/identity"] == 0
+    assert figures["loss_G/total"] == pytest.approx(figures["loss_G/loss"] + figures["loss_G/cycle"])
+
+
+def test_first_step_values_are_those_of_the_tutorial(pictures_of):
+    figures = eager_step(CycleGAN(1, filters=16, residual_blocks=1), pictures_of(1, seed=1), pictures_of(1, seed=2))
+    for key in ("loss_G/loss", "loss_F/loss"):
+        assert figures[key] == pytest.approx(1, abs=0.01)
+    for key in ("loss_X/loss", "loss_Y/loss"):
+        assert figures[key] == pytest.approx(0.5, abs=0.01)
+    for name in ("loss_G", "loss_F"):  # an untrained generator answers grey whatever it sees
+        assert figures[f"{name}/identity"] == pytest.approx(figures[f"{name}/cycle"] / 2, rel=0.01)
+        total = sum(figures[f"{name}/{part}"] for part in ("loss", "cycle", "identity"))
+        assert figures[f"{name}/total"] == pytest.approx(total)
+
+
+def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
+    strategy = strategies[3]
+    with strategy.scope():
+        gan = CycleGAN(3, **TINY)
+    x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(pictures_of(1, 16)))
+    weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
+    per_replica = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
+    shares = [float(share) for share in strategy.experimental_local_results(per_replica["loss_G/loss"])]
+    assert shares == pytest.approx([1 / 3] * 3, abs=0.01)
+    reduced = distribute.reduce_dict(strategy, per_replica)
+    assert float(reduced["loss_G/loss"]) == pytest.approx(sum(shares))
+    assert reduced is not per_replica and per_replica["loss_G/loss"] is not reduced["loss_G/loss"]
+    assert len(strategy.experimental_local_results(per_replica["loss_G/loss"])) == 3  # unchanged
+
+
+def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
+    gan = CycleGAN(2, **TINY)
+    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+    constant = {"G": 0.5, "F": -0.25}
+    for name, value in constant.items():
+        setattr(gan, name, lambda images, training, value=value: tf.fill(tf.shape(images), value))
+    before = weights(gan)
+    figures = {key: float(value) for key, value in gan.test_step(x, y, tf.ones([2])).items()}
+    assert list(figures) == list(LOSSES + ERRORS)
+    real_x, real_y = (to_float(images).numpy() for images in (x, y))
+    expected = {
+        "error/MAE(X, F(G(X)))": np.abs(real_x + 0.25).mean(),
+        "error/MAE(Y, G(F(Y)))": np.abs(real_y - 0.5).mean(),
+        "error/MAE(X, F(X))": np.abs(real_x + 0.25).mean(),
+        "error/MAE(Y, G(Y))": np.abs(real_y - 0.5).mean(),
+    }
+    for key, value in expected.items():
+        assert figures[key] == pytest.approx(value, rel=1e-5), key
+    assert figures["loss_G/cycle"] == pytest.approx(10 * expected["error/MAE(Y, G(F(Y)))"], rel=1e-5)
+    assert figures["loss_F/identity"] == pytest.approx(5 * expected["error/MAE(X, F(X))"], rel=1e-5)
+    assert all(np.array_equal(a, b) for a, b in zip(before, weights(gan)))
+
+
+def test_samples_of_weight_0_have_no_say(pictures_of):
+    x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
+    other = pictures_of(3, seed=9)
+    other[0] = x[0]
+    one = gradients(CycleGAN(3, **TINY), x, y, [1, 0, 0])
+    same = gradients(CycleGAN(3, **TINY), other, y, [1, 0, 0])
+    for a, b in zip(one, same):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    full = gradients(CycleGAN(3, **TINY), x, y, [1, 1, 1])
+    assert max(np.abs(a - b).max() for a, b in zip(one, full)) > 1e-3
+
+
+def test_weights_start_from_the_seed():
+    one, same, other = (weights(CycleGAN(1, seed=seed, **TINY)) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, same))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other))
+    distinct = [w for w in one if w.std() > 0]
+    assert not any(np.array_equal(a, b) for a, b in itertools.combinations(distinct, 2))
+
+
+def test_the_learning_rate_can_be_set():
+    gan = CycleGAN(1, lr=0.25, **TINY)
+    assert gan.learning_rate == 0.25
+    gan.learning_rate = 0.5
+    assert float(gan.discriminator_optimizer.learning_rate.numpy()) == gan.learning_rate == 0.5
+
+
+def test_the_state_is_all_that_evolves(pictures_of):
+    gan = CycleGAN(1, **TINY)
+    saved = tf.train.Checkpoint(**gan.state())
+    kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
+    assert {"G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "step", "epoch"} == set(gan.state())
+    assert len(kept) >= 3 * len(weights(gan)) and saved.step is gan.step
+    eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
+    assert int(gan.step.numpy()) == 1 and int(gan.generator_optimizer.iterations.numpy()) == 1
+
+
+def test_to_float_spans_minus_one_to_one():
+    assert to_float(np.array([0, 255], np.uint8)).numpy().tolist() == [-1.0, 1.0]
+
+
+def test_learning_halves_the_cycle_loss(pictures_of, strategies):
+    """On four pictures a tiny pair must learn to go there and back."""
+    pairs = Pairs(pictures_of(2, seed=1), pictures_of(2, seed=2), 1, 32, seed=0)
+    strategy = strategies[1]
+    with strategy.scope():
+        gan = CycleGAN(1, filters=8, residual_blocks=1, lr=2e-3)
+    step = distribute.accumulate(strategy, gan.train_step)
+    cycles = []
+    zeros = {key: tf.zeros([]) for key in LOSSES}
+    for batch in pairs.distributed(strategy, 0, 120):
+        figures = step(batch, zeros)
+        cycles.append(float(figures["loss_G/cycle"] + figures["loss_F/cycle"]))
+    assert np.mean(cycles[-10:]) < 0.5 * np.mean(cycles[:3])

@@ -1,0 +1,66 @@
+"""Holds the table of docs/design.md: which module of the package may import which."""
+
+import ast
+import pathlib
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
+EVERYONE = {"errors"}  # exceptions that are shown to the user
+MAY_IMPORT = {
+    "errors": set(),
+    "config": set(),
+    "layers": set(),
+    "losses": set(),
+    "distribute": set(),
+    "checkpoint": set(),
+    "summaries": set(),
+    "metrics": set(),
+    "stripes": set(),
+    "data": set(),
+    "models": {"layers"},
+    "pictures": {"stripes"},
+    "run_folder": {"config"},
+    "gan": {"models", "losses"},
+    "loop": {"gan"},
+}
+NO_TENSORFLOW = {"errors", "config", "run_folder", "metrics"}
+
+
+def imports(path):
+    """(modules of the package, other top-level modules) that a file imports, anywhere in it."""
+    own, other = set(), set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            (own if parts[0] == "cyclegan" else other).add(parts[1] if parts[0] == "cyclegan" else parts[0])
+    return own, other
+
+
+def test_every_module_has_its_place():
+    assert {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("module", sorted(MAY_IMPORT))
+def test_a_module_imports_only_what_lies_below_it(module):
+    own, other = imports(PACKAGE / f"{module}.py")
+    assert own <= MAY_IMPORT[module] | EVERYONE
+    assert not {"train", "argparse"} & other or module == "config"
+    if module in NO_TENSORFLOW:
+        assert not {"tensorflow", "tensorflow_datasets", "keras"} & other
+
+
+@pytest.mark.parametrize("module", sorted(MAY_IMPORT))
+def test_only_layers_knows_which_stack_this_is(module):
+    text = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
+    assert module == "layers" or ("tensorflow_addons" not in text and "tf_keras" not in text)
+
+
+def test_train_py_is_a_table_of_contents():
+    assert len((PACKAGE.parent / "train.py").read_text(encoding="utf-8").splitlines()) <= 150
