@@ -4,6 +4,7 @@
 import pathlib
 import sys
 
+from cyclegan import quiet
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
@@ -14,17 +15,18 @@ def main(argv=None):
     """Trains as the command line says. Returns the figures of the last epoch, see `loop.fit`."""
     config = Config.from_args(argv)
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
-    from cyclegan import data, distribute, layers, loop, pictures
-    from cyclegan.checkpoint import Checkpoints
-    from cyclegan.gan import CycleGAN
-    from cyclegan.run_folder import RunFolder
-    from cyclegan.summaries import Summary
+    with quiet.start():
+        from cyclegan import data, distribute, layers, loop, pictures
+        from cyclegan.checkpoint import Checkpoints
+        from cyclegan.gan import CycleGAN
+        from cyclegan.run_folder import RunFolder
+        from cyclegan.summaries import Summary
 
-    run = RunFolder(config, layers.stack())
-    notice = distribute.unseen_gpus(HERE / "requirements-gpu.txt")
+        run = RunFolder(config, layers.stack())
+        notice = distribute.unseen_gpus(HERE / "requirements-gpu.txt")
+        strategy = distribute.make_strategy(config.devices)
     if notice:
         warn(notice)
-    strategy = distribute.make_strategy(config.devices)
     domains = pictures.load(config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0)
     run.check_data(domains.fingerprint())
 

@@ -20,7 +20,7 @@ FIXED = "fixed"  # the checkpoint would not fit, or it would be another experime
 
 # Settings that suit a data set better than the general defaults; flags given by hand win.
 SUITED = {
-    "stripes": {"image_size": 64, "load_size": 64, "filters": 32, "residual_blocks": 4, "lr": 1e-3},
+    "stripes": {"image_size": 64, "load_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
 }
 
 
@@ -59,9 +59,9 @@ class Config:
         " 256, and in proportion; stripes: --image_size)",
     )
 
-    filters: int = _flag("networks", "channels after the first convolution (default: 64; stripes: 32)")
+    filters: int = _flag("networks", "channels after the first convolution (default: 64; stripes: 16)")
     residual_blocks: int = _flag(
-        "networks", "residual blocks of a generator (default: 9; 6 for pictures under 256 pixels; stripes: 4)"
+        "networks", "residual blocks of a generator (default: 9; 6 for pictures under 256 pixels; stripes: 3)"
     )
 
     epochs: int = _flag("training", "passes over min(|X|, |Y|) pairs", 200, FREE)
@@ -80,9 +80,13 @@ class Config:
         metavar="N",
     )
 
-    output_dir: str = _flag("output", "the run's folder; it is resumed if it holds a run (default: runs/NAME)", None, FREE)
+    output_dir: str = _flag(
+        "output", "the run's folder; it is resumed if it holds a run (default: runs/NAME)", None, FREE
+    )
     clear_output_dir: bool = _flag("output", "remove the run that the folder holds and start over", False, FREE)
-    verbose: int = _flag("output", "0: only warnings; 1: bars and errors per epoch; 2: all losses too", 1, FREE, choices=(0, 1, 2))
+    verbose: int = _flag(
+        "output", "0: only warnings; 1: bars and errors per epoch; 2: all losses too", 1, FREE, choices=(0, 1, 2)
+    )
     plot_every: int = _flag("output", "epochs between sample pictures; there is always one at the end", 10, FREE)
     checkpoint_every: int = _flag("output", "epochs between checkpoints; there is always one at the end", 1, FREE)
     keep: int = _flag("output", "checkpoints to keep, the newest ones", 3, FREE)
@@ -167,7 +171,9 @@ class Config:
         except FileNotFoundError:
             raise UserError(f"{path}: no such file; expected the config.json of a run") from None
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder") from error
+            raise UserError(
+                f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
+            ) from error
         fields = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(map(repr, set(values) - set(fields)))
         if unknown:

@@ -32,8 +32,10 @@ class Pairs:
         self.seed = seed
         self.pairs = min(len(x), len(y))
         self.steps = math.ceil(self.pairs / global_batch_size)  # per epoch
+        # For each of two domains: this epoch and the next one, which is prefetched.
+        self.order = functools.lru_cache(maxsize=4)(self.order)
+        self.augmentation = functools.lru_cache(maxsize=4)(self.augmentation)
 
-    @functools.lru_cache(maxsize=16)  # two domains, this epoch and the prefetched next one, of training and of testing
     def order(self, domain, epoch):
         """Which pictures of a domain (0 or 1) an epoch uses: int [pairs]."""
         count = len(self.domains[domain])
@@ -44,7 +46,6 @@ class Pairs:
         permutation = np.random.default_rng([self.seed, domain, 0, epoch // serves]).permutation(count)
         return permutation[(epoch % serves * self.pairs + np.arange(self.pairs)) % count]
 
-    @functools.lru_cache(maxsize=16)
     def augmentation(self, domain, epoch):
         """The top and left of the crop, in pixels, and whether to flip, for each pair of an epoch: int [pairs, 3]."""
         room = self.domains[domain].shape[1] - self.size

@@ -1,5 +1,6 @@
 """Chooses the strategy; sums what the replicas return."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -38,16 +39,20 @@ def make_strategy(devices=None):
         _before_start(lambda: tf.config.set_logical_device_configuration(cpu, logical))
     have = len(tf.config.list_logical_devices("CPU"))
     if devices > have:
-        raise UserError(f"--devices {devices}: TensorFlow has started with {have} CPU devices: ask for them in a new process")
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)])
+        raise UserError(
+            f"--devices {devices}: TensorFlow has started with {have} CPU devices: ask for them in a new process"
+        )
+    # Summed on one of them: all share one memory, so a ring of copies gains nothing, and strategies of different sizes get in
+    # each other's way in TensorFlow's collective operations.
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(devices)], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
 
 
 def _before_start(configure):
     """Calls `configure`; when TensorFlow has started already, what it started with stays."""
-    try:
+    with contextlib.suppress(RuntimeError):
         configure()
-    except RuntimeError:
-        pass
 
 
 def unseen_gpus(requirements):
@@ -63,7 +68,11 @@ def unseen_gpus(requirements):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    names = [line.split(":", 1)[1].split("(UUID")[0].strip() for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    names = [
+        line.split(":", 1)[1].split("(UUID")[0].strip()
+        for line in listed.stdout.splitlines()
+        if line.startswith("GPU ")
+    ]
     if listed.returncode or not names:
         return None
     return (
@@ -88,7 +97,7 @@ def accumulate(strategy, step):
         on the device, so that the host need not wait for a step.
     """
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(batch, totals):
         figures = reduce_dict(strategy, strategy.run(step, args=batch))
         return {key: totals[key] + value for key, value in figures.items()}

@@ -36,6 +36,7 @@ class InstanceNormalization(tf.keras.layers.Layer):
         channels = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=channels, initializer=normal())
         self.beta = self.add_weight(name="beta", shape=channels, initializer="zeros")
+        self.built = True
 
     def call(self, x):
         mean, variance = tf.nn.moments(x, axes=[1, 2], keepdims=True)

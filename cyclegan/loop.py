@@ -14,7 +14,20 @@ from cyclegan.gan import ERRORS, LOSSES
 SAMPLES = 5  # test pictures to plot
 
 
-def fit(gan, train, test, train_step, test_step, strategy, summary, checkpoints, epochs, plot_every=10, checkpoint_every=1, verbose=1):
+def fit(
+    gan,
+    train,
+    test,
+    train_step,
+    test_step,
+    strategy,
+    summary,
+    checkpoints,
+    epochs,
+    plot_every=10,
+    checkpoint_every=1,
+    verbose=1,
+):
     """Trains from `gan.epoch` until `epochs` epochs are done.
 
     Args:

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-COAT_THRESHOLD = 8  # grey levels (of 255) by which source and truth must differ somewhere to belong to what is translated
+COAT_THRESHOLD = (
+    8  # grey levels (of 255) by which source and truth must differ somewhere to belong to what is translated
+)
 
 
 def paired_scores(source, translated, truth):

@@ -4,17 +4,23 @@ Everything that can be wrong with a data set is found here, before training star
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import io
 import os
 import pathlib
+import sys
 import threading
 import zlib
 
 import numpy as np
+import requests  # TFDS downloads with it, so the same proxies and certificates are tried
+import tensorflow as tf
 import tensorflow_datasets as tfds
 import tqdm
 from absl import logging
 from PIL import Image, ImageOps
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
 from cyclegan import stripes
 from cyclegan.errors import UserError
@@ -71,14 +77,11 @@ def load(dataset, image_size, load_size, data_dir=None, bars=False):
     """
     sizes = dict(zip(SPLITS, (load_size, load_size, image_size, image_size)))
     if dataset == "stripes":
-        if load_size == image_size:
-            builders = {size: stripes.builder(size, data_dir) for size in (image_size,)}
-        else:
-            builders = {size: stripes.builder(size, data_dir) for size in (load_size, image_size)}
+        builders = {size: stripes.builder(size, data_dir) for size in {load_size, image_size}}
         return _from_builders({split: builders[size] for split, size in sizes.items()}, sizes, bars)
     if dataset.startswith("cycle_gan/"):
         builder = _cycle_gan(dataset, data_dir)
-        return _from_builders({split: builder for split in SPLITS}, sizes, bars)
+        return _from_builders(dict.fromkeys(SPLITS, builder), sizes, bars)
     folder = pathlib.Path(dataset).expanduser()
     if not folder.is_dir():
         known = ", ".join(config.name for config in tfds.builder_cls("cycle_gan").BUILDER_CONFIGS)
@@ -147,13 +150,18 @@ def _from_folder(folder, sizes, bars):
                 if not files[name]:
                     raise UserError(f"{folder / name}: no pictures; expected at least one of {' '.join(ENDINGS)}")
         if train not in files:
-            raise UserError(f"{folder / train}: no such folder; expected pictures of one domain in trainA, of the other in trainB")
+            raise UserError(
+                f"{folder / train}: no such folder; expected pictures of one domain in trainA, of the other in trainB"
+            )
         if test not in files:
             count = max(1, round(HELD_OUT * len(files[train])))
             if len(files[train]) < 2:
                 raise UserError(f"{folder / train}: 1 picture and no {test}; expected 2, one of them to test on")
             files[train], files[test] = files[train][:-count], files[train][-count:]
-            notes.append(f"No {test} in {folder}: the last {count} of {count + len(files[train])} pictures of {train} are held out for testing")
+            whole = count + len(files[train])
+            notes.append(
+                f"No {test} in {folder}: the last {count} of {whole} pictures of {train} are held out for testing"
+            )
     needed = sum(len(paths) * 3 * sizes[split] ** 2 for split, paths in files.items())
     _check_memory(needed)
     total = sum(map(len, files.values()))
@@ -168,9 +176,10 @@ def _from_folder(folder, sizes, bars):
         except Exception as error:  # Pillow's decoders raise almost anything on a damaged file; each is reported below
             broken.append(f"{path} ({error})")
 
-    with concurrent.futures.ThreadPoolExecutor() as pool, tqdm.tqdm(
-        total=total, desc="Decoding", unit=" images", disable=not bars, leave=False
-    ) as bar:
+    with (
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        tqdm.tqdm(total=total, desc="Decoding", unit=" images", disable=not bars, leave=False) as bar,
+    ):
         for _ in pool.map(read, jobs):
             bar.update()
     if broken:
@@ -178,7 +187,9 @@ def _from_folder(folder, sizes, bars):
         raise UserError(
             f"{len(broken)} of {total} pictures do not decode; repair or remove them: {'; '.join(sorted(broken)[:LISTED])}{more}"
         )
-    parts = [Pictures(images[split], [os.fspath(path.relative_to(folder)) for path in files[split]]) for split in SPLITS]
+    parts = [
+        Pictures(images[split], [os.fspath(path.relative_to(folder)) for path in files[split]]) for split in SPLITS
+    ]
     return Domains(*parts, notes=tuple(notes))
 
 
@@ -213,15 +224,11 @@ def _cycle_gan(dataset, data_dir):
 
 
 def _download_url(builder, name):
-    import importlib
-
-    return str(importlib.import_module(type(builder).__module__)._DL_URLS[name])
+    return str(sys.modules[type(builder).__module__]._DL_URLS[name])
 
 
 def _answers(url):
     """Whether an HTTP server answers within `ANSWER_SECONDS` (a name that hangs in the resolver counts as no)."""
-    import requests  # TFDS downloads with it, so the same proxies and certificates are tried
-
     answered = []
 
     def ask():
@@ -242,7 +249,7 @@ def _from_builders(builders, sizes, bars):
     parts = []
     for split in SPLITS:
         builder = builders[split]
-        _prepare(builder)
+        _prepare(builder, bars)
         count = builder.info.splits[split].num_examples
         if not count:
             raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one picture")
@@ -256,12 +263,17 @@ def _from_builders(builders, sizes, bars):
     return Domains(*parts)
 
 
-def _prepare(builder):
-    import requests
-
+def _prepare(builder, bars):
+    # The embedded pictures are drawn in seconds: TFDS's many bars would only stand in the way.
+    quiet = not bars or isinstance(builder, stripes.Stripes)
+    nowhere = io.StringIO()
     try:
-        builder.download_and_prepare()
-    except (OSError, requests.exceptions.RequestException, tfds.download.DownloadError, AssertionError) as error:
+        with contextlib.ExitStack() as stack:
+            if quiet:
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+                stack.enter_context(contextlib.redirect_stderr(nowhere))
+            builder.download_and_prepare()
+    except (OSError, tf.errors.OpError, tfds.download.DownloadError, NonMatchingChecksumError) as error:
         raise UserError(
             f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
             f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

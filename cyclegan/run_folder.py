@@ -30,14 +30,17 @@ class RunFolder:
         self._saved_data = None
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise UserError(f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can")
+            raise UserError(
+                f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
+            )
         if config.clear_output_dir or not any(self.path.glob("checkpoints/epoch_*")):
             return  # nothing to go on with
         saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
         if saved_stack.get("keras") != stack["keras"]:
             raise UserError(
-                f"{self.path} was trained with TensorFlow {saved_stack.get('tensorflow')} (Keras {saved_stack.get('keras')}), this is"
-                f" {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or another --output_dir"
+                f"{self.path} was trained with TensorFlow {saved_stack.get('tensorflow')} (Keras {saved_stack.get('keras')}), this"
+                f" is {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or another"
+                " --output_dir"
             )
         self._refuse(config.changes(saved, FIXED))
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
@@ -46,7 +49,9 @@ class RunFolder:
         """Raises UserError if the run was trained on other data than that of `fingerprint` (see `pictures.Domains`)."""
         saved = fingerprint if self._saved_data is None else self._saved_data
         splits = sorted(set(saved) | set(fingerprint))
-        self._refuse([f"{s} {saved.get(s)} -> {fingerprint.get(s)}" for s in splits if saved.get(s) != fingerprint.get(s)])
+        self._refuse(
+            [f"{s} {saved.get(s)} -> {fingerprint.get(s)}" for s in splits if saved.get(s) != fingerprint.get(s)]
+        )
 
     def start(self, fingerprint):
         """Makes the folder, or clears it if that was asked for, and writes config.json.

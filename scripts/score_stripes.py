@@ -12,6 +12,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan import quiet
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
@@ -33,8 +34,9 @@ def score(run):
     config, _, _ = Config.load(run / "config.json")
     if config.dataset != "stripes":
         raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
-    from cyclegan import gan, metrics, pictures
-    from cyclegan.checkpoint import Checkpoints
+    with quiet.start():
+        from cyclegan import gan, metrics, pictures
+        from cyclegan.checkpoint import Checkpoints
 
     trained = gan.CycleGAN(1, config.filters, config.residual_blocks)
     if not Checkpoints(run / "checkpoints", trained.state()).restore():

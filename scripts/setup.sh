@@ -43,12 +43,14 @@ else
       "3.$newest with the venv module (on Debian and Ubuntu: apt install python3-venv)"
     python=$PYTHON
   else
-    names="python3 python3.11 python3.12 python3.10 python3.13 python3.9"
+    pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions
+    set -- python3 python3.11 python3.12 python3.10 python3.13 python3.9 "$pyenv"/3.*/bin/python
     # The TensorFlow for Python 3.12 and later is built for the newer GPUs (8.9 is Ada, 9.0 is Hopper).
-    newer=$(printf '%s\n' 8.9 "${capability:-0}" | sort -V | head -n 1)
-    [ -n "$capability" ] && [ "$newer" = 8.9 ] && names="python3.12 python3.13 $names"
+    if [ -n "$capability" ] && [ "$(printf '%s\n' 8.9 "$capability" | sort -V | head -n 1)" = 8.9 ]; then
+      set -- python3.12 python3.13 "$pyenv"/3.1[23]*/bin/python "$@"
+    fi
     python=
-    for name in $names; do
+    for name; do
       if works "$name"; then python=$name; break; fi
     done
     [ -n "$python" ] || fail "no Python 3.9 to 3.$newest with the venv module found ($(version_of python3 \

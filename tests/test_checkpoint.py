@@ -110,7 +110,7 @@ def test_a_save_that_fails_leaves_the_ones_before_alone(run, monkeypatch):
 def test_a_save_that_was_killed_half_way_is_not_seen(run):
     checkpoints = save(run, 1)
     shutil.copytree(checkpoints.folder / "epoch_0001", checkpoints.folder / ".partial_epoch_0002")
-    state, checkpoints, said = run()
+    _, checkpoints, said = run()
     assert checkpoints.restore()["epoch"] == 1 and not said
     checkpoints.save(2, 20)
     assert sorted(names(checkpoints)) == ["epoch_0001", "epoch_0002"]

@@ -81,7 +81,15 @@ def test_help_groups_the_flags_and_shows_defaults_and_units(capsys):
         Config.from_args(["--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert exit.value.code == 0
-    for part in ("data:", "networks:", "training:", "output:", "default: 256; stripes: 64", "in pixels", "(default: 200)"):
+    for part in (
+        "data:",
+        "networks:",
+        "training:",
+        "output:",
+        "default: 256; stripes: 64",
+        "in pixels",
+        "(default: 200)",
+    ):
         assert part in text
     assert "None" not in text
 
@@ -97,7 +105,10 @@ def test_a_saved_configuration_comes_back(tmp_path):
     "change, text",
     [
         (lambda saved: saved["config"].update(pool_size=50), "unknown fields 'pool_size'"),
-        (lambda saved: saved["config"].update(epochs="__import__('os')"), "epochs is \"__import__('os')\", expected int"),
+        (
+            lambda saved: saved["config"].update(epochs="__import__('os')"),
+            "epochs is \"__import__('os')\", expected int",
+        ),
         (lambda saved: saved["config"].update(epochs=True), "epochs is True, expected int"),
         (lambda saved: saved["config"].update(epochs=-1), "--epochs -1: expected at least 1"),
         (lambda saved: saved.pop("config"), "can't be read as the configuration of a run"),

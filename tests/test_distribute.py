@@ -20,7 +20,9 @@ def test_more_devices_than_were_started_are_refused():
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1"] if kind == "GPU" else ["cpu"])
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1"] if kind == "GPU" else ["cpu"]
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     with pytest.raises(UserError, match=r"--devices 3: TensorFlow sees 2 GPUs \(CUDA_VISIBLE_DEVICES=3,5\)"):
         distribute.make_strategy(3)

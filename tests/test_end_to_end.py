@@ -67,7 +67,17 @@ class TensorBoard:
     """A TensorBoard server on a run, read over HTTP."""
 
     def __init__(self, logdir):
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "tensorboard.main",
+            "--logdir",
+            str(logdir),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+        ]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self.url = None
         for line in self.process.stderr:
@@ -77,7 +87,9 @@ class TensorBoard:
                 break
 
     def get(self, path, **query):
-        with urllib.request.urlopen(f"{self.url}data/plugin/{path}?{urllib.parse.urlencode(query)}", timeout=60) as answer:
+        with urllib.request.urlopen(
+            f"{self.url}data/plugin/{path}?{urllib.parse.urlencode(query)}", timeout=60
+        ) as answer:
             return answer.read()
 
     def json(self, path, **query):
@@ -110,7 +122,11 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     assert f"Resumed from {folder}/checkpoints/epoch_0001: 1 of 2 epochs are done" in second.stdout
     assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
     third = run(*flags, "--epochs", "2")
-    assert third.returncode == 0 and "2 of 2 epochs are done" in third.stdout and "Epoch" not in third.stdout.split("done")[1]
+    assert (
+        third.returncode == 0
+        and "2 of 2 epochs are done" in third.stdout
+        and "Epoch" not in third.stdout.split("done")[1]
+    )
 
     assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
         "config.json", "metrics.jsonl", "checkpoints", "samples", "test"
@@ -139,13 +155,15 @@ def check_board(board, logged):
     for split, name in (("train", "."), ("test", "test")):
         for tag in tags[name]:
             shown = {epoch: value for _, epoch, value in board.json("scalars/scalars", run=name, tag=tag)}
-            assert shown == pytest.approx({line["epoch"]: line[tag] for line in logged if line["split"] == split}, rel=1e-5)
+            assert shown == pytest.approx(
+                {line["epoch"]: line[tag] for line in logged if line["split"] == split}, rel=1e-5
+            )
     images = board.json("images/tags")["test"]
     assert set(images) == {f"{name}_cycle/sample_{i}" for name in "XY" for i in (1, 2)}
     for tag in images:
         shown = board.json("images/images", run="test", tag=tag, sample=0)
         assert [image["step"] for image in shown] == [1, 2]
-        png = board.get(f"images/individualImage", **dict(urllib.parse.parse_qsl(shown[0]["query"])))
+        png = board.get("images/individualImage", **dict(urllib.parse.parse_qsl(shown[0]["query"])))
         assert png.startswith(b"\x89PNG")
 
 

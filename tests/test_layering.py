@@ -9,6 +9,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 EVERYONE = {"errors"}  # exceptions that are shown to the user
 MAY_IMPORT = {
     "errors": set(),
+    "quiet": set(),
     "config": set(),
     "layers": set(),
     "losses": set(),
@@ -24,7 +25,7 @@ MAY_IMPORT = {
     "gan": {"models", "losses"},
     "loop": {"gan"},
 }
-NO_TENSORFLOW = {"errors", "config", "run_folder", "metrics"}
+NO_TENSORFLOW = {"errors", "quiet", "config", "run_folder", "metrics"}
 
 
 def imports(path):

@@ -61,7 +61,9 @@ def test_the_two_implementations_have_the_same_gradients():
         with tf.GradientTape() as tape:
             tape.watch(x)
             loss = tf.reduce_sum(tf.sin(3 * layer(x)))
-        gradients.append([tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [x, *layer.trainable_variables])])
+        gradients.append(
+            [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [x, *layer.trainable_variables])]
+        )
     for one, other in zip(*gradients):
         np.testing.assert_allclose(one, other, atol=1e-4)
 

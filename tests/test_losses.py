@@ -37,7 +37,9 @@ def test_cycle_and_identity_are_weighted_errors():
     assert losses.identity_loss(real, fake, 5).numpy().tolist() == [5.0, 2.5]
 
 
-@pytest.mark.parametrize("loss", [losses.mae, lambda a, b: losses.lsgan(a - b, 1.0), lambda a, b: losses.bce(a - b, 1.0)])
+@pytest.mark.parametrize(
+    "loss", [losses.mae, lambda a, b: losses.lsgan(a - b, 1.0), lambda a, b: losses.bce(a - b, 1.0)]
+)
 def test_losses_of_a_sample_do_not_depend_on_the_others(loss):
     rng = np.random.default_rng(0)
     a, b = (tf.constant(rng.normal(size=(3, 4, 5, 2)), tf.float32) for _ in "ab")
@@ -48,4 +50,6 @@ def test_losses_of_a_sample_do_not_depend_on_the_others(loss):
 
 def test_reduce_mean_divides_by_the_global_batch():
     shares = [losses.reduce_mean(tf.constant(share), 3).numpy() for share in ([3.0], [6.0], [9.0])]
-    assert shares == [1.0, 2.0, 3.0] and sum(shares) == 6.0  # the mean of 3, 6 and 9; a third of it each on three replicas
+    assert (
+        shares == [1.0, 2.0, 3.0] and sum(shares) == 6.0
+    )  # the mean of 3, 6 and 9; a third of it each on three replicas

@@ -144,7 +144,10 @@ def test_a_truncated_picture_does_not_decode(folder):
 
 
 def test_what_is_missing_or_empty_is_named(folder, tmp_path):
-    with pytest.raises(UserError, match="--dataset nowhere: no such folder; expected .*trainA.* stripes, or cycle_gan/NAME.*horse2zebra"):
+    with pytest.raises(
+        UserError,
+        match="--dataset nowhere: no such folder; expected .*trainA.* stripes, or cycle_gan/NAME.*horse2zebra",
+    ):
         load("nowhere")
     with pytest.raises(UserError, match="trainA: no such folder; expected pictures of one domain in trainA"):
         load(tmp_path)

@@ -34,14 +34,21 @@ def test_the_same_run_goes_on(run):
 
 
 def test_other_settings_of_the_training_are_said(run):
-    assert open_run(run, lr=1.0, batch_size=2).warnings == ["batch_size 1 -> 2 from here on", "lr 0.0002 -> 1.0 from here on"]
+    assert open_run(run, lr=1.0, batch_size=2).warnings == [
+        "batch_size 1 -> 2 from here on",
+        "lr 0.0002 -> 1.0 from here on",
+    ]
 
 
 def test_other_networks_are_refused_with_the_list_of_what_differs(run):
     with pytest.raises(UserError) as error:
         open_run(run, filters=8, residual_blocks=2)
     text = str(error.value)
-    assert "filters 64 -> 8, residual_blocks 9 -> 2" in text and "another --output_dir" in text and "--clear_output_dir" in text
+    assert (
+        "filters 64 -> 8, residual_blocks 9 -> 2" in text
+        and "another --output_dir" in text
+        and "--clear_output_dir" in text
+    )
 
 
 def test_another_data_set_is_refused_with_the_list_of_what_differs(run):
