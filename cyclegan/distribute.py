@@ -43,10 +43,11 @@ def make_strategy(devices=None):
             f"--devices {devices}: TensorFlow has started with {have} CPU devices: ask for them in a new process"
         )
     # Summed on one of them: all share one memory, so a ring of copies gains nothing, and strategies of different sizes get in
-    # each other's way in TensorFlow's collective operations.
-    return tf.distribute.MirroredStrategy(
-        [f"CPU:{i}" for i in range(devices)], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    # each other's way in TensorFlow's collective operations. Not with the default, add_n, whose order is not fixed.
+    in_order = tf.distribute.ReductionToOneDevice(
+        accumulation_fn=lambda values: tf.reduce_sum(tf.stack(values), axis=0)
     )
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
 
 
 def _before_start(configure):

@@ -144,7 +144,8 @@ class CycleGAN:
                 "cycle": mean(losses.cycle_loss(real, cycled, self.lambda_cycle)),
                 "identity": mean(losses.identity_loss(real, same, self.lambda_identity)),
             }
-            parts["total"] = parts["loss"] + parts["cycle"] + parts["identity"]
+            # Not a chain of additions: TensorFlow makes one operation of it that adds in the order it happens to get them in.
+            parts["total"] = tf.reduce_sum(tf.stack(list(parts.values())))
             figures.update({f"{name}/{part}": value for part, value in parts.items()})
         figures["loss_X/loss"] = mean(losses.discriminator_loss(self.adversarial, real_x_logits, fake_x_logits))
         figures["loss_Y/loss"] = mean(losses.discriminator_loss(self.adversarial, real_y_logits, fake_y_logits))

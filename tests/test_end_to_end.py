@@ -205,6 +205,7 @@ def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tm
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_said_and_the_one_before_used(photos, tmp_path, capsys):
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]
     train.main([*flags, "--epochs", "2"])
