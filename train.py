@@ -16,7 +16,7 @@ def main(argv=None):
     config = Config.from_args(argv)
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
-        from cyclegan import data, distribute, layers, loop, pictures
+        from cyclegan import data, distribute, layers, loop, sources
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.run_folder import RunFolder
@@ -27,7 +27,7 @@ def main(argv=None):
         strategy = distribute.make_strategy(config.devices)
     if notice:
         warn(notice)
-    domains = pictures.load(config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0)
+    domains = sources.load(config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0)
     run.check_data(domains.fingerprint())
 
     replicas = strategy.num_replicas_in_sync
@@ -64,6 +64,8 @@ def main(argv=None):
         yield f"Writing to {run.path} (tensorboard --logdir {run.path})"
         if restored:
             yield f"Resumed from {restored['folder']}: {restored['epoch']} of {config.epochs} epochs are done"
+            if restored["epoch"] >= config.epochs:
+                yield "Nothing is left to do: ask for more with --epochs"
 
     if config.verbose:
         print("\n".join(describe()), flush=True)

@@ -34,7 +34,8 @@ class Checkpoints:
 
     def all(self):
         """The folders of all complete checkpoints, the oldest first."""
-        return sorted(self.folder.glob("epoch_*"), key=lambda path: int(path.name.split("_")[1]))
+        numbered = (path for path in self.folder.glob("epoch_*") if path.name[len("epoch_") :].isdigit())
+        return sorted(numbered, key=lambda path: int(path.name[len("epoch_") :]))
 
     def save(self, epoch, step):
         """Writes a checkpoint after `epoch` whole epochs and `step` steps, then removes the oldest beyond `keep`.
@@ -45,7 +46,8 @@ class Checkpoints:
         target = self.folder / f"epoch_{epoch:04d}"
         partial = self.folder / f".partial_{target.name}"
         try:
-            _remove(partial)
+            for left_over in (*self.folder.glob(".partial_*"), *self.folder.glob(".removed_*")):
+                shutil.rmtree(left_over)  # of a process that was killed while it saved
             partial.mkdir(parents=True)
             self._checkpoint.write(os.fspath(partial / "state"))
             files = {path.name: [path.stat().st_size, _crc32(path)] for path in sorted(partial.iterdir())}
@@ -106,12 +108,9 @@ def _verify(path):
 
 def _remove(path):
     """Removes a checkpoint so that at no time half of it is there under its name."""
-    if path.exists():
-        hidden = path.with_name(f".removed_{path.name}") if not path.name.startswith(".") else path
-        if hidden != path:
-            shutil.rmtree(hidden, ignore_errors=True)
-            path.rename(hidden)
-        shutil.rmtree(hidden)
+    hidden = path.with_name(f".removed_{path.name}")
+    path.rename(hidden)
+    shutil.rmtree(hidden)
 
 
 def _crc32(path):

@@ -151,7 +151,7 @@ class Config:
         """Writes the configuration, the stack that it runs on and what it is trained on as JSON, whole or not at all.
 
         Args:
-            stack, data: dicts of texts and numbers, see `layers.stack` and `pictures.Domains.fingerprint`.
+            stack, data: dicts of texts and numbers, see `layers.stack` and `sources.Domains.fingerprint`.
         """
         text = json.dumps({"config": dataclasses.asdict(self), "stack": stack, "data": data}, indent=2)
         partial = pathlib.Path(f"{path}.partial")

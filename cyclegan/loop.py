@@ -9,7 +9,7 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.errors import TrainingError
-from cyclegan.gan import ERRORS, LOSSES
+from cyclegan.gan import ERRORS, LOSSES, to_float
 
 SAMPLES = 5  # test pictures to plot
 
@@ -76,10 +76,9 @@ def fit(
 def plot(gan, test, summary, epoch):
     """Plots the cycles of the first test pictures. Returns the path of the PNG."""
     count = min(SAMPLES, test.pairs)
-    x, y = ([test.picture(domain, slot) for slot in range(count)] for domain in (0, 1))
-    x, y = (np.stack(images).astype(np.float32) / 127.5 - 1 for images in (x, y))
+    x, y = (to_float(np.stack([test.picture(domain, slot) for slot in range(count)])) for domain in (0, 1))
     fake_y, cycle_x, fake_x, cycle_y = (picture.numpy() for picture in gan.cycle(x, y))
-    return summary.cycles(epoch, (x, fake_y, cycle_x), (y, fake_x, cycle_y))
+    return summary.cycles(epoch, (x.numpy(), fake_y, cycle_x), (y.numpy(), fake_x, cycle_y))
 
 
 def _run(step, batches, pairs, keys, label, verbose):

@@ -1,37 +1,18 @@
-"""Pictures from disk: two domains from TensorFlow Datasets, a folder or the embedded set, decoded once into uint8.
-
-Everything that can be wrong with a data set is found here, before training starts.
-"""
+"""Pictures from files: found, decoded whole and upright, resized to uint8; no TensorFlow."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
-import io
 import os
 import pathlib
-import sys
-import threading
-import zlib
 
 import numpy as np
-import requests  # TFDS downloads with it, so the same proxies and certificates are tried
-import tensorflow as tf
-import tensorflow_datasets as tfds
 import tqdm
-from absl import logging
 from PIL import Image, ImageOps
-from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-from cyclegan import stripes
 from cyclegan.errors import UserError
 
-SPLITS = ("trainA", "trainB", "testA", "testB")
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif")
-HELD_OUT = 0.05  # the share of each domain that is kept for testing when there is no test folder
 LISTED = 10  # at most so many files are named in an error
-ANSWER_SECONDS = 6  # how long the host of a data set may take to answer
-
-logging.set_verbosity(logging.ERROR)  # TFDS warns of a data set that is not prepared yet; we say it better
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,80 +24,6 @@ class Pictures:
 
     def __len__(self):
         return len(self.names)
-
-
-@dataclasses.dataclass(frozen=True)
-class Domains:
-    """The four parts of a data set, and `notes`: what the user should know about how they were made."""
-
-    train_x: Pictures
-    train_y: Pictures
-    test_x: Pictures
-    test_y: Pictures
-    notes: tuple = ()
-
-    def fingerprint(self):
-        """What makes this data set the same one at the next start, wherever it lies: a dict of texts."""
-        return {
-            split: f"{len(part)} pictures ({zlib.crc32(chr(10).join(part.names).encode(errors='surrogateescape')):08x})"
-            for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y))
-        }
-
-
-def load(dataset, image_size, load_size, data_dir=None, bars=False):
-    """Reads a data set. Training pictures become load_size x load_size pixels, test pictures image_size x image_size.
-
-    Args:
-        dataset: "stripes", "cycle_gan/NAME" of TensorFlow Datasets, or the path of a folder with trainA, trainB and,
-            optionally, testA and testB.
-        data_dir: where TensorFlow Datasets keeps what it has prepared; `None` for its own default.
-        bars: show progress bars.
-
-    Raises:
-        UserError: the data set is not there, has an empty domain, or has pictures that do not decode; it names them.
-    """
-    sizes = dict(zip(SPLITS, (load_size, load_size, image_size, image_size)))
-    if dataset == "stripes":
-        builders = {size: stripes.builder(size, data_dir) for size in {load_size, image_size}}
-        return _from_builders({split: builders[size] for split, size in sizes.items()}, sizes, bars)
-    if dataset.startswith("cycle_gan/"):
-        builder = _cycle_gan(dataset, data_dir)
-        return _from_builders(dict.fromkeys(SPLITS, builder), sizes, bars)
-    folder = pathlib.Path(dataset).expanduser()
-    if not folder.is_dir():
-        known = ", ".join(config.name for config in tfds.builder_cls("cycle_gan").BUILDER_CONFIGS)
-        raise UserError(
-            f"--dataset {dataset}: no such folder; expected a folder with trainA and trainB, stripes, or cycle_gan/NAME"
-            f" with NAME one of {known}"
-        )
-    return _from_folder(folder, sizes, bars)
-
-
-def resize(image, size):
-    """A PIL image as uint8 [size, size, 3], bicubic."""
-    image = image if image.size == (size, size) else image.resize((size, size), Image.BICUBIC)
-    return np.asarray(image)
-
-
-def decode(path):
-    """Reads a picture file as an RGB PIL image: upright by its EXIF, the first frame, transparency over white.
-
-    16-bit grayscale is scaled to 8 bits.
-
-    Raises:
-        OSError and others of Pillow's: the file is not a picture that can be decoded whole.
-    """
-    with Image.open(path) as image:
-        image.load()
-        image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I"):
-            values = np.asarray(image).astype(np.float64)
-            image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
-        if "A" in image.getbands() or "transparency" in image.info:
-            image = image.convert("RGBA")
-            white = Image.new("RGBA", image.size, "white")
-            image = Image.alpha_composite(white, image)
-        return image.convert("RGB")
 
 
 def find(folder):
@@ -140,60 +47,78 @@ def find(folder):
     return sorted(found)
 
 
-def _from_folder(folder, sizes, bars):
-    notes, files = [], {}
-    for domain in "AB":
-        train, test = f"train{domain}", f"test{domain}"
-        for name in (train, test):
-            if (folder / name).is_dir():
-                files[name] = [folder / name / path for path in find(folder / name)]
-                if not files[name]:
-                    raise UserError(f"{folder / name}: no pictures; expected at least one of {' '.join(ENDINGS)}")
-        if train not in files:
-            raise UserError(
-                f"{folder / train}: no such folder; expected pictures of one domain in trainA, of the other in trainB"
-            )
-        if test not in files:
-            count = max(1, round(HELD_OUT * len(files[train])))
-            if len(files[train]) < 2:
-                raise UserError(f"{folder / train}: 1 picture and no {test}; expected 2, one of them to test on")
-            files[train], files[test] = files[train][:-count], files[train][-count:]
-            whole = count + len(files[train])
-            notes.append(
-                f"No {test} in {folder}: the last {count} of {whole} pictures of {train} are held out for testing"
-            )
-    needed = sum(len(paths) * 3 * sizes[split] ** 2 for split, paths in files.items())
-    _check_memory(needed)
-    total = sum(map(len, files.values()))
-    images = {split: np.empty((len(paths), sizes[split], sizes[split], 3), np.uint8) for split, paths in files.items()}
-    jobs = [(split, i, path) for split in SPLITS for i, path in enumerate(files[split])]
+def decode(path):
+    """Reads a picture file as an RGB PIL image: upright by its EXIF, the first frame, transparency over white.
+
+    16-bit grayscale is scaled to 8 bits.
+
+    Raises:
+        OSError and others of Pillow's: the file is not a picture that can be decoded whole.
+    """
+    with Image.open(path) as image:
+        image.load()
+        image = ImageOps.exif_transpose(image)
+        if image.mode.startswith("I"):
+            values = np.asarray(image).astype(np.float64)
+            image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
+        if "A" in image.getbands() or "transparency" in image.info:
+            image = image.convert("RGBA")
+            white = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(white, image)
+        return image.convert("RGB")
+
+
+def resize(image, size):
+    """A PIL image as uint8 [size, size, 3], bicubic."""
+    image = image if image.size == (size, size) else image.resize((size, size), Image.BICUBIC)
+    return np.asarray(image)
+
+
+def read(files, sizes, bars=False):
+    """Decodes files, several at a time.
+
+    Args:
+        files: dict of lists of paths, by split.
+        sizes: dict of sides in pixels, by split.
+        bars: show a progress bar.
+
+    Returns:
+        dict of uint8 [N, size, size, 3], by split.
+
+    Raises:
+        UserError: some do not decode (at most ten are named), or all together do not fit into the memory.
+    """
+    counts = {split: len(paths) for split, paths in files.items()}
+    check_memory(counts, sizes)
+    images = {split: np.empty((count, sizes[split], sizes[split], 3), np.uint8) for split, count in counts.items()}
+    jobs = [(split, i, path) for split, paths in files.items() for i, path in enumerate(paths)]
     broken = []
 
-    def read(job):
+    def read_one(job):
         split, i, path = job
         try:
             images[split][i] = resize(decode(path), sizes[split])
         except Exception as error:  # Pillow's decoders raise almost anything on a damaged file; each is reported below
             broken.append(f"{path} ({error})")
 
-    with (
-        concurrent.futures.ThreadPoolExecutor() as pool,
-        tqdm.tqdm(total=total, desc="Decoding", unit=" images", disable=not bars, leave=False) as bar,
-    ):
-        for _ in pool.map(read, jobs):
-            bar.update()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        done = pool.map(read_one, jobs)
+        for _ in tqdm.tqdm(done, "Decoding", len(jobs), unit=" images", disable=not bars, leave=False):
+            pass
     if broken:
+        names = "; ".join(sorted(broken)[:LISTED])
         more = f" and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
-        raise UserError(
-            f"{len(broken)} of {total} pictures do not decode; repair or remove them: {'; '.join(sorted(broken)[:LISTED])}{more}"
-        )
-    parts = [
-        Pictures(images[split], [os.fspath(path.relative_to(folder)) for path in files[split]]) for split in SPLITS
-    ]
-    return Domains(*parts, notes=tuple(notes))
+        raise UserError(f"{len(broken)} of {len(jobs)} pictures do not decode; repair or remove them: {names}{more}")
+    return images
 
 
-def _check_memory(needed):
+def check_memory(counts, sizes):
+    """Refuses what would not fit: dicts of counts and sides (pixels) by split.
+
+    Raises:
+        UserError: the decoded pictures need more memory than is free (known on Linux only).
+    """
+    needed = sum(count * 3 * sizes[split] ** 2 for split, count in counts.items())
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -204,77 +129,3 @@ def _check_memory(needed):
             f"the decoded pictures need {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free:"
             " expected less; use fewer pictures or a smaller --load_size"
         )
-
-
-def _cycle_gan(dataset, data_dir):
-    """The builder of a data set of TFDS's cycle_gan; not prepared yet only where its host answers."""
-    names = [config.name for config in tfds.builder_cls("cycle_gan").BUILDER_CONFIGS]
-    name = dataset[len("cycle_gan/") :]
-    if name not in names:
-        raise UserError(f"--dataset {dataset}: expected cycle_gan/NAME with NAME one of {', '.join(names)}")
-    builder = tfds.builder(dataset, data_dir=data_dir)
-    url = _download_url(builder, name)
-    if not (builder.data_path / "dataset_info.json").exists() and url.startswith("http") and not _answers(url):
-        raise UserError(
-            f"{dataset} is not prepared in {builder.data_path.parent.parent.parent} and its host ({url.split('/')[2]}) does not"
-            f" answer: expected a network; or name the folder that holds it with --data_dir, train on a folder of your own"
-            f" pictures with --dataset FOLDER, or on the embedded ones with --dataset stripes"
-        )
-    return builder
-
-
-def _download_url(builder, name):
-    return str(sys.modules[type(builder).__module__]._DL_URLS[name])
-
-
-def _answers(url):
-    """Whether an HTTP server answers within `ANSWER_SECONDS` (a name that hangs in the resolver counts as no)."""
-    answered = []
-
-    def ask():
-        try:
-            requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False)
-            answered.append(True)
-        except requests.exceptions.RequestException:
-            pass
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    return bool(answered)
-
-
-def _from_builders(builders, sizes, bars):
-    """Reads the four splits, each from its TFDS builder, which is prepared first."""
-    parts = []
-    for split in SPLITS:
-        builder = builders[split]
-        _prepare(builder, bars)
-        count = builder.info.splits[split].num_examples
-        if not count:
-            raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one picture")
-        images = np.empty((count, sizes[split], sizes[split], 3), np.uint8)
-        _check_memory(images.nbytes)
-        examples = tfds.as_numpy(builder.as_dataset(split, shuffle_files=False))
-        bar = tqdm.tqdm(examples, f"Reading {split}", count, unit=" images", disable=not bars, leave=False)
-        for i, example in enumerate(bar):
-            images[i] = resize(Image.fromarray(example["image"]), sizes[split])
-        parts.append(Pictures(images, [f"{builder.info.full_name}/{split}[{i}]" for i in range(count)]))
-    return Domains(*parts)
-
-
-def _prepare(builder, bars):
-    # The embedded pictures are drawn in seconds: TFDS's many bars would only stand in the way.
-    quiet = not bars or isinstance(builder, stripes.Stripes)
-    nowhere = io.StringIO()
-    try:
-        with contextlib.ExitStack() as stack:
-            if quiet:
-                stack.enter_context(contextlib.redirect_stdout(nowhere))
-                stack.enter_context(contextlib.redirect_stderr(nowhere))
-            builder.download_and_prepare()
-    except (OSError, tf.errors.OpError, tfds.download.DownloadError, NonMatchingChecksumError) as error:
-        raise UserError(
-            f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
-            f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        ) from error

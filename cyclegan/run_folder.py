@@ -46,7 +46,7 @@ class RunFolder:
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
 
     def check_data(self, fingerprint):
-        """Raises UserError if the run was trained on other data than that of `fingerprint` (see `pictures.Domains`)."""
+        """Raises UserError if the run was trained on other data than that of `fingerprint` (see `sources.Domains`)."""
         saved = fingerprint if self._saved_data is None else self._saved_data
         splits = sorted(set(saved) | set(fingerprint))
         self._refuse(

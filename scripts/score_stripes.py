@@ -35,13 +35,13 @@ def score(run):
     if config.dataset != "stripes":
         raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
     with quiet.start():
-        from cyclegan import gan, metrics, pictures
+        from cyclegan import gan, metrics, sources
         from cyclegan.checkpoint import Checkpoints
 
     trained = gan.CycleGAN(1, config.filters, config.residual_blocks)
     if not Checkpoints(run / "checkpoints", trained.state()).restore():
         raise UserError(f"{run}: no checkpoint; expected a run that has finished an epoch")
-    domains = pictures.load("stripes", config.image_size, config.image_size, config.data_dir)
+    domains = sources.load("stripes", config.image_size, config.image_size, config.data_dir)
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
     for name, network, source, truth in (("X -> Y", trained.G, x, y), ("Y -> X", trained.F, y, x)):

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from cyclegan import gan, pictures
+from cyclegan import gan, sources
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.errors import UserError
@@ -167,7 +167,7 @@ def test_the_scores_of_an_untrained_run_stand_beside_those_of_the_identity(strip
 
 def test_scores_are_of_the_run(stripes_run, monkeypatch):
     """Networks that answer with the truth score best: the pictures and directions are not mixed up."""
-    domains = pictures.load("stripes", 32, 32, Config.load(stripes_run / "config.json")[0].data_dir)
+    domains = sources.load("stripes", 32, 32, Config.load(stripes_run / "config.json")[0].data_dir)
     truth = {"G": domains.test_y.images, "F": domains.test_x.images}
 
     def perfect(self, source, **kwargs):
