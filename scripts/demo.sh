@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
-epochs=10
+epochs=8
 scripts/setup.sh
 "$venv/bin/python" train.py --dataset stripes --output_dir runs/demo --epochs $epochs --devices 1
 echo
