@@ -12,7 +12,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def main(argv=None):
-    """Trains as the command line says. Returns the figures of the last epoch, see `loop.fit`."""
+    """Trains as the command line says. Returns the figures of the last epoch, see `loop.fit`.
+
+    Raises:
+        UserError: what was asked for can't work, or training has failed; the run's folder is as it was at the last checkpoint.
+    """
     config = Config.from_args(argv)
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
@@ -47,12 +51,12 @@ def main(argv=None):
             config.adversarial,
             config.seed,
         )
-        run.start(domains.fingerprint())
         checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
-        restored = checkpoints.restore()
+        restored = None if config.clear_output_dir else checkpoints.restore()
         if restored:
             gan.learning_rate = config.lr
-    summary = Summary(run.path, restored["epoch"] if restored else 0)
+    done = restored["epoch"] if restored else 0
+    run.start(domains.fingerprint())
 
     def describe():
         generator, discriminator = gan.parameters()
@@ -63,14 +67,17 @@ def main(argv=None):
         yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
         yield f"Writing to {run.path} (tensorboard --logdir {run.path})"
         if restored:
-            yield f"Resumed from {restored['folder']}: {restored['epoch']} of {config.epochs} epochs are done"
-            if restored["epoch"] >= config.epochs:
-                yield "Nothing is left to do: ask for more with --epochs"
+            yield f"Resumed from {restored['folder']}: {done} of {config.epochs} epochs are done"
+        if done >= config.epochs:
+            yield "Nothing is left to do: ask for more with --epochs"
 
     if config.verbose:
         print("\n".join(describe()), flush=True)
     for text in run.warnings if restored else ():
         warn(text)
+    if done >= config.epochs:
+        return {}
+    summary = Summary(run.path, done)
     try:
         return loop.fit(
             gan,
