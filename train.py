@@ -2,6 +2,7 @@
 """Train a CycleGAN between two unpaired sets of pictures, on every GPU there is: `python train.py --help`."""
 
 import pathlib
+import shlex
 import sys
 
 from cyclegan import quiet
@@ -56,16 +57,15 @@ def main(argv=None):
         if restored:
             gan.learning_rate = config.lr
     done = restored["epoch"] if restored else 0
-    run.start(domains.fingerprint())
 
     def describe():
         generator, discriminator = gan.parameters()
         yield from domains.notes
-        yield f"Number of devices: {replicas}"
-        yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {batch} pairs"
+        yield f"Number of devices: {replicas} ({strategy.extended.worker_devices[0].split(':')[-2]})"
+        yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {batch}"
         yield f"Steps per epoch: {train.steps} for training ({train.pairs} pairs), {test.steps} for testing ({test.pairs} pairs)"
         yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
-        yield f"Writing to {run.path} (tensorboard --logdir {run.path})"
+        yield f"Writing to {run.path} (tensorboard --logdir {shlex.quote(str(run.path))})"
         if restored:
             yield f"Resumed from {restored['folder']}: {done} of {config.epochs} epochs are done"
         if done >= config.epochs:
@@ -73,10 +73,13 @@ def main(argv=None):
 
     if config.verbose:
         print("\n".join(describe()), flush=True)
-    for text in run.warnings if restored else ():
-        warn(text)
     if done >= config.epochs:
         return {}
+    for text in run.warnings if restored else ():
+        warn(text)
+    if batch > train.pairs:
+        warn(f"the global batch of {batch} is larger than an epoch of {train.pairs} pairs: most of every step is idle")
+    run.start(domains.fingerprint())
     summary = Summary(run.path, done)
     try:
         return loop.fit(
@@ -106,8 +109,14 @@ if __name__ == "__main__":
     try:
         main()
     except UserError as error:
-        print(f"train.py: {error}", file=sys.stderr)
+        print(f"train.py: {error}".replace("\n", "\\n"), file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        print(
+            f"train.py: {error}: make the environment with scripts/setup.sh, then: . .venv/bin/activate",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     except KeyboardInterrupt:
-        print("\nStopped. The same command resumes from the last checkpoint.", file=sys.stderr)
+        print("\nStopped. The same command resumes from the last checkpoint, if there is one.", file=sys.stderr)
         sys.exit(130)

@@ -77,8 +77,8 @@ class Checkpoints:
         Raises:
             UserError: there are checkpoints, but none can be read.
         """
-        failed = []
-        for path in reversed(self.all()):
+        failed, checkpoints = [], self.all()
+        for path in reversed(checkpoints):
             try:
                 manifest = _verify(path)
                 status = self._checkpoint.read(os.fspath(path / "state"))
@@ -87,7 +87,8 @@ class Checkpoints:
             except (OSError, ValueError, KeyError, TypeError, AssertionError, tf.errors.OpError) as error:
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 failed.append(f"{path} ({reason})")
-                self.say(f"Checkpoint {path} can't be read ({reason}); trying the one before")
+                if path != checkpoints[0]:
+                    self.say(f"Checkpoint {path} can't be read ({reason}); trying the one before")
         if failed:
             raise UserError(
                 f"none of the {len(failed)} checkpoints can be read: {'; '.join(failed)}: expected one that this program"
@@ -98,7 +99,10 @@ class Checkpoints:
 
 def _verify(path):
     """Reads the manifest of a checkpoint and compares the files with it."""
-    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError("manifest.json is damaged") from None
     for name, (size, crc) in manifest["files"].items():
         file = path / os.path.basename(name)
         if file.stat().st_size != size or _crc32(file) != crc:

@@ -18,6 +18,7 @@ FREE = "free"  # changes where, how long or how loudly, not what is computed
 WARN = "warn"  # changes the training from here on: allowed, and said
 FIXED = "fixed"  # the checkpoint would not fit, or it would be another experiment: refused
 
+SEED_LIMIT = 2**32 - 1  # NumPy's
 # Settings that suit a data set better than the general defaults; flags given by hand win.
 SUITED = {
     "stripes": {"image_size": 64, "load_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
@@ -45,7 +46,7 @@ class Config:
         "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and, optionally,"
         " testA, testB; or stripes, the embedded data set",
         "cycle_gan/horse2zebra",
-        FREE,  # the pictures themselves are compared: a folder may have moved
+        FREE,  # what is compared is the pictures themselves: their folder may have moved
     )
     data_dir: str = _flag(
         "data", "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
@@ -72,7 +73,9 @@ class Config:
     lambda_cycle: float = _flag("training", "weight of the cycle losses", 10.0, WARN)
     lambda_identity: float = _flag("training", "weight of the identity losses; 0 leaves them out", 5.0, WARN)
     adversarial: str = _flag("training", "adversarial loss", "lsgan", WARN, choices=("lsgan", "bce"))
-    seed: int = _flag("training", "of the weights, the order of the pictures and their augmentation", 0, FIXED)
+    seed: int = _flag(
+        "training", "of the weights, the order of the pictures and their augmentation, below 2**32", 0, FIXED
+    )
     devices: int = _flag(
         "training",
         "use the first N GPUs; where there is no GPU, N logical CPU devices (default: every GPU, or the CPU once)",
@@ -103,6 +106,9 @@ class Config:
             object.__setattr__(self, "load_size", self.image_size if same else round(self.image_size * 286 / 256))
         if self.output_dir is None:
             object.__setattr__(self, "output_dir", os.path.join("runs", self.dataset_name))
+        for name in ("output_dir", "data_dir"):
+            if getattr(self, name):
+                object.__setattr__(self, name, os.path.expanduser(getattr(self, name)))
         self._check()
 
     @property
@@ -128,12 +134,18 @@ class Config:
         for name in ("lr", "lambda_cycle", "lambda_identity"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0) or (name == "lr" and value == 0):
-                raise UserError(f"--{name} {value}: expected a number {'above' if name == 'lr' else 'of at least'} 0")
+                least = "above 0" if name == "lr" else "of at least 0"
+                raise UserError(f"--{name} {value}: expected a finite number {least}")
         for name in ("beta_1", "beta_2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)}: expected at least 0 and less than 1")
+        if self.seed > SEED_LIMIT:
+            raise UserError(f"--seed {self.seed}: expected at most {SEED_LIMIT}")
         if not self.dataset:
             raise UserError("--dataset '': expected cycle_gan/NAME, a folder, or stripes")
+        for name in ("output_dir", "data_dir"):
+            if getattr(self, name) == "":
+                raise UserError(f"--{name} '': expected a folder (is a shell variable not set?)")
 
     @classmethod
     def from_args(cls, argv=None):
@@ -169,7 +181,9 @@ class Config:
             saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
             values, stack, data = (dict(saved[part]) for part in ("config", "stack", "data"))
         except FileNotFoundError:
-            raise UserError(f"{path}: no such file; expected the config.json of a run") from None
+            raise UserError(
+                f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
+            ) from None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
@@ -182,7 +196,10 @@ class Config:
             wanted = (float, int) if fields[name].type is float else (fields[name].type,)
             if value is not None and (type(value) not in wanted):
                 raise UserError(f"{path}: {name} is {value!r}, expected {fields[name].type.__name__}")
-        return cls(**values), stack, data
+        try:
+            return cls(**values), stack, data
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
 
     def changes(self, saved, on_resume):
         """What differs from the configuration `saved` among the fields of that kind, one text per field."""

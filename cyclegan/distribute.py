@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from cyclegan.errors import UserError
 
+LOGICAL_LIMIT = 64  # they share the cores; thousands of them only hang
+
 
 def make_strategy(devices=None):
     """A `tf.distribute.MirroredStrategy` over the GPUs there are, or over the CPU.
@@ -33,6 +35,8 @@ def make_strategy(devices=None):
             _before_start(lambda gpu=gpu: tf.config.experimental.set_memory_growth(gpu, True))
         return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(len(used))])
     devices = devices or 1
+    if devices > LOGICAL_LIMIT:
+        raise UserError(f"--devices {devices}: without a GPU, expected at most {LOGICAL_LIMIT} logical CPU devices")
     if devices > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         logical = [tf.config.LogicalDeviceConfiguration()] * devices

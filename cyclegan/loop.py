@@ -113,7 +113,7 @@ def _check_finite(figures, epoch):
     bad = [key for key, value in figures.items() if not math.isfinite(value)]
     if bad:
         raise TrainingError(
-            f"epoch {epoch}: {', '.join(bad)} not finite: training has diverged; the checkpoints are from before. Try a lower --lr"
+            f"epoch {epoch}: {', '.join(bad)} not finite: training has diverged; nothing of this epoch is saved. Try a lower --lr"
         )
 
 
@@ -123,4 +123,4 @@ def _report(figures, seconds, verbose):
     if verbose > 1:
         for split, values in figures.items():
             print(f"{split}: " + "  ".join(f"{key} {values[key]:.4f}" for key in LOSSES))
-    print(f"Elapse: {seconds:.2f}s", flush=True)
+    print(f"Elapsed: {seconds:.2f}s", flush=True)

@@ -7,7 +7,7 @@ import pathlib
 
 import numpy as np
 import tqdm
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cyclegan.errors import UserError
 
@@ -42,7 +42,7 @@ def find(folder):
         found += [
             os.path.relpath(os.path.join(where, name), folder)
             for name in files
-            if name.lower().endswith(ENDINGS) and not name.startswith(".")
+            if name.lower().endswith(ENDINGS) and not name.startswith(".") and os.path.isfile(os.path.join(where, name))
         ]
     return sorted(found)
 
@@ -99,11 +99,12 @@ def read(files, sizes, bars=False):
         try:
             images[split][i] = resize(decode(path), sizes[split])
         except Exception as error:  # Pillow's decoders raise almost anything on a damaged file; each is reported below
-            broken.append(f"{path} ({error})")
+            reason = "not a picture" if isinstance(error, UnidentifiedImageError) else error
+            broken.append(f"{path} ({reason})")
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         done = pool.map(read_one, jobs)
-        for _ in tqdm.tqdm(done, "Decoding", len(jobs), unit=" images", disable=not bars, leave=False):
+        for _ in tqdm.tqdm(done, "Decoding", len(jobs), unit=" images", disable=not bars or None, leave=False):
             pass
     if broken:
         names = "; ".join(sorted(broken)[:LISTED])

@@ -1,5 +1,6 @@
 """The folder that a run lives in: whether this command may go on with what is there, and starting over."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -7,8 +8,17 @@ import shutil
 from cyclegan.config import FIXED, WARN, Config
 from cyclegan.errors import UserError
 
-# What a run writes, and so what clearing removes.
-WRITTEN = ("config.json", "metrics.jsonl", "events.out.tfevents.*", "test", "checkpoints", "samples")
+# What a run writes, and so what clearing removes: files, and folders of checkpoints.
+WRITTEN = (
+    "metrics.jsonl",
+    "events.out.tfevents.*",
+    "test/events.out.tfevents.*",
+    "samples/epoch_*.png",
+    "checkpoints/epoch_*",
+    "checkpoints/.*_epoch_*",
+    "config.json",
+)
+FOLDERS = ("test", "samples", "checkpoints")  # removed when that leaves them empty
 
 
 class RunFolder:
@@ -32,6 +42,12 @@ class RunFolder:
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise UserError(
                 f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
+            )
+        written = [path for pattern in WRITTEN for path in self.path.glob(pattern)]
+        if written and not self._holds_a_run():
+            raise UserError(
+                f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run; expected a run of this"
+                " program, or an empty folder: use another --output_dir"
             )
         if config.clear_output_dir or not any(self.path.glob("checkpoints/epoch_*")):
             return  # nothing to go on with
@@ -63,10 +79,22 @@ class RunFolder:
             if self.config.clear_output_dir:
                 for path in (path for pattern in WRITTEN for path in self.path.glob(pattern)):
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                for path in (self.path / name for name in FOLDERS):
+                    if path.is_dir() and not any(path.iterdir()):
+                        path.rmdir()
             self.path.mkdir(parents=True, exist_ok=True)
             self.config.save(self.path / "config.json", self.stack, fingerprint)
         except OSError as error:
             raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
+
+    def _holds_a_run(self):
+        """Whether config.json is one of ours, even of another version."""
+        try:
+            return {"config", "stack", "data"} <= set(
+                json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+            )
+        except (OSError, ValueError, TypeError):
+            return False
 
     def _refuse(self, differences):
         if differences:

@@ -44,7 +44,7 @@ class Domains:
     def fingerprint(self):
         """What makes this data set the same one at the next start, wherever it lies: a dict of texts."""
         return {
-            split: f"{len(part)} pictures ({zlib.crc32(chr(10).join(part.names).encode(errors='surrogateescape')):08x})"
+            split: f"{len(part)} pictures ({zlib.crc32(part.images):08x})"
             for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y))
         }
 
@@ -70,6 +70,8 @@ def load(dataset, image_size, load_size, data_dir=None, bars=False):
         return _from_builders(dict.fromkeys(SPLITS, builder), sizes, bars)
     folder = pathlib.Path(dataset).expanduser()
     if not folder.is_dir():
+        if folder.exists():
+            raise UserError(f"--dataset {dataset}: a file; expected a folder with trainA and trainB")
         known = ", ".join(config.name for config in tfds.builder_cls("cycle_gan").BUILDER_CONFIGS)
         raise UserError(
             f"--dataset {dataset}: no such folder; expected a folder with trainA and trainB, stripes, or cycle_gan/NAME"
@@ -162,7 +164,7 @@ def _from_builders(builders, sizes, bars):
         builder = builders[split]
         images = np.empty((count, sizes[split], sizes[split], 3), np.uint8)
         examples = tfds.as_numpy(builder.as_dataset(split, shuffle_files=False))
-        bar = tqdm.tqdm(examples, f"Reading {split}", count, unit=" images", disable=not bars, leave=False)
+        bar = tqdm.tqdm(examples, f"Reading {split}", count, unit=" images", disable=not bars or None, leave=False)
         for i, example in enumerate(bar):
             images[i] = pictures.resize(Image.fromarray(example["image"]), sizes[split])
         parts.append(pictures.Pictures(images, [f"{builder.info.full_name}/{split}[{i}]" for i in range(count)]))
@@ -182,5 +184,6 @@ def _prepare(builder, bars):
     except (OSError, tf.errors.OpError, tfds.download.DownloadError, NonMatchingChecksumError) as error:
         raise UserError(
             f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
-            f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. Expected a folder that can be"
+            " written to (--data_dir), with room, and a data set that can be fetched"
         ) from error

@@ -69,10 +69,10 @@ class Summary:
             writer.close()
 
     def _keep_until(self, epoch):
-        if not self._metrics.exists():
+        if not self._metrics.is_file():
             return
         kept = []
-        for line in self._metrics.read_text(encoding="utf-8").splitlines():
+        for line in self._metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 if json.loads(line)["epoch"] <= epoch:
                     kept.append(line + "\n")

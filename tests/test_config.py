@@ -49,9 +49,11 @@ def test_every_verbosity_is_accepted(verbose):
         ("--image_size 258", "--image_size 258: expected a multiple of 4"),
         ("--image_size 8", "--image_size 8: expected at least 16 pixels"),
         ("--image_size 64 --load_size 60", "--load_size 60: expected at least 64 pixels (--image_size)"),
-        ("--lr 0", "--lr 0.0: expected a number above 0"),
-        ("--lr nan", "--lr nan: expected a number above 0"),
-        ("--lambda_cycle -1", "--lambda_cycle -1.0: expected a number of at least 0"),
+        ("--lr 0", "--lr 0.0: expected a finite number above 0"),
+        ("--lr nan", "--lr nan: expected a finite number above 0"),
+        ("--lr 1e400", "--lr inf: expected a finite number above 0"),
+        ("--lambda_cycle -1", "--lambda_cycle -1.0: expected a finite number of at least 0"),
+        ("--seed 4294967296", "--seed 4294967296: expected at most 4294967295"),
         ("--beta_1 1", "--beta_1 1.0: expected at least 0 and less than 1"),
         ("--seed -1", "--seed -1: expected at least 0"),
         ("--keep 0", "--keep 0: expected at least 1"),
@@ -63,9 +65,16 @@ def test_values_that_cannot_work_are_refused(flags, text):
     assert text in str(error.value) and "\n" not in str(error.value)
 
 
-def test_an_empty_data_set_name_is_refused():
-    with pytest.raises(UserError, match="--dataset '': expected"):
-        Config.from_args(["--dataset", ""])
+@pytest.mark.parametrize("flag", ["--dataset", "--output_dir", "--data_dir"])
+def test_empty_names_are_refused(flag):
+    with pytest.raises(UserError, match=f"{flag} '': expected"):
+        Config.from_args([flag, ""])
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    config = Config.from_args(["--output_dir=~/runs", "--data_dir=~/data"])
+    assert (config.output_dir, config.data_dir) == ("/home/me/runs", "/home/me/data")
 
 
 @pytest.mark.parametrize("flags", ["--epochs ten", "--adversarial wgan", "--verbose 3", "--no_such_flag", "--epoch 3"])
@@ -110,7 +119,7 @@ def test_a_saved_configuration_comes_back(tmp_path):
             "epochs is \"__import__('os')\", expected int",
         ),
         (lambda saved: saved["config"].update(epochs=True), "epochs is True, expected int"),
-        (lambda saved: saved["config"].update(epochs=-1), "--epochs -1: expected at least 1"),
+        (lambda saved: saved["config"].update(epochs=-1), "config.json: --epochs -1: expected at least 1"),
         (lambda saved: saved.pop("config"), "can't be read as the configuration of a run"),
         (lambda saved: saved.update(config=[1]), "can't be read as the configuration of a run"),
     ],

@@ -19,6 +19,11 @@ def test_more_devices_than_were_started_are_refused():
         distribute.make_strategy(4)
 
 
+def test_thousands_of_logical_devices_are_refused():
+    with pytest.raises(UserError, match="--devices 100000: without a GPU, expected at most 64 logical CPU devices"):
+        distribute.make_strategy(100000)
+
+
 def test_more_gpus_than_there_are_are_refused(monkeypatch):
     monkeypatch.setattr(
         tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1"] if kind == "GPU" else ["cpu"]

@@ -108,12 +108,12 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     assert first.returncode == 0, first.stderr
     for text in (
         "Number of devices: 2",
-        "Replicas: 2, global batch: 2 x 1 = 2 pairs",
+        "Replicas: 2, global batch: 2 x 1 = 2",
         "Steps per epoch: 3 for training (5 pairs), 1 for testing (2 pairs)",
         f"Writing to {folder}",
         "Epoch 001/001",
         "MAE(X, F(G(X)))",
-        "Elapse: ",
+        "Elapsed: ",
     ):
         assert text in first.stdout
     assert "Train: 100%" in first.stderr and "images/s" in first.stderr and "Traceback" not in first.stderr
@@ -230,7 +230,7 @@ def finished(tmp_path, photos):
 
 
 def test_what_a_resumed_run_refuses_and_what_it_says(finished, photos, capsys):
-    small = ["--filters", "1", "--residual_blocks", "0"]
+    small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
     before = {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")}
     with pytest.raises(UserError, match="filters 1 -> 2, residual_blocks 0 -> 6"):
         train.main([*finished, "--filters", "2"])
@@ -239,8 +239,15 @@ def test_what_a_resumed_run_refuses_and_what_it_says(finished, photos, capsys):
         train.main([*finished, *small])
     assert {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")} == before
     (photos / "trainA" / "new.jpg").unlink()
-    train.main([*finished, *small, "--epochs", "1", "--lr", "0.5"])
-    assert "lr 0.0002 -> 0.5 from here on" in capsys.readouterr().err
+    train.main([*finished, *small, "--lr", "0.5"])  # one epoch is done already: nothing is left to change
+    assert {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")} == before
+    capsys.readouterr()
+    more = [*small[:-1], "2"]
+    train.main([*finished, *more, "--lr", "0.5", "--batch_size", "9"])
+    errors = capsys.readouterr().err
+    assert "lr 0.0002 -> 0.5 from here on" in errors and "batch_size 1 -> 9 from here on" in errors
+    assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
+    assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
     train.main([*finished, "--filters", "2", "--residual_blocks", "0", "--epochs", "1", "--clear_output_dir"])
     assert [line["epoch"] for line in lines(pathlib.Path(finished[3]))] == [1, 1]
 
@@ -258,6 +265,15 @@ def test_a_users_mistake_is_one_line_and_code_2(tmp_path, flags, text):
     assert result.returncode == 2 and result.stdout == ""
     assert result.stderr.startswith(text) and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_python_without_the_packages_is_told_where_they_are(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\")")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "train.py"), "--dataset", "stripes"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "No module named 'numpy': make the environment with scripts/setup.sh" in result.stderr
 
 
 def test_help_needs_no_tensorflow(tmp_path):

@@ -101,7 +101,7 @@ def test_verbosity(fit, capsys):
     assert lines[0] == "Epoch 001/001"
     assert lines[1] == "MAE(X, F(G(X))): 1.0000  MAE(X, F(X)): 1.0000"
     assert lines[2] == "MAE(Y, G(F(Y))): 1.0000  MAE(Y, G(Y)): 1.0000"
-    assert lines[3].startswith("Elapse: ") and len(lines) == 4
+    assert lines[3].startswith("Elapsed: ") and len(lines) == 4
     for bar in ("Train: 100%", "Test: 100%", "3/3", "images/s"):
         assert bar in captured.err
     fit(1, verbose=2)

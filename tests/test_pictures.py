@@ -63,6 +63,8 @@ def test_sub_folders_count_and_hidden_and_other_files_do_not(tmp_path):
         save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
     (tmp_path / "Thumbs.db").write_bytes(b"")
+    (tmp_path / "folder.png").mkdir()
+    os.mkfifo(tmp_path / "pipe.png")  # would never end
     assert pictures.find(tmp_path) == ["a.png", "b/c.png", "b/d/e.JPG"]
 
 

@@ -65,9 +65,13 @@ def test_clearing_removes_what_a_run_wrote_and_nothing_else(run):
     (run / "notes.txt").write_text("mine")
     (run / "metrics.jsonl").write_text("")
     (run / "events.out.tfevents.1").write_text("")
-    (run / "test").mkdir()
+    for name in ("test/events.out.tfevents.2", "samples/epoch_010.png", "samples/holiday.png", "test/precious.txt"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("")
     open_run(run, filters=8, clear_output_dir=True).start(DATA)
-    assert sorted(path.name for path in run.iterdir()) == ["config.json", "notes.txt"]
+    left = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    assert left == ["config.json", "notes.txt", "samples/holiday.png", "test/precious.txt"]
+    assert not (run / "checkpoints").exists()
     assert Config.load(run / "config.json")[0].filters == 8
 
 
@@ -79,10 +83,23 @@ def test_a_run_without_a_checkpoint_begins_again_with_any_settings(tmp_path):
     assert Config.load(tmp_path / "config.json")[0].filters == 8
 
 
-def test_checkpoints_without_a_configuration_are_refused(run):
+@pytest.mark.parametrize("clear", [False, True])
+@pytest.mark.parametrize("config", [None, '{"mine": 1}', "[1]", "{"])
+def test_a_folder_of_something_else_is_neither_used_nor_cleared(run, config, clear):
     (run / "config.json").unlink()
-    with pytest.raises(UserError, match=r"config\.json: no such file"):
-        open_run(run)
+    if config:
+        (run / "config.json").write_text(config)
+    with pytest.raises(
+        UserError, match=r"holds .*, but no config\.json of a run; expected .* use another --output_dir"
+    ):
+        open_run(run, clear_output_dir=clear)
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_config_of_someone_else_is_not_overwritten(tmp_path, clear):
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(UserError, match="holds config.json, but no config.json of a run"):
+        open_run(tmp_path, clear_output_dir=clear)
 
 
 def test_a_place_that_cannot_be_written_to_is_refused(tmp_path):

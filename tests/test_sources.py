@@ -86,6 +86,8 @@ def test_what_is_missing_or_empty_is_named(folder, tmp_path):
         match="--dataset nowhere: no such folder; expected .*trainA.* stripes, or cycle_gan/NAME.*horse2zebra",
     ):
         load("nowhere")
+    with pytest.raises(UserError, match="0.jpg: a file; expected a folder with trainA and trainB"):
+        load(folder / "trainB" / "0.jpg")
     with pytest.raises(UserError, match="trainA: no such folder; expected pictures of one domain in trainA"):
         load(tmp_path)
     (folder / "testB").mkdir()
@@ -102,6 +104,13 @@ def test_what_is_missing_or_empty_is_named(folder, tmp_path):
 def test_too_many_pictures_for_the_memory_are_refused_before_they_are_decoded(folder):
     with pytest.raises(UserError, match="need .* GB of memory, .* GB are free.*smaller --load_size"):
         load(folder, load_size=1_000_000)
+
+
+def test_the_fingerprint_is_of_the_pictures_not_of_their_names(folder):
+    before = load(folder).fingerprint()
+    save(folder / "trainA" / "00.png", (0, 99, 0))
+    after = load(folder).fingerprint()
+    assert [split for split in after if after[split] != before[split]] == ["trainA"]
 
 
 def test_the_fingerprint_tells_data_sets_apart_not_places(folder, tmp_path):

@@ -43,7 +43,10 @@ def test_lines_after_the_checkpoint_are_dropped_when_a_run_is_resumed(tmp_path):
         summary.scalars("train", epoch, epoch, {"a": float(epoch)})
     summary.close()
     with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write("[1, 2]\n")
         file.write('{"split": "tra')  # killed while writing
+    with open(tmp_path / "metrics.jsonl", "ab") as file:
+        file.write(b"\xff\xfe\n")  # damaged
     summary = Summary(tmp_path, epoch=2)
     summary.scalars("train", 3, 3, {"a": 30.0})
     summary.close()
