@@ -118,5 +118,7 @@ if __name__ == "__main__":
         )
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\nStopped. The same command resumes from the last checkpoint, if there is one.", file=sys.stderr)
+        cleared = any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv)
+        same = "The same command" + (" without --clear_output_dir" if cleared else "")
+        print(f"\nStopped. {same} resumes from the last checkpoint, if there is one.", file=sys.stderr)
         sys.exit(130)

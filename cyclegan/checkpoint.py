@@ -34,8 +34,9 @@ class Checkpoints:
 
     def all(self):
         """The folders of all complete checkpoints, the oldest first."""
-        numbered = (path for path in self.folder.glob("epoch_*") if path.name[len("epoch_") :].isdigit())
-        return sorted(numbered, key=lambda path: int(path.name[len("epoch_") :]))
+        return sorted(
+            (path for path in self.folder.glob("epoch_*") if path.name[len("epoch_") :].isdigit()), key=_epoch
+        )
 
     def save(self, epoch, step):
         """Writes a checkpoint after `epoch` whole epochs and `step` steps, then removes the oldest beyond `keep`.
@@ -55,8 +56,10 @@ class Checkpoints:
             (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             for path in partial.iterdir():
                 _sync(path)
-            if target.exists():  # only after falling back from it: it could not be read
-                _remove(target)
+            _sync(partial)
+            for path in self.all():
+                if _epoch(path) >= epoch:  # from before falling back to an older one: they could not be read
+                    _remove(path)
             partial.rename(target)
             _sync(self.folder)
         except (OSError, tf.errors.OpError) as error:
@@ -95,6 +98,10 @@ class Checkpoints:
                 " wrote; start over with --clear_output_dir or in another --output_dir"
             )
         return None
+
+
+def _epoch(path):
+    return int(path.name[len("epoch_") :])
 
 
 def _verify(path):

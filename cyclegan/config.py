@@ -21,8 +21,9 @@ FIXED = "fixed"  # the checkpoint would not fit, or it would be another experime
 SEED_LIMIT = 2**32 - 1  # NumPy's
 # Settings that suit a data set better than the general defaults; flags given by hand win.
 SUITED = {
-    "stripes": {"image_size": 64, "load_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
+    "stripes": {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
 }
+UNCROPPED = ("stripes",)  # every picture is drawn another way already: load_size is image_size
 
 
 def _flag(group, help, default=None, on_resume=FIXED, **argument):
@@ -99,11 +100,11 @@ class Config:
         small = (self.image_size or suited.get("image_size", 256)) < 256
         general = {"image_size": 256, "filters": 64, "residual_blocks": 6 if small else 9, "lr": 2e-4}
         for name, value in {**general, **suited}.items():
-            if getattr(self, name) is None and name != "load_size":
+            if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.load_size is None:
-            same = "load_size" in suited
-            object.__setattr__(self, "load_size", self.image_size if same else round(self.image_size * 286 / 256))
+            larger = self.image_size if self.dataset in UNCROPPED else round(self.image_size * 286 / 256)
+            object.__setattr__(self, "load_size", larger)
         if self.output_dir is None:
             object.__setattr__(self, "output_dir", os.path.join("runs", self.dataset_name))
         for name in ("output_dir", "data_dir"):
@@ -114,7 +115,7 @@ class Config:
     @property
     def dataset_name(self):
         """The last part of `dataset`: horse2zebra of cycle_gan/horse2zebra, photos of /data/photos/."""
-        return pathlib.Path(self.dataset).expanduser().resolve().name or "data"
+        return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
 
     def _check(self):
         at_least = {"image_size": 16, "load_size": self.image_size, "filters": 1, "residual_blocks": 0, "epochs": 1}

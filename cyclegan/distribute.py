@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -80,9 +81,12 @@ def unseen_gpus(requirements):
     ]
     if listed.returncode or not names:
         return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    where = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
     return (
-        f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none, so training would"
-        f" run on the CPU. Its CUDA libraries are probably missing: {sys.executable} -m pip install -r {requirements}"
+        f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so training would"
+        f" run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m pip install"
+        f" -r {shlex.quote(str(requirements))}"
     )
 
 

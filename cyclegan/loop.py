@@ -60,8 +60,10 @@ def fit(
         start = time.perf_counter()
         figures["train"] = _run(train_step, train_batches, train, LOSSES, "Train", verbose)
         _check_finite(figures["train"], epoch)
-        figures["train"]["learning_rate"] = gan.learning_rate
         figures["test"] = _run(test_step, test_batches, test, LOSSES + ERRORS, "Test", verbose)
+        _check_finite(figures["test"], epoch)  # also the weights after the last update
+        figures["train"]["learning_rate"] = gan.learning_rate
+        figures["train"]["epoch_seconds"] = time.perf_counter() - start
         gan.epoch.assign(epoch)
         step = int(gan.step.numpy())
         for split in ("train", "test"):
@@ -71,7 +73,7 @@ def fit(
         if epoch % checkpoint_every == 0 or epoch == epochs:
             checkpoints.save(epoch, step)
         if verbose:
-            _report(figures, time.perf_counter() - start, verbose)
+            _report(figures, verbose)
     return figures
 
 
@@ -97,10 +99,15 @@ def _run(step, batches, pairs, keys, label, verbose):
     )
     with bar:
         for done in range(1, pairs.steps + 1):
-            totals = step(next(batches), totals)
+            try:
+                totals = step(next(batches), totals)
+            except tf.errors.ResourceExhaustedError as error:
+                raise TrainingError(
+                    "the device has not enough memory for a step: try a smaller --batch_size, --image_size or --filters"
+                ) from error
             images = 2 * min(done * pairs.global_batch_size, pairs.pairs)
             if done % 8 == 0 or done == pairs.steps:
-                totals[keys[0]].numpy()  # wait for the device: the bar shows what is done, not what is queued
+                totals[keys[0]].numpy()  # wait for the device: the bar runs ahead of what is done by 8 steps at most
             bar.set_postfix_str(f"{images / (time.perf_counter() - start):.1f} images/s", refresh=False)
             bar.update()
     seconds = time.perf_counter() - start
@@ -117,10 +124,10 @@ def _check_finite(figures, epoch):
         )
 
 
-def _report(figures, seconds, verbose):
+def _report(figures, verbose):
     for pair in (ERRORS[::2], ERRORS[1::2]):
         print("  ".join(f"{key.split('/', 1)[1]}: {figures['test'][key]:.4f}" for key in pair))
     if verbose > 1:
         for split, values in figures.items():
             print(f"{split}: " + "  ".join(f"{key} {values[key]:.4f}" for key in LOSSES))
-    print(f"Elapsed: {seconds:.2f}s", flush=True)
+    print(f"Elapsed: {figures['train']['epoch_seconds']:.2f}s", flush=True)

@@ -13,8 +13,7 @@ def paired_scores(source, translated, truth):
     The coat is where source and truth differ. Why the identity (or any network that does too little) can't look good here:
     `inside` and `coat` count only pixels where leaving the source alone is wrong by construction, so the identity pays
     the whole gap between the domains in both. Where it is right, outside, it gets 0, which is the best one can do there;
-    that is why `outside` is a separate figure that has to stay small, and why `total` weighs both by their area: a network
-    can't buy a better coat with a worse background, nor the other way round.
+    that is why `outside` is a separate figure that has to stay small, and why `total` counts both, by their area.
 
     `inside` compares pixel by pixel. That is fair where the truth follows from the source (a zebra's scene tells where
     the brown is, up to its shade), not for stripes, whose place can't be known: there, `coat` compares colour

@@ -26,7 +26,7 @@ from cyclegan.errors import UserError
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 HELD_OUT = 0.05  # the share of each domain that is kept for testing when there is no test folder
-ANSWER_SECONDS = 4  # how long the host of a data set may take to answer
+ANSWER_SECONDS = 3  # how long the host of a data set may take to answer
 
 logging.set_verbosity(logging.ERROR)  # TFDS warns of a data set that is not prepared yet; we say it better
 
@@ -68,7 +68,7 @@ def load(dataset, image_size, load_size, data_dir=None, bars=False):
     if dataset.startswith("cycle_gan/"):
         builder = _cycle_gan(dataset, data_dir)
         return _from_builders(dict.fromkeys(SPLITS, builder), sizes, bars)
-    folder = pathlib.Path(dataset).expanduser()
+    folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():
         if folder.exists():
             raise UserError(f"--dataset {dataset}: a file; expected a folder with trainA and trainB")
@@ -138,16 +138,13 @@ def _answers(url):
     answered = []
 
     def ask():
-        try:
-            requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False)
-            answered.append(True)
-        except requests.exceptions.RequestException:
-            pass
+        with contextlib.suppress(requests.exceptions.RequestException):
+            answered.append(requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False).status_code < 500)
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(ANSWER_SECONDS)
-    return bool(answered)
+    return any(answered)
 
 
 def _from_builders(builders, sizes, bars):
@@ -165,8 +162,13 @@ def _from_builders(builders, sizes, bars):
         images = np.empty((count, sizes[split], sizes[split], 3), np.uint8)
         examples = tfds.as_numpy(builder.as_dataset(split, shuffle_files=False))
         bar = tqdm.tqdm(examples, f"Reading {split}", count, unit=" images", disable=not bars or None, leave=False)
-        for i, example in enumerate(bar):
-            images[i] = pictures.resize(Image.fromarray(example["image"]), sizes[split])
+        try:
+            for i, example in enumerate(bar):
+                images[i] = pictures.resize(Image.fromarray(example["image"]), sizes[split])
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{builder.data_path}: {split} is damaged ({str(error).splitlines()[0]}): remove that folder and start again"
+            ) from error
         parts.append(pictures.Pictures(images, [f"{builder.info.full_name}/{split}[{i}]" for i in range(count)]))
     return Domains(*parts)
 

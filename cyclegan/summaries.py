@@ -1,5 +1,6 @@
 """Scalars, pictures and figures to TensorBoard and to `metrics.jsonl`."""
 
+import contextlib
 import io
 import json
 import pathlib
@@ -8,6 +9,8 @@ import matplotlib
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
+
+from cyclegan.errors import UserError
 
 CYCLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))
 
@@ -38,8 +41,8 @@ class Summary:
             for key, value in values.items():
                 tf.summary.scalar(key, value)
         self._writers[split].flush()
-        line = json.dumps({"split": split, "epoch": epoch, "step": step, **values})
-        with open(self._metrics, "a", encoding="utf-8") as file:
+        line = json.dumps({"split": split, "epoch": epoch, "step": step, **values}, allow_nan=False)
+        with _written(self._metrics), open(self._metrics, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def cycles(self, epoch, forward, backward):
@@ -58,9 +61,10 @@ class Summary:
                     tf.summary.image(f"{name}/sample_{i + 1}", image[None])
         self._writers["test"].flush()
         path = self.folder / "samples" / f"epoch_{epoch:03d}.png"
-        path.parent.mkdir(exist_ok=True)
         rows = [(*x_row, *y_row) for x_row, y_row in zip(zip(*forward), zip(*backward))]
-        path.write_bytes(_png(rows, CYCLES[0] + CYCLES[1]))
+        with _written(path):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(_png(rows, CYCLES[0] + CYCLES[1]))
         return path
 
     def close(self):
@@ -79,8 +83,20 @@ class Summary:
             except (ValueError, KeyError, TypeError):
                 continue  # a line that a crash cut short
         partial = self._metrics.with_suffix(".partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(self._metrics)
+        with _written(self._metrics):
+            partial.write_text("".join(kept), encoding="utf-8")
+            partial.replace(self._metrics)
+
+
+@contextlib.contextmanager
+def _written(path):
+    """Says in one line what the system has against writing a file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path} could not be written ({error}): free some space or make it writable, and start again"
+        ) from error
 
 
 def _figure(rows, titles):

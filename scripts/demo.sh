@@ -3,7 +3,7 @@
 # Makes the environment first, see setup.sh. Called again, it goes on where it stopped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=${VENV:-.venv}
+venv=${VENV:-$PWD/.venv}
 epochs=8
 scripts/setup.sh
 "$venv/bin/python" train.py --dataset stripes --output_dir runs/demo --epochs $epochs --devices 1
@@ -11,4 +11,4 @@ echo
 "$venv/bin/python" scripts/score_stripes.py runs/demo
 echo
 echo "The picture:  $PWD/runs/demo/samples/epoch_$(printf %03d $epochs).png"
-echo "The curves:   $venv/bin/tensorboard --logdir runs/demo"
+echo "The curves:   $venv/bin/tensorboard --logdir $PWD/runs/demo"

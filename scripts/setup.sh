@@ -8,9 +8,10 @@ cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 fail() { echo "setup: $*" >&2; exit 2; }
 
-newest=13  # the last Python 3 with packages for this machine
+oldest=9 newest=13  # of the Python 3 that have packages for this machine
 system=$(uname -sm)
 case $system in
+  "Linux aarch64") oldest=12 ;;  # TensorFlow Addons has no packages for it
   Linux*) ;;
   "Darwin arm64") ;;
   "Darwin x86_64") newest=11 ;;  # TensorFlow ended its Intel packages with 2.16
@@ -19,12 +20,12 @@ esac
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 works() {
-  "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1
+  "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, $oldest) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1
 }
 
 requirements=requirements.txt
 capability=
-if [ "${system%% *}" = Linux ] && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+if [ "${system%% *}" = Linux ] && [ -n "$(nvidia-smi -L 2>/dev/null | grep '^GPU')" ]; then
   requirements=requirements-gpu.txt
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' \
     | sort -V | tail -n 1) || true
@@ -33,13 +34,13 @@ fi
 if [ -e "$venv" ]; then
   found=$(version_of "$venv/bin/python") || fail "$venv holds no working Python: remove it and call this again"
   if [ -n "${PYTHON:-}" ]; then
-    asked=$(version_of "$PYTHON") || fail "PYTHON=$PYTHON does not run: expected Python 3.9 to 3.$newest"
+    asked=$(version_of "$PYTHON") || fail "PYTHON=$PYTHON does not run: expected Python 3.$oldest to 3.$newest"
     [ "$asked" = "$found" ] \
       || fail "$venv holds Python $found, PYTHON=$PYTHON is $asked: remove $venv, or name another with VENV=.venv-$asked"
   fi
 else
   if [ -n "${PYTHON:-}" ]; then
-    works "$PYTHON" || fail "PYTHON=$PYTHON ($(version_of "$PYTHON" || echo "does not run")): expected Python 3.9 to" \
+    works "$PYTHON" || fail "PYTHON=$PYTHON ($(version_of "$PYTHON" || echo "does not run")): expected Python 3.$oldest to" \
       "3.$newest with the venv module (on Debian and Ubuntu: apt install python3-venv)"
     python=$PYTHON
   else
@@ -53,7 +54,7 @@ else
     for name; do
       if works "$name"; then python=$name; break; fi
     done
-    [ -n "$python" ] || fail "no Python 3.9 to 3.$newest with the venv module found ($(version_of python3 \
+    [ -n "$python" ] || fail "no Python 3.$oldest to 3.$newest with the venv module found ($(version_of python3 \
       | sed 's/^/python3 is /' || true)): install one, or name it with PYTHON=/path/to/python3.12"
   fi
   echo "Making $venv with $python (Python $(version_of "$python"))"

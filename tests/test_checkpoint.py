@@ -4,6 +4,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from cyclegan import gan
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.errors import UserError
 
@@ -90,6 +91,35 @@ def test_restoring_is_strict(run, names):
     save(run, 1)
     with pytest.raises(UserError, match="none of the 1 checkpoints"):
         run(names=names)[1].restore()
+
+
+def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, strategies):
+    def everything(network):
+        state = network.state().values()
+        variables = [v for part in state for v in (part.variables if hasattr(part, "variables") else [part])]
+        return [tf.convert_to_tensor(v).numpy() for v in variables]
+
+    with strategies[3].scope():
+        three = gan.CycleGAN(3, filters=2, residual_blocks=0, seed=1)
+        for i, moment in enumerate(three.generator_optimizer.variables):
+            if moment.shape.rank and moment.shape.rank > 0:
+                moment.assign(tf.fill(moment.shape, tf.cast(i, moment.dtype)))
+        Checkpoints(tmp_path, three.state()).save(4, 12)
+    alone = gan.CycleGAN(1, filters=2, residual_blocks=0, seed=2)
+    assert not all((a == b).all() for a, b in zip(everything(three), everything(alone)))
+    assert Checkpoints(tmp_path, alone.state()).restore()["epoch"] == 4
+    assert len(everything(alone)) > 20
+    for a, b in zip(everything(three), everything(alone)):
+        assert (a == b).all()
+
+
+def test_what_could_not_be_read_does_not_push_out_what_can(run):
+    checkpoints = save(run, 2, 4, 6)
+    next((checkpoints.folder / "epoch_0006").glob("state.data*")).write_bytes(b"")
+    _, checkpoints, _ = run(keep=1)
+    assert checkpoints.restore()["epoch"] == 4
+    checkpoints.save(5, 50)
+    assert names(checkpoints) == ["epoch_0005"]
 
 
 def test_a_save_that_fails_leaves_the_ones_before_alone(run, monkeypatch):

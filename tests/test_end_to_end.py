@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -150,7 +151,7 @@ def check_board(board, logged):
         if set(tags) == {".", "test"} and len(board.json("scalars/scalars", run="test", tag="images_per_second")) == 2:
             break
         time.sleep(0.5)
-    assert set(tags["."]) == {*LOSSES, "learning_rate", "seconds", "images_per_second"}
+    assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", "seconds", "images_per_second"}
     assert set(tags["test"]) == {*LOSSES, *ERRORS, "seconds", "images_per_second"}
     for split, name in (("train", "."), ("test", "test")):
         for tag in tags[name]:
@@ -200,7 +201,7 @@ def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tm
             np.testing.assert_array_equal(value, parts[name], err_msg=name)
 
     def figures(folder):
-        return [{k: v for k, v in line.items() if k not in ("seconds", "images_per_second")} for line in lines(folder)]
+        return [{k: v for k, v in line.items() if "second" not in k} for line in lines(folder)]
 
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
@@ -218,6 +219,24 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_used(photos, tmp_path, 
     assert [(line["epoch"], line["split"]) for line in lines(tmp_path / "run")] == [
         (1, "train"), (1, "test"), (2, "train"), (2, "test")
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_and_the_same_command_resumes(photos, tmp_path):
+    flags = ["--dataset", photos, "--output_dir", tmp_path / "run", "--plot_every", "1000", *TINY]
+    command = [sys.executable, str(ROOT / "train.py"), *map(str, flags), "--epochs", "1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("Epoch 003"):
+            process.send_signal(signal.SIGINT)
+            break
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Stopped. The same command resumes from the last checkpoint" in errors and "Traceback" not in errors
+    saved = [line["epoch"] for line in lines(tmp_path / "run")][-1]
+    again = run(*flags, "--epochs", saved + 1)
+    assert again.returncode == 0 and re.search(rf"epoch_000\d: \d of {saved + 1} epochs are done", again.stdout)
+    assert [line["epoch"] for line in lines(tmp_path / "run")] == sorted(2 * [*range(1, saved + 2)])
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Recorder:
 def fit(strategies, pictures_of):
     """A function that runs `loop.fit` on 7 pairs in batches of 3, with a train step that returns the figures given."""
 
-    def run(epochs, done=0, value=1.0, **options):
+    def run(epochs, done=0, value=1.0, test_value=1.0, **options):
         gan = types.SimpleNamespace(
             epoch=tf.Variable(done, dtype=tf.int64),
             step=tf.Variable(3 * done, dtype=tf.int64),
@@ -47,9 +47,9 @@ def fit(strategies, pictures_of):
             return {key: total + value * tf.reduce_sum(batch[2]) / 3 for key, total in totals.items()}
 
         def test_step(batch, totals):
-            return {key: total + tf.reduce_sum(batch[2]) / 3 for key, total in totals.items()}
+            return {key: total + test_value * tf.reduce_sum(batch[2]) / 3 for key, total in totals.items()}
 
-        recorder = Recorder()
+        run.recorder = recorder = Recorder()
         options = {"verbose": 0, **options}
         figures = loop.fit(
             gan, train, test, train_step, test_step, strategies[1], recorder, recorder, epochs, **options
@@ -86,9 +86,22 @@ def test_a_resumed_run_does_the_rest_only(fit):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_before_anything_is_saved(fit):
-    with pytest.raises(TrainingError, match=r"epoch 1: loss_G/loss, .* not finite: training has diverged.*lower --lr"):
-        fit(2, value=float("nan"))
+    for diverged in ({"value": float("nan")}, {"test_value": float("inf")}):
+        with pytest.raises(
+            TrainingError, match=r"epoch 1: loss_G/loss, .* not finite: training has diverged.*lower --lr"
+        ):
+            fit(2, **diverged)
+        assert fit.recorder.calls == []
     assert TrainingError.exit_code == 1
+
+
+def test_a_device_without_enough_memory_is_one_clear_line(pictures_of):
+    def step(batch, totals):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    pairs = Pairs(pictures_of(2, 16), pictures_of(2, 16), 1, 16)
+    with pytest.raises(TrainingError, match="not enough memory for a step: try a smaller --batch_size"):
+        loop._run(step, iter([()]), pairs, LOSSES, "Train", 0)
 
 
 def test_verbosity(fit, capsys):

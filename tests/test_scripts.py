@@ -140,7 +140,7 @@ def test_the_real_check_takes_this_python(machine):
     machine.bin.joinpath("python3").symlink_to(sys.executable)
     text = (ROOT / "scripts" / "setup.sh").read_text()
     check = text[text.index("works() {") : text.index("requirements=")]
-    command = f"newest=13; {check} works python3 && newest=8 && ! works python3"
+    command = f"oldest=9 newest=13; {check} works python3 && newest=8 && ! works python3"
     assert subprocess.run(["bash", "-c", command], env={"PATH": str(machine.bin)}).returncode == 0
 
 

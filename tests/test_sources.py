@@ -156,6 +156,14 @@ def test_a_host_that_never_answers_is_given_up(monkeypatch):
     assert time.perf_counter() - start < 5
 
 
+def test_a_prepared_data_set_that_is_damaged_is_named(tmp_path):
+    load("stripes", 16, 16, data_dir=str(tmp_path))
+    record = next(tmp_path.glob("stripes/16/*/stripes-trainB.tfrecord*"))
+    record.write_bytes(record.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"stripes.16.*: trainB is damaged .*: remove that folder and start again"):
+        load("stripes", 16, 16, data_dir=str(tmp_path))
+
+
 def test_an_archive_that_is_not_there_is_one_error(tmp_path, monkeypatch):
     module = __import__(tfds.builder_cls("cycle_gan").__module__, fromlist=["_DL_URLS"])
     monkeypatch.setitem(module._DL_URLS, "horse2zebra", str(tmp_path / "missing.zip"))

@@ -6,6 +6,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow.core.util import event_pb2
 
+from cyclegan.errors import UserError
 from cyclegan.summaries import Summary
 
 
@@ -51,6 +52,19 @@ def test_lines_after_the_checkpoint_are_dropped_when_a_run_is_resumed(tmp_path):
     summary.scalars("train", 3, 3, {"a": 30.0})
     summary.close()
     assert [(line["epoch"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+    summary = Summary(tmp_path)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("builtins.open", full)
+    with pytest.raises(
+        UserError, match=r"metrics\.jsonl could not be written .*No space left on device.*free some space"
+    ):
+        summary.scalars("train", 1, 1, {"a": 1.0})
 
 
 @pytest.mark.parametrize("channels", [1, 3])
