@@ -1,19 +1,25 @@
 """Saves and strictly restores the state.
 
-A checkpoint is a folder, `checkpoints/epoch_0012/`, that holds what `tf.train.Checkpoint` writes and `manifest.json`: the
-place in training, and the size and CRC-32 of every file. It is written under another name and renamed when it is complete,
-so it is there as a whole or not at all.
+A checkpoint is a folder that holds what `tf.train.Checkpoint` writes and `manifest.json`: the place in training, and the size
+and CRC-32 of every file. Its name says how far training was: `epoch_0012`, or inside an epoch `epoch_0012_pair_00345` (12 whole
+epochs and 345 training pairs) and `epoch_0012_pair_01067_test_0008` (all training pairs and 8 test pairs). It is written under
+another name and renamed when it is complete, so it is there as a whole or not at all. Nothing in it is ever executed: the
+manifest is JSON, the state holds arrays.
 """
 
 import json
 import os
 import pathlib
+import re
 import shutil
 import zlib
 
 import tensorflow as tf
 
 from cyclegan.errors import UserError
+from cyclegan.progress import Progress
+
+NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
 
 
 class Checkpoints:
@@ -21,7 +27,7 @@ class Checkpoints:
 
     Args:
         folder: where they are; made when the first one is saved.
-        state: dict of all that evolves: models, optimizers and variables by name. Restoring wants the same names.
+        state: dict of all that evolves on the devices: models, optimizers and variables by name. Restoring wants the same names.
         keep: how many to keep, the newest ones.
         say: called with a text when something did not go as it should.
     """
@@ -33,18 +39,19 @@ class Checkpoints:
         self._checkpoint = tf.train.Checkpoint(**state)
 
     def all(self):
-        """The folders of all complete checkpoints, the oldest first."""
-        return sorted(
-            (path for path in self.folder.glob("epoch_*") if path.name[len("epoch_") :].isdigit()), key=_epoch
-        )
+        """The folders of all complete checkpoints, the oldest first (by their place in training, not by the clock)."""
+        return sorted((path for path in self.folder.glob("epoch_*") if NAME.fullmatch(path.name)), key=_place)
 
-    def save(self, epoch, step):
-        """Writes a checkpoint after `epoch` whole epochs and `step` steps, then removes the oldest beyond `keep`.
+    def save(self, progress):
+        """Writes a checkpoint, then removes the oldest beyond `keep`. Returns its folder.
+
+        Args:
+            progress: the place in training, a `Progress`.
 
         Raises:
             UserError: it could not be written; those before it are untouched.
         """
-        target = self.folder / f"epoch_{epoch:04d}"
+        target = self.folder / _name(progress)
         partial = self.folder / f".partial_{target.name}"
         try:
             for left_over in (*self.folder.glob(".partial_*"), *self.folder.glob(".removed_*")):
@@ -52,30 +59,33 @@ class Checkpoints:
             partial.mkdir(parents=True)
             self._checkpoint.write(os.fspath(partial / "state"))
             files = {path.name: [path.stat().st_size, _crc32(path)] for path in sorted(partial.iterdir())}
-            manifest = {"epoch": epoch, "step": step, "files": files}
+            manifest = {"progress": progress.to_dict(), "files": files}
+            manifest["crc32"] = _manifest_crc32(manifest)
             (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             for path in partial.iterdir():
                 _sync(path)
             _sync(partial)
             for path in self.all():
-                if _epoch(path) >= epoch:  # from before falling back to an older one: they could not be read
+                if _place(path) >= _place(target):  # from before going back to an older one: not what training came by
                     _remove(path)
             partial.rename(target)
             _sync(self.folder)
+            for path in self.all()[: -self.keep]:
+                _remove(path)
         except (OSError, tf.errors.OpError) as error:
+            shutil.rmtree(partial, ignore_errors=True)  # it may be what fills the disk
+            older = self.all()
             raise UserError(
-                f"{target} could not be written ({error}): free some space or make it writable, and start again; the run"
-                " resumes from the checkpoint before"
+                f"{target} could not be written ({_first_line(error)}): expected room and a folder that can be written to; "
+                + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
             ) from error
-        for path in self.all()[: -self.keep]:
-            _remove(path)
         return target
 
     def restore(self):
         """Restores the newest checkpoint that can be read, and says so of each that can't.
 
         Returns:
-            Its manifest, a dict with "epoch" and "step", and "folder"; `None` when there is no checkpoint.
+            (the `Progress` that `save` was given, the checkpoint's folder); `None` when there is no checkpoint.
 
         Raises:
             UserError: there are checkpoints, but none can be read.
@@ -83,15 +93,22 @@ class Checkpoints:
         failed, checkpoints = [], self.all()
         for path in reversed(checkpoints):
             try:
-                manifest = _verify(path)
-                status = self._checkpoint.read(os.fspath(path / "state"))
-                status.assert_consumed()
-                return {**manifest, "folder": path}
-            except (OSError, ValueError, KeyError, TypeError, AssertionError, tf.errors.OpError) as error:
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                failed.append(f"{path} ({reason})")
+                progress = _verify(path)
+                self._checkpoint.read(os.fspath(path / "state")).assert_consumed()
+                return progress, path
+            except (
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                AttributeError,
+                AssertionError,
+                UserError,
+                tf.errors.OpError,
+            ) as error:
+                failed.append(f"{path} ({_first_line(error)})")
                 if path != checkpoints[0]:
-                    self.say(f"Checkpoint {path} can't be read ({reason}); trying the one before")
+                    self.say(f"Checkpoint {path} can't be read ({_first_line(error)}); trying the one before")
         if failed:
             raise UserError(
                 f"none of the {len(failed)} checkpoints can be read: {'; '.join(failed)}: expected one that this program"
@@ -100,21 +117,44 @@ class Checkpoints:
         return None
 
 
-def _epoch(path):
-    return int(path.name[len("epoch_") :])
+def _name(progress):
+    name = f"epoch_{progress.epoch:04d}"
+    if progress.train.pairs:
+        name += f"_pair_{progress.train.pairs:05d}"
+    return name + (f"_test_{progress.test.pairs:04d}" if progress.test.pairs else "")
+
+
+def _place(path):
+    """(epochs, training pairs, test pairs) by a checkpoint's name."""
+    return tuple(int(number or 0) for number in NAME.fullmatch(path.name).groups())
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _manifest_crc32(manifest):
+    content = {key: manifest[key] for key in ("progress", "files")}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _verify(path):
-    """Reads the manifest of a checkpoint and compares the files with it."""
+    """Compares a checkpoint's files with its manifest. Returns the place in training."""
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    except ValueError:
+        unknown = sorted(map(repr, set(manifest) - {"progress", "files", "crc32"}))
+        whole = manifest["crc32"] == _manifest_crc32(manifest)
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("manifest.json is damaged") from None
+    if unknown:
+        raise ValueError(f"manifest.json has unknown fields {', '.join(unknown)}")
+    if not whole:
+        raise ValueError("manifest.json is damaged")
     for name, (size, crc) in manifest["files"].items():
         file = path / os.path.basename(name)
         if file.stat().st_size != size or _crc32(file) != crc:
             raise ValueError(f"{file.name} is damaged")
-    return {"epoch": int(manifest["epoch"]), "step": int(manifest["step"])}
+    return Progress.from_dict(manifest["progress"])
 
 
 def _remove(path):

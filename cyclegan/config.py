@@ -67,7 +67,9 @@ class Config:
     )
 
     epochs: int = _flag("training", "passes over min(|X|, |Y|) pairs", 200, FREE)
-    batch_size: int = _flag("training", "image pairs per replica and step", 1, WARN)
+    batch_size: int = _flag(
+        "training", "image pairs per replica and step", 1, FREE
+    )  # the global batch is what is compared
     lr: float = _flag("training", "learning rate of Adam (default: 0.0002; stripes: 0.001)", on_resume=WARN)
     beta_1: float = _flag("training", "Adam's decay of the mean gradient", 0.5, WARN)
     beta_2: float = _flag("training", "Adam's decay of the mean squared gradient", 0.999, WARN)
@@ -76,6 +78,13 @@ class Config:
     adversarial: str = _flag("training", "adversarial loss", "lsgan", WARN, choices=("lsgan", "bce"))
     seed: int = _flag(
         "training", "of the weights, the order of the pictures and their augmentation, below 2**32", 0, FIXED
+    )
+    max_bad_steps: int = _flag(
+        "training",
+        "steps in a row whose losses or gradients may be not finite (they update nothing), before training goes back to the last"
+        " checkpoint; the second time it stops",
+        10,
+        FREE,
     )
     devices: int = _flag(
         "training",
@@ -93,6 +102,10 @@ class Config:
     )
     plot_every: int = _flag("output", "epochs between sample pictures; there is always one at the end", 10, FREE)
     checkpoint_every: int = _flag("output", "epochs between checkpoints; there is always one at the end", 1, FREE)
+    checkpoint_minutes: float = _flag(
+        "output", "minutes between checkpoints inside of an epoch; 0 saves after every step", 10.0, FREE
+    )
+    log_every: int = _flag("output", "training steps between logged losses inside of an epoch", 100, FREE)
     keep: int = _flag("output", "checkpoints to keep, the newest ones", 3, FREE)
 
     def __post_init__(self):
@@ -119,7 +132,8 @@ class Config:
 
     def _check(self):
         at_least = {"image_size": 16, "load_size": self.image_size, "filters": 1, "residual_blocks": 0, "epochs": 1}
-        at_least.update(batch_size=1, seed=0, devices=1, plot_every=1, checkpoint_every=1, keep=1)
+        at_least.update(batch_size=1, seed=0, devices=1, plot_every=1, checkpoint_every=1, keep=1, log_every=1)
+        at_least.update(max_bad_steps=1)
         units = {
             "image_size": "pixels",
             "load_size": "pixels (--image_size)",
@@ -132,7 +146,7 @@ class Config:
                 raise UserError(f"--{name} {value}: expected at least {least} {units.get(name, '')}".rstrip())
         if self.image_size % 4:
             raise UserError(f"--image_size {self.image_size}: expected a multiple of 4 (the generators halve it twice)")
-        for name in ("lr", "lambda_cycle", "lambda_identity"):
+        for name in ("lr", "lambda_cycle", "lambda_identity", "checkpoint_minutes"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0) or (name == "lr" and value == 0):
                 least = "above 0" if name == "lr" else "of at least 0"
@@ -140,6 +154,12 @@ class Config:
         for name in ("beta_1", "beta_2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)}: expected at least 0 and less than 1")
+        for field in dataclasses.fields(self):
+            choices = field.metadata["argument"].get("choices")
+            if choices and getattr(self, field.name) not in choices:
+                raise UserError(
+                    f"--{field.name} {getattr(self, field.name)}: expected one of {', '.join(map(str, choices))}"
+                )
         if self.seed > SEED_LIMIT:
             raise UserError(f"--seed {self.seed}: expected at most {SEED_LIMIT}")
         if not self.dataset:
@@ -180,12 +200,14 @@ class Config:
         """
         try:
             saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-            values, stack, data = (dict(saved[part]) for part in ("config", "stack", "data"))
+            values, stack, data = (saved[part] for part in ("config", "stack", "data"))
+            if not all(isinstance(part, dict) for part in (values, stack, data)):
+                raise TypeError("its parts are no objects")
         except FileNotFoundError:
             raise UserError(
                 f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
             ) from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(
                 f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
             ) from error
@@ -195,11 +217,13 @@ class Config:
             raise UserError(f"{path}: unknown fields {', '.join(unknown)}: it was written by another version")
         for name, value in values.items():
             wanted = (float, int) if fields[name].type is float else (fields[name].type,)
-            if value is not None and (type(value) not in wanted):
-                raise UserError(f"{path}: {name} is {value!r}, expected {fields[name].type.__name__}")
+            if value is None and fields[name].default is None:
+                continue
+            if type(value) not in wanted:
+                raise UserError(f"{path}: {name} is {value!r:.80}, expected {fields[name].type.__name__}")
         try:
             return cls(**values), stack, data
-        except UserError as error:
+        except (UserError, OverflowError, ValueError) as error:
             raise UserError(f"{path}: {error}") from None
 
     def changes(self, saved, on_resume):

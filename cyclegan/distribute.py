@@ -95,20 +95,34 @@ def reduce_dict(strategy, per_replica):
     return {key: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for key, value in per_replica.items()}
 
 
-def accumulate(strategy, step):
+def accumulate(strategy, step, global_batch_size, update=None):
     """The compiled function that runs a replica's `step` everywhere and adds up what it returns.
 
     Args:
-        step: called on each replica with its share of a batch; returns a dict of scalars, its share of each figure.
+        step: called on each replica with its share of a batch; returns (figures, gradients): a dict of scalars, its share of
+            each mean over the global batch, and whatever `update` takes.
+        global_batch_size: what the figures have been divided by.
+        update: called on each replica with its gradients, but only if every figure is finite: otherwise nothing is updated.
 
     Returns:
-        f(batch, totals) -> new totals: the sums over the replicas added to `totals`, a dict with the same keys. They stay
-        on the device, so that the host need not wait for a step.
+        f(batch, totals) -> (totals, good, figures): `totals`, a dict of those figures that are wanted, with the sums over the
+        samples added if the step was good; whether it was, a bool scalar; and the step's own figures, reduced. All stay on
+        the device, so that the host need not wait for a step.
     """
 
     @tf.function(autograph=False)
     def run(batch, totals):
-        figures = reduce_dict(strategy, strategy.run(step, args=batch))
-        return {key: totals[key] + value for key, value in figures.items()}
+        figures, gradients = strategy.run(step, args=batch)
+        figures = reduce_dict(strategy, figures)
+        good = tf.reduce_all(tf.math.is_finite(tf.stack(list(figures.values()))))
+        if update:
+
+            def apply():
+                strategy.run(update, args=(gradients,))
+                return tf.constant(True)
+
+            good = tf.cond(good, apply, lambda: tf.constant(False))
+        added = {key: tf.where(good, figures[key] * global_batch_size, 0.0) for key in totals}
+        return {key: total + added[key] for key, total in totals.items()}, good, figures
 
     return run

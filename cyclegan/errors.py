@@ -15,3 +15,20 @@ class TrainingError(UserError):
     """Training itself went wrong (not a number, say), although everything that was asked for was right."""
 
     exit_code = 1
+
+
+class Stopped(UserError):
+    """Training was told to stop by a signal, and has. `exit_code` is 128 + its number, as in a shell."""
+
+    def __init__(self, signum, text):
+        super().__init__(text)
+        self.exit_code = 128 + signum
+
+
+def printable(text):
+    """`text` as one line that does no harm to a terminal: control characters and bytes that are no text become escapes.
+
+    Names of files may hold anything but a slash and a zero byte.
+    """
+    text = str(text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

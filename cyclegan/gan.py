@@ -5,6 +5,9 @@ import tensorflow as tf
 from cyclegan import losses, models
 
 ERRORS = ("error/MAE(X, F(G(X)))", "error/MAE(Y, G(F(Y)))", "error/MAE(X, F(X))", "error/MAE(Y, G(Y))")
+CHANGES = ("change/MAE(X, G(X))", "change/MAE(Y, F(Y))", "change/correlation(X, G(X))", "change/correlation(Y, F(Y))")
+SAMPLES = "samples"  # the share of a batch that is samples and not filling
+GRADIENTS = ("gradients of the generators", "gradients of the discriminators")  # their norms on a replica
 
 
 def to_float(images):
@@ -56,14 +59,10 @@ class CycleGAN:
         self.generator_optimizer.build(self.generator_variables)
         self.discriminator_optimizer = tf.keras.optimizers.Adam(lr, beta_1, beta_2)
         self.discriminator_optimizer.build(self.discriminator_variables)
-        # Counters of what is done: global steps and whole epochs.
-        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first, name="step")
-        self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=first, name="epoch")
 
     def state(self):
         """Everything that evolves, by the name that it has in a checkpoint."""
-        names = ("G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "step", "epoch")
+        names = ("G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -86,7 +85,7 @@ class CycleGAN:
         return fake_y, self.F(fake_y, training=False), fake_x, self.G(fake_x, training=False)
 
     def train_step(self, x, y, weight):
-        """One update of all four networks by one replica's share of a batch.
+        """The losses of one replica's share of a batch, and the gradients that `update` applies.
 
         Every network runs once on each of its inputs; one backward pass serves both generators, another both
         discriminators. Both see the discriminators as they were before the step.
@@ -96,32 +95,48 @@ class CycleGAN:
             weight: float32 [N], 1 for a sample, 0 for one that only fills the batch up.
 
         Returns:
-            The loss dict: this replica's share of each figure, scalars already divided by the global batch.
+            (figures, gradients). Figures: this replica's share of each mean over the global batch, scalars already divided by
+            it: the losses (`LOSSES`) and the share of samples in the batch (`SAMPLES`); and the norms of its gradients
+            (`GRADIENTS`), which are finite only if all of them are. Gradients: of the generators, of the discriminators.
         """
         with tf.GradientTape(persistent=True) as tape:
             figures = self._losses(x, y, weight, identity=self.lambda_identity > 0)[0]
             # Zhu et al. 2017, eq. 3: both generators descend the sum, so the cycle x -> G(x) -> F(G(x)) trains G too.
             generator_total = figures["loss_G/total"] + figures["loss_F/total"]
             discriminator_total = figures["loss_X/loss"] + figures["loss_Y/loss"]
-        generator_gradients = tape.gradient(generator_total, self.generator_variables)
-        discriminator_gradients = tape.gradient(discriminator_total, self.discriminator_variables)
+        gradients = (
+            tape.gradient(generator_total, self.generator_variables),
+            tape.gradient(discriminator_total, self.discriminator_variables),
+        )
         del tape
+        figures.update({name: tf.linalg.global_norm(part) for name, part in zip(GRADIENTS, gradients)})
+        return figures, gradients
+
+    def update(self, gradients):
+        """One update of all four networks on every replica, by the sum of what `train_step` gave on each."""
         # apply_gradients sums over the replicas, which is why the losses are divided by the global batch.
-        self.generator_optimizer.apply_gradients(zip(generator_gradients, self.generator_variables))
-        self.discriminator_optimizer.apply_gradients(zip(discriminator_gradients, self.discriminator_variables))
-        self.step.assign_add(1)
-        return figures
+        self.generator_optimizer.apply_gradients(zip(gradients[0], self.generator_variables))
+        self.discriminator_optimizer.apply_gradients(zip(gradients[1], self.discriminator_variables))
 
     def test_step(self, x, y, weight):
-        """The losses and the four mean absolute errors (in the units of [-1, 1]) of one replica's share of a batch.
+        """The losses of one replica's share of a batch, and how the pictures compare with their translations.
 
-        Arguments and result as `train_step`, with the keys of `ERRORS` added; nothing is updated.
+        Arguments as `train_step`; nothing is updated.
+
+        Returns:
+            (figures, None). Figures: as `train_step`, without the gradients; with four mean absolute errors (`ERRORS`, in the
+            units of [-1, 1]), and how much the generators change (`CHANGES`): mean absolute differences and correlations.
         """
         figures, pictures = self._losses(x, y, weight, identity=True)
-        x, y, cycle_x, cycle_y, same_x, same_y = pictures
-        for key, real, other in zip(ERRORS, (x, y, x, y), (cycle_x, cycle_y, same_x, same_y)):
-            figures[key] = losses.reduce_mean(weight * losses.mae(real, other), self.global_batch_size)
-        return figures
+        x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y = pictures
+        mae, correlation = losses.mae, losses.correlation
+        compared = (
+            *zip(ERRORS, (mae,) * 4, (x, y, x, y), (cycle_x, cycle_y, same_x, same_y)),
+            *zip(CHANGES, (mae, mae, correlation, correlation), (x, y, x, y), (fake_y, fake_x, fake_y, fake_x)),
+        )
+        for key, compare, real, other in compared:
+            figures[key] = losses.reduce_mean(weight * compare(real, other), self.global_batch_size)
+        return figures, None
 
     def _losses(self, x, y, weight, identity):
         x, y = to_float(x), to_float(y)
@@ -149,7 +164,8 @@ class CycleGAN:
             figures.update({f"{name}/{part}": value for part, value in parts.items()})
         figures["loss_X/loss"] = mean(losses.discriminator_loss(self.adversarial, real_x_logits, fake_x_logits))
         figures["loss_Y/loss"] = mean(losses.discriminator_loss(self.adversarial, real_y_logits, fake_y_logits))
-        return figures, (x, y, cycle_x, cycle_y, same_x, same_y)
+        figures[SAMPLES] = mean(tf.ones_like(weight))
+        return figures, (x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y)
 
 
 LOSSES = tuple(f"{g}/{part}" for g in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")) + (

@@ -17,6 +17,13 @@ def mae(real, fake):
     return _per_sample(tf.abs(real - fake))
 
 
+def correlation(a, b):
+    """Pearson's correlation of all values of two pictures, in [-1, 1]; 0 if one of them is flat. [N, H, W, C] x 2 -> [N]."""
+    axes = list(range(1, len(a.shape)))
+    a, b = (values - tf.reduce_mean(values, axis=axes, keepdims=True) for values in (a, b))
+    return tf.math.divide_no_nan(_per_sample(a * b), tf.sqrt(_per_sample(a * a) * _per_sample(b * b)))
+
+
 def lsgan(logits, target):
     """(D - target)^2, averaged over the patches. [N, H, W, 1] -> [N]; `target` is 0.0 or 1.0."""
     return _per_sample(tf.square(logits - target))

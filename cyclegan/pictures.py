@@ -1,18 +1,33 @@
 """Pictures from files: found, decoded whole and upright, resized to uint8; no TensorFlow."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import pathlib
+import threading
 
 import numpy as np
 import tqdm
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, printable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif")
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "BMP",
+    "WEBP",
+    "GIF",
+    "TIFF",
+)  # what is in them, whatever their names say; no EPS, which is a program
+LARGEST = 180_000_000  # pixels: 0.7 GB decoded, above any camera's; more is a mistake or an attack
+LARGE = 25_000_000  # pixels: pictures above this are decoded one at a time, for the memory's sake
 LISTED = 10  # at most so many files are named in an error
+
+Image.MAX_IMAGE_PIXELS = None  # decode looks for itself, before anything is decoded
+_one_at_a_time = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +48,11 @@ def find(folder):
     """
     found, seen = [], set()
     for where, folders, files in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(where))
+        real = os.path.realpath(where)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = [
             name
             for name in folders
@@ -53,19 +72,26 @@ def decode(path):
     16-bit grayscale is scaled to 8 bits.
 
     Raises:
+        ValueError: it has more than `LARGEST` pixels, by its header; nothing is decoded.
         OSError and others of Pillow's: the file is not a picture that can be decoded whole.
     """
-    with Image.open(path) as image:
-        image.load()
-        image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I"):
-            values = np.asarray(image).astype(np.float64)
-            image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
-        if "A" in image.getbands() or "transparency" in image.info:
-            image = image.convert("RGBA")
-            white = Image.new("RGBA", image.size, "white")
-            image = Image.alpha_composite(white, image)
-        return image.convert("RGB")
+    with Image.open(path, formats=FORMATS) as image:
+        width, height = image.size
+        if width * height > LARGEST:
+            raise ValueError(f"{width} x {height} pixels: expected at most {LARGEST // 1_000_000} million")
+        with _one_at_a_time if width * height > LARGE else contextlib.nullcontext():
+            image.load()
+            return _to_rgb(ImageOps.exif_transpose(image))
+
+
+def _to_rgb(image):
+    if image.mode.startswith("I"):
+        values = np.asarray(image).astype(np.float64)
+        image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
 
 
 def resize(image, size):
@@ -100,7 +126,7 @@ def read(files, sizes, bars=False):
             images[split][i] = resize(decode(path), sizes[split])
         except Exception as error:  # Pillow's decoders raise almost anything on a damaged file; each is reported below
             reason = "not a picture" if isinstance(error, UnidentifiedImageError) else error
-            broken.append(f"{path} ({reason})")
+            broken.append(printable(f"{path} ({reason or type(error).__name__})"))
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         done = pool.map(read_one, jobs)

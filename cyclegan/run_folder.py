@@ -1,9 +1,12 @@
 """The folder that a run lives in: whether this command may go on with what is there, and starting over."""
 
+import errno
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+import socket
 
 from cyclegan.config import FIXED, WARN, Config
 from cyclegan.errors import UserError
@@ -13,16 +16,17 @@ WRITTEN = (
     "metrics.jsonl",
     "events.out.tfevents.*",
     "test/events.out.tfevents.*",
+    "steps/events.out.tfevents.*",
     "samples/epoch_*.png",
     "checkpoints/epoch_*",
     "checkpoints/.*_epoch_*",
     "config.json",
 )
-FOLDERS = ("test", "samples", "checkpoints")  # removed when that leaves them empty
+FOLDERS = ("test", "steps", "samples", "checkpoints")  # removed when that leaves them empty
 
 
 class RunFolder:
-    """The folder of a run, looked at but not changed until `start`.
+    """The folder of a run, looked at but not changed until `start`; and, until `close`, closed to other processes.
 
     Args:
         config: the `Config` of this start; `output_dir` and `clear_output_dir` say where and whether to start over.
@@ -30,7 +34,7 @@ class RunFolder:
 
     Raises:
         UserError: the folder can't be written to, or holds a run that this command can't go on with: of other networks, of
-            another stack. It lists what differs.
+            another stack. It lists what differs. Or another process trains there.
     """
 
     def __init__(self, config, stack):
@@ -38,25 +42,39 @@ class RunFolder:
         self.config, self.stack = config, stack
         self.warnings = []  # what changes in this run from here on, texts
         self._saved_data = None
-        nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        self._lock = None
+        nearest = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise UserError(
                 f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
             )
-        written = [path for pattern in WRITTEN for path in self.path.glob(pattern)]
+        if self._holds_a_run():
+            self._close_to_others()
+        try:
+            self._look()
+        except UserError:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
+
+    def _look(self):
+        written = self._written()
         if written and not self._holds_a_run():
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run; expected a run of this"
                 " program, or an empty folder: use another --output_dir"
             )
-        if config.clear_output_dir or not any(self.path.glob("checkpoints/epoch_*")):
+        if self.config.clear_output_dir or not any(self.path.glob("checkpoints/epoch_*")):
             return  # nothing to go on with
+        config, stack = self.config, self.stack
         saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
         if saved_stack.get("keras") != stack["keras"]:
             raise UserError(
                 f"{self.path} was trained with TensorFlow {saved_stack.get('tensorflow')} (Keras {saved_stack.get('keras')}), this"
-                f" is {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or another"
-                " --output_dir"
+                f" is {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or"
+                " another --output_dir"
             )
         self._refuse(config.changes(saved, FIXED))
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
@@ -76,16 +94,58 @@ class RunFolder:
             UserError: that failed.
         """
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._close_to_others()
+                if self._written():  # since we looked
+                    raise UserError(
+                        f"{self.path}: another process has trained there in the meantime: start again to go on with it"
+                    )
             if self.config.clear_output_dir:
-                for path in (path for pattern in WRITTEN for path in self.path.glob(pattern)):
+                for path in self._written():
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
                 for path in (self.path / name for name in FOLDERS):
                     if path.is_dir() and not any(path.iterdir()):
                         path.rmdir()
-            self.path.mkdir(parents=True, exist_ok=True)
             self.config.save(self.path / "config.json", self.stack, fingerprint)
         except OSError as error:
             raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
+
+    def close(self):
+        """Opens the folder to other processes."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _written(self):
+        return [path for pattern in WRITTEN for path in self.path.glob(pattern)]
+
+    def _close_to_others(self):
+        """Locks the file `.lock`. The lock goes with the process, however that ends; the file stays."""
+        try:
+            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.truncate(self._lock, 0)
+            os.write(self._lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                return  # a file system without locks
+            holder = os.read(self._lock, 200).decode(errors="replace").strip() if self._lock is not None else ""
+            self.close()
+            if error.errno != errno.EWOULDBLOCK:
+                raise UserError(
+                    f"--output_dir {self.path}: {error}; expected a folder that can be written to"
+                ) from error
+            raise UserError(
+                f"{self.path}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for it, stop it, or use"
+                " another --output_dir"
+            ) from None
 
     def _holds_a_run(self):
         """Whether config.json is one of ours, even of another version."""
@@ -93,7 +153,7 @@ class RunFolder:
             return {"config", "stack", "data"} <= set(
                 json.loads((self.path / "config.json").read_text(encoding="utf-8"))
             )
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return False
 
     def _refuse(self, differences):

@@ -1,49 +1,79 @@
 """Scalars, pictures and figures to TensorBoard and to `metrics.jsonl`."""
 
-import contextlib
 import io
 import json
+import math
 import pathlib
 
 import matplotlib
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
+from tensorboard.compat.proto.summary_pb2 import Summary as Proto
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
+from tensorboard.plugins.scalar.metadata import create_summary_metadata as scalar_metadata
 
-from cyclegan.errors import UserError
+from cyclegan.journal import Events, Journal
 
 CYCLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))
+FOLDERS = {"train": "", "test": "test", "steps": "steps"}  # of TensorBoard's runs, in the run's folder
 
 
 class Summary:
     """What a run writes for people to look at.
 
-    TensorBoard's events of training lie in the run's folder itself and those of testing under `test/`, so TensorBoard shows
-    them as two runs; `metrics.jsonl` has one line per split and epoch; `samples/` the pictures.
+    TensorBoard's events of training lie in the run's folder itself, those of testing under `test/`, and those of single steps,
+    whose step is the global step and not the epoch, under `steps/`, so TensorBoard shows them as three runs; `metrics.jsonl`
+    has the same figures as lines; `samples/` the pictures. When the disk is full, all but the pictures is kept in memory until
+    it can be written.
 
     Args:
         folder: the run's folder.
-        epoch: how many epochs are done already; lines of later ones, which a crash left behind, are dropped.
+        say: called with a text when something can't be written.
     """
 
-    def __init__(self, folder, epoch=0):
+    def __init__(self, folder, say=print):
         self.folder = pathlib.Path(folder)
-        self._metrics = self.folder / "metrics.jsonl"
-        self._keep_until(epoch)
-        self._writers = {
-            "train": tf.summary.create_file_writer(str(self.folder)),
-            "test": tf.summary.create_file_writer(str(self.folder / "test")),
-        }
+        self.say = say
+        self._metrics = Journal(self.folder / "metrics.jsonl", say)
+        self._events = {split: Events(self.folder / name, say) for split, name in FOLDERS.items()}
+
+    @property
+    def log_bytes(self):
+        """The size of `metrics.jsonl`: what `rewind` wants to come back to this place."""
+        return self._metrics.size
+
+    def rewind(self, log_bytes, epoch, step):
+        """Drops what was written after a place in training: a crash, or going back to a checkpoint, has made it void.
+
+        Args:
+            log_bytes: what the property of that name was there.
+            epoch, step: how many epochs and global steps were done there.
+        """
+        self._metrics.cut(log_bytes)
+        for split, events in self._events.items():
+            events.restart((step if split == "steps" else epoch) + 1)
 
     def scalars(self, split, epoch, step, values):
-        """Writes a dict of floats for a split ("train" or "test") after an epoch (from 1) and `step` global steps."""
-        with self._writers[split].as_default(step=epoch):
-            for key, value in values.items():
-                tf.summary.scalar(key, value)
-        self._writers[split].flush()
-        line = json.dumps({"split": split, "epoch": epoch, "step": step, **values}, allow_nan=False)
-        with _written(self._metrics), open(self._metrics, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        """Writes a dict of finite floats.
+
+        Args:
+            split: "train" or "test" for the figures of a whole epoch, "steps" for those of some training steps.
+            epoch: which one, from 1.
+            step: how many global steps are done.
+        """
+        self._line(split=split, epoch=epoch, step=step, **values)
+        place, prefix = (step, "steps/") if split == "steps" else (epoch, "")
+        protos = [
+            Proto.Value(tag=prefix + key, tensor=_scalar(value), metadata=scalar_metadata(prefix + key, ""))
+            for key, value in values.items()
+        ]
+        self._events[split].add(place, protos)
+
+    def event(self, split, epoch, step, event, **details):
+        """Writes down that something happened, in `metrics.jsonl` alone: a name for it, and texts, numbers or lists of them."""
+        self._line(split=split, epoch=epoch, step=step, event=event, **details)
 
     def cycles(self, epoch, forward, backward):
         """Plots X -> G(X) -> F(G(X)) and Y -> F(Y) -> G(F(Y)).
@@ -54,49 +84,37 @@ class Summary:
         Returns:
             The path of the PNG that shows all of them.
         """
-        with self._writers["test"].as_default(step=epoch):
-            for name, titles, pictures in zip(("X_cycle", "Y_cycle"), CYCLES, (forward, backward)):
-                for i, row in enumerate(zip(*pictures)):
-                    image = _render([row], titles)
-                    tf.summary.image(f"{name}/sample_{i + 1}", image[None])
-        self._writers["test"].flush()
+        for name, titles, pictures in zip(("X_cycle", "Y_cycle"), CYCLES, (forward, backward)):
+            for i, row in enumerate(zip(*pictures)):
+                tag = f"{name}/sample_{i + 1}"
+                metadata = image_metadata(tag, "", converted_to_tensor=False)
+                self._events["test"].add(
+                    epoch, [Proto.Value(tag=tag, tensor=_image(*_png([row], titles)), metadata=metadata)]
+                )
         path = self.folder / "samples" / f"epoch_{epoch:03d}.png"
         rows = [(*x_row, *y_row) for x_row, y_row in zip(zip(*forward), zip(*backward))]
-        with _written(path):
+        try:
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(_png(rows, CYCLES[0] + CYCLES[1]))
+            path.write_bytes(_png(rows, CYCLES[0] + CYCLES[1])[0])
+        except OSError as error:
+            self.say(f"{path} could not be written ({error}); training goes on without it. Free some space")
         return path
 
-    def close(self):
-        """Writes out what is still in memory."""
-        for writer in self._writers.values():
-            writer.close()
-
-    def _keep_until(self, epoch):
-        if not self._metrics.is_file():
-            return
-        kept = []
-        for line in self._metrics.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                if json.loads(line)["epoch"] <= epoch:
-                    kept.append(line + "\n")
-            except (ValueError, KeyError, TypeError):
-                continue  # a line that a crash cut short
-        partial = self._metrics.with_suffix(".partial")
-        with _written(self._metrics):
-            partial.write_text("".join(kept), encoding="utf-8")
-            partial.replace(self._metrics)
+    def _line(self, **values):
+        self._metrics.append((json.dumps(values, allow_nan=False) + "\n").encode())
 
 
-@contextlib.contextmanager
-def _written(path):
-    """Says in one line what the system has against writing a file."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path} could not be written ({error}): free some space or make it writable, and start again"
-        ) from error
+def _scalar(value):
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return TensorProto(dtype=tf.float32.as_datatype_enum, float_val=[value])
+
+
+def _image(png, width, height):
+    """The proto of a PNG, as TensorBoard's image plugin has it: width, height, and the encoded pictures."""
+    shape = {"dim": [{"size": 3}]}
+    texts = [str(width).encode(), str(height).encode(), png]
+    return TensorProto(dtype=tf.string.as_datatype_enum, tensor_shape=shape, string_val=texts)
 
 
 def _figure(rows, titles):
@@ -117,12 +135,10 @@ def _figure(rows, titles):
 
 
 def _png(rows, titles):
+    """(the bytes, width, height) of a figure as a PNG."""
     buffer = io.BytesIO()
     with matplotlib.rc_context({"font.family": "DejaVu Sans"}):
-        _figure(rows, titles).savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def _render(rows, titles):
-    """uint8 [H, W, 3]: the figure as TensorBoard wants it."""
-    return tf.io.decode_png(_png(rows, titles), channels=3)
+        figure = _figure(rows, titles)
+        figure.savefig(buffer, format="png")
+    width, height = figure.canvas.get_width_height()
+    return buffer.getvalue(), width, height

@@ -27,15 +27,16 @@ def stripes_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp("tfds"))
 
 
-@pytest.fixture
+def smooth_pictures(count, size=32, seed=0):
+    """uint8 [count, size, size, 3], smooth pictures unlike each other."""
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform(0, 255, (count, 2, 2, 3))
+    ramp = np.linspace(0, 1, size)
+    rows = np.stack([1 - ramp, ramp])
+    return np.einsum("ah,bw,nabc->nhwc", rows, rows, corners).round().astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
 def pictures_of():
-    """A function (count, size, seed) -> uint8 [count, size, size, 3], smooth pictures unlike each other."""
-
-    def make(count, size=32, seed=0):
-        rng = np.random.default_rng(seed)
-        corners = rng.uniform(0, 255, (count, 2, 2, 3))
-        ramp = np.linspace(0, 1, size)
-        rows = np.stack([1 - ramp, ramp])
-        return np.einsum("ah,bw,nabc->nhwc", rows, rows, corners).round().astype(np.uint8)
-
-    return make
+    """The function `smooth_pictures`."""
+    return smooth_pictures

@@ -1,12 +1,15 @@
 import errno
+import json
+import os
 import shutil
 
 import pytest
 import tensorflow as tf
 
-from cyclegan import gan
+from cyclegan import checkpoint, gan
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.errors import UserError
+from cyclegan.progress import Pass, Progress
 
 
 @pytest.fixture
@@ -21,11 +24,16 @@ def run(tmp_path):
     return start
 
 
+def at(epoch, pairs=0, test_pairs=0):
+    """A place in training."""
+    return Progress(epoch=epoch, step=10 * epoch + pairs, train=Pass(pairs=pairs), test=Pass(pairs=test_pairs))
+
+
 def save(run, *epochs, keep=3):
     state, checkpoints, _ = run(keep)
     for epoch in epochs:
         state["a"].assign([epoch, epoch])
-        checkpoints.save(epoch, 10 * epoch)
+        checkpoints.save(at(epoch))
     return checkpoints
 
 
@@ -40,9 +48,42 @@ def test_without_checkpoints_nothing_is_restored(run, tmp_path):
 def test_the_newest_comes_back(run):
     save(run, 1, 2, 10)
     state, checkpoints, said = run()
-    restored = checkpoints.restore()
-    assert (restored["epoch"], restored["step"], restored["folder"].name) == (10, 100, "epoch_0010")
+    progress, folder = checkpoints.restore()
+    assert (progress, folder.name) == (at(10), "epoch_0010")
     assert state["a"].numpy().tolist() == [10, 10] and not said
+
+
+def test_places_inside_an_epoch_have_names_and_an_order(run):
+    state, checkpoints, _ = run(keep=9)
+    places = [at(0), at(0, 7), at(0, 120), at(0, 120, 3), at(0, 120, 20), at(1), at(1, 5), at(10)]
+    for i, place in enumerate(places):
+        state["a"].assign([i, i])
+        checkpoints.save(place)
+    assert [path.name for path in checkpoints.all()] == [
+        "epoch_0000", "epoch_0000_pair_00007", "epoch_0000_pair_00120", "epoch_0000_pair_00120_test_0003",
+        "epoch_0000_pair_00120_test_0020", "epoch_0001", "epoch_0001_pair_00005", "epoch_0010",
+    ]  # fmt: skip
+    for i, place in reversed(list(enumerate(places))):
+        state, checkpoints, _ = run()
+        progress, folder = checkpoints.restore()
+        assert progress == place and state["a"].numpy().tolist() == [i, i]
+        shutil.rmtree(folder)
+
+
+def test_going_back_makes_what_came_after_void(run):
+    _, checkpoints, _ = run(keep=9)
+    for place in (at(1), at(1, 4), at(2)):
+        checkpoints.save(place)
+    checkpoints.save(at(1, 2))
+    assert [path.name for path in checkpoints.all()] == ["epoch_0001", "epoch_0001_pair_00002"]
+
+
+def test_the_clock_has_no_say(run):
+    checkpoints = save(run, 1, 2)
+    for path in [*checkpoints.folder.rglob("*")]:
+        age = 0 if "epoch_0002" in str(path) else 2_000_000_000
+        os.utime(path, (age, age))
+    assert run()[1].restore()[0].epoch == 2
 
 
 def test_the_newest_ones_are_kept_and_nothing_else(run):
@@ -50,7 +91,9 @@ def test_the_newest_ones_are_kept_and_nothing_else(run):
     assert sorted(names(checkpoints)) == ["epoch_0006", "epoch_0007"]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing", "manifest", "no manifest"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "empty", "missing", "manifest", "flipped manifest", "foreign", "no manifest"]
+)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, damage):
     checkpoints = save(run, 1, 2)
     folder = checkpoints.all()[-1]
@@ -66,16 +109,26 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, dama
         data.unlink()
     elif damage == "manifest":
         (folder / "manifest.json").write_text('{"epoch": 2')
+    elif damage == "flipped manifest":
+        text = (folder / "manifest.json").read_text()
+        (folder / "manifest.json").write_text(text.replace('"step": 20', '"step": 30'))
+    elif damage == "foreign":
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["progress"]["__class__"] = "os.system"
+        manifest["crc32"] = checkpoint._manifest_crc32(manifest)
+        (folder / "manifest.json").write_text(json.dumps(manifest))
     else:
         (folder / "manifest.json").unlink()
     state, checkpoints, said = run()
-    assert checkpoints.restore()["epoch"] == 1
+    assert checkpoints.restore()[0].epoch == 1
     assert state["a"].numpy().tolist() == [1, 1]
     assert len(said) == 1 and "epoch_0002 can't be read" in said[0]
+    if damage == "foreign":
+        assert "unknown fields of a place in training: '__class__'" in said[0]
     state["a"].assign([5, 5])  # training goes on from epoch 1 and saves epoch 2 anew
-    checkpoints.save(2, 20)
+    checkpoints.save(at(2))
     state, checkpoints, said = run()
-    assert checkpoints.restore()["epoch"] == 2 and state["a"].numpy().tolist() == [5, 5] and not said
+    assert checkpoints.restore()[0].epoch == 2 and state["a"].numpy().tolist() == [5, 5] and not said
 
 
 def test_when_none_can_be_read_training_does_not_start_over_by_itself(run):
@@ -104,10 +157,10 @@ def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, stra
         for i, moment in enumerate(three.generator_optimizer.variables):
             if moment.shape.rank and moment.shape.rank > 0:
                 moment.assign(tf.fill(moment.shape, tf.cast(i, moment.dtype)))
-        Checkpoints(tmp_path, three.state()).save(4, 12)
+        Checkpoints(tmp_path, three.state()).save(at(4))
     alone = gan.CycleGAN(1, filters=2, residual_blocks=0, seed=2)
     assert not all((a == b).all() for a, b in zip(everything(three), everything(alone)))
-    assert Checkpoints(tmp_path, alone.state()).restore()["epoch"] == 4
+    assert Checkpoints(tmp_path, alone.state()).restore()[0].epoch == 4
     assert len(everything(alone)) > 20
     for a, b in zip(everything(three), everything(alone)):
         assert (a == b).all()
@@ -117,30 +170,32 @@ def test_what_could_not_be_read_does_not_push_out_what_can(run):
     checkpoints = save(run, 2, 4, 6)
     next((checkpoints.folder / "epoch_0006").glob("state.data*")).write_bytes(b"")
     _, checkpoints, _ = run(keep=1)
-    assert checkpoints.restore()["epoch"] == 4
-    checkpoints.save(5, 50)
+    assert checkpoints.restore()[0].epoch == 4
+    checkpoints.save(at(5))
     assert names(checkpoints) == ["epoch_0005"]
 
 
 def test_a_save_that_fails_leaves_the_ones_before_alone(run, monkeypatch):
     state, checkpoints, _ = run()
     state["a"].assign([1, 1])
-    checkpoints.save(1, 10)
+    checkpoints.save(at(1))
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoints._checkpoint, "write", full)
-    with pytest.raises(UserError, match="epoch_0002 could not be written .*No space left on device.*resumes from"):
-        checkpoints.save(2, 20)
+    with pytest.raises(
+        UserError, match="epoch_0002 could not be written .*No space left on device.*epoch_0001 is complete"
+    ):
+        checkpoints.save(at(2))
     state, checkpoints, said = run()
-    assert checkpoints.restore()["epoch"] == 1 and not said
+    assert checkpoints.restore()[0].epoch == 1 and not said
 
 
 def test_a_save_that_was_killed_half_way_is_not_seen(run):
     checkpoints = save(run, 1)
     shutil.copytree(checkpoints.folder / "epoch_0001", checkpoints.folder / ".partial_epoch_0002")
     _, checkpoints, said = run()
-    assert checkpoints.restore()["epoch"] == 1 and not said
-    checkpoints.save(2, 20)
+    assert checkpoints.restore()[0].epoch == 1 and not said
+    checkpoints.save(at(2))
     assert sorted(names(checkpoints)) == ["epoch_0001", "epoch_0002"]

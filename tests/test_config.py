@@ -1,9 +1,28 @@
+import ast
+import dataclasses
 import json
+import pathlib
+import tempfile
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cyclegan.config import FIXED, FREE, WARN, Config
 from cyclegan.errors import UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FUZZ = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from([10**400, "~\0", "~\ud800"])
+    | st.text(max_size=8),
+    lambda values: st.lists(values, max_size=4) | st.dictionaries(st.text(max_size=8), values, max_size=4),
+    max_leaves=8,
+)
 
 
 def test_defaults_are_those_of_the_paper_on_horse2zebra():
@@ -57,12 +76,22 @@ def test_every_verbosity_is_accepted(verbose):
         ("--beta_1 1", "--beta_1 1.0: expected at least 0 and less than 1"),
         ("--seed -1", "--seed -1: expected at least 0"),
         ("--keep 0", "--keep 0: expected at least 1"),
+        ("--checkpoint_minutes -0.5", "--checkpoint_minutes -0.5: expected a finite number of at least 0"),
+        ("--checkpoint_minutes nan", "--checkpoint_minutes nan: expected a finite number of at least 0"),
+        ("--checkpoint_minutes inf", "--checkpoint_minutes inf: expected a finite number of at least 0"),
+        ("--log_every 0", "--log_every 0: expected at least 1"),
+        ("--max_bad_steps 0", "--max_bad_steps 0: expected at least 1"),
     ],
 )
 def test_values_that_cannot_work_are_refused(flags, text):
     with pytest.raises(UserError) as error:
         Config.from_args(flags.split())
     assert text in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_least_values_that_can_work_are_accepted():
+    config = Config.from_args(["--checkpoint_minutes=0", "--log_every=1", "--max_bad_steps=1", "--keep=1"])
+    assert (config.checkpoint_minutes, config.log_every, config.max_bad_steps, config.keep) == (0, 1, 1, 1)
 
 
 @pytest.mark.parametrize("flag", ["--dataset", "--output_dir", "--data_dir"])
@@ -148,3 +177,157 @@ def test_changes_are_told_by_what_they_mean_for_a_run():
     assert new.changes(old, FIXED) == ["filters 8 -> 9"]
     assert new.changes(old, WARN) == ["lr 1.0 -> 2.0"]
     assert new.changes(old, FREE) == ["epochs 2 -> 3"]
+
+
+def accepted_or_refused(content):
+    """Loads a config.json of these bytes; anything but a Config or a UserError is a bug."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "config.json"
+        path.write_bytes(content)
+        try:
+            config, stack, data = Config.load(path)
+        except UserError as error:
+            return str(error)
+    assert isinstance(config, Config) and type(stack) is type(data) is dict
+    return config
+
+
+def saved(**values):
+    return {"config": {**dataclasses.asdict(Config()), **values}, "stack": {"keras": 2}, "data": {}}
+
+
+def mutated(**values):
+    return accepted_or_refused(json.dumps(saved(**values)).encode())
+
+
+@FUZZ
+@given(JSON)
+def test_any_json_is_a_configuration_or_refused(value):
+    accepted_or_refused(json.dumps(value).encode())
+
+
+@FUZZ
+@given(st.binary(max_size=100))
+def test_any_bytes_are_refused(content):
+    assert isinstance(accepted_or_refused(content), str)
+
+
+@FUZZ
+@given(st.sampled_from([field.name for field in dataclasses.fields(Config)]), JSON)
+def test_a_configuration_with_any_value_in_a_field_is_one_or_refused(name, value):
+    mutated(**{name: value})
+
+
+@FUZZ
+@given(st.sampled_from(["config", "stack", "data"]), JSON, st.booleans())
+def test_a_configuration_without_or_with_another_part_is_one_or_refused(part, value, without):
+    content = saved()
+    content[part] = value
+    if without:
+        del content[part]
+    accepted_or_refused(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(Config), ids=lambda field: field.name)
+def test_each_field_refuses_another_type_by_name_and_takes_any_number_or_refuses_it(field):
+    wrong = [[1], {}] + ([1] if field.type in (str, bool) else ["1", True]) + ([1.5] if field.type is int else [])
+    for value in wrong:
+        assert f"config.json: {field.name} is {value!r}, expected {field.type.__name__}" in mutated(
+            **{field.name: value}
+        )
+    if field.default is not None:
+        assert f"config.json: {field.name} is None, expected {field.type.__name__}" in mutated(**{field.name: None})
+    for value in (None, 10**400, -(10**400), float("nan"), float("inf")):
+        mutated(**{field.name: value})
+
+
+@pytest.mark.parametrize("value", ["~\0", "~\ud800", "\0", "\ud800", "x" * 5000])
+@pytest.mark.parametrize("name", ["dataset", "data_dir", "output_dir"])
+def test_names_that_no_folder_can_have(name, value):
+    mutated(**{name: value})
+
+
+def test_a_configuration_that_leaves_fields_out_gets_the_defaults():
+    content = {"config": {"dataset": "stripes"}, "stack": {}, "data": {}}
+    assert accepted_or_refused(json.dumps(content).encode()) == Config(dataset="stripes")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"config":' * 100_000,
+        b'{"stack":{},"data":{},"config":{"epochs":' + b"[" * 900 + b"]" * 900 + b"}}",
+        b'{"stack":{},"data":{},"config":{"epochs":' + b"9" * 10_000 + b"}}",
+        b'{"stack":{},"data":{},"config":{"lr":1e999}}',
+        b'{"stack":{},"data":{},"config":{"lr":NaN}}',
+        b'{"stack":{},"data":{},"config":{"\xff":1}}',
+        b'{"stack":{},"data":{},"config":[["epochs",3]]}',
+        b'{"stack":[[1,2],["a",3]],"data":{},"config":{}}',
+        b'{"stack":{},"data":[[1,2],["a",3]],"config":{}}',
+        b"\xef\xbb\xbf{}",
+        b"\x80\x04\x95",  # a pickle
+        b"!!python/object/apply:os.system ['true']",
+        b"",
+    ],
+    ids=lambda content: ascii(content[:50]),
+)
+def test_what_is_no_configuration_is_refused(content):
+    assert isinstance(accepted_or_refused(content), str)
+
+
+@pytest.mark.parametrize("name", ["__class__", "__reduce__", "!!python/object", "py/object", "_check", "from_args"])
+def test_names_that_mean_something_to_python_are_unknown_fields(name):
+    text = mutated(**{name: "os.system"})
+    assert f"unknown fields {name!r}: it was written by another version" in text
+
+
+DANGEROUS_NAMES = {"eval", "exec", "__import__", "load_model"}
+DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "jsonpickle"}
+DANGEROUS_CALLS = {"np.load", "numpy.load", "yaml.load", "os.system", "os.popen"}
+
+
+def dangers(source):
+    """What in a program could run code that it was given as data."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names} & DANGEROUS_MODULES
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "").split(".")[0]} & DANGEROUS_MODULES
+            found |= {alias.name for alias in node.names} & (DANGEROUS_NAMES | DANGEROUS_MODULES)
+        elif isinstance(node, ast.Name):
+            found |= {node.id} & DANGEROUS_NAMES
+        elif isinstance(node, ast.Attribute):
+            found |= {node.attr} & (DANGEROUS_NAMES | DANGEROUS_MODULES)
+            found |= {ast.unparse(node)} & DANGEROUS_CALLS
+        elif isinstance(node, ast.keyword):
+            found |= {node.arg} & {"allow_pickle", "shell"}
+    return found
+
+
+@pytest.mark.parametrize(
+    "source, found",
+    [
+        ("eval(text)", {"eval"}),
+        ("run = exec", {"exec"}),
+        ("import pickle as p", {"pickle"}),
+        ("import numpy, marshal", {"marshal"}),
+        ("from shelve import open", {"shelve"}),
+        ("import numpy as np\nnp.load(path)", {"np.load"}),
+        ("np.save(path, x, allow_pickle=True)", {"allow_pickle"}),
+        ("tf.keras.models.load_model(path)", {"load_model"}),
+        ("from tensorflow.keras.models import load_model as m", {"load_model"}),
+        ("yaml.load(text)", {"yaml.load"}),
+        ("json.loads(text)\nmodel.evaluate()\nImage.load()", set()),
+    ],
+)
+def test_the_search_for_what_could_run_given_code_finds_it(source, found):
+    assert dangers(source) == found
+
+
+@pytest.mark.parametrize(
+    "path", [*ROOT.glob("cyclegan/*.py"), *ROOT.glob("scripts/*.py"), ROOT / "train.py"], ids=lambda path: path.name
+)
+def test_no_code_is_run_that_came_as_data(path):
+    assert dangers(path.read_text(encoding="utf-8")) == set()

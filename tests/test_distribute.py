@@ -54,15 +54,22 @@ def test_reduce_dict_sums_into_a_new_dict(strategies, replicas):
     assert per_replica == before and reduced is not per_replica
 
 
-def test_accumulate_adds_the_sums_over_the_replicas(strategies):
+def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
     strategy = strategies[3]
-    step = distribute.accumulate(strategy, lambda x: {"a": tf.reduce_sum(x), "b": 2 * tf.reduce_sum(x)})
-    numbers = tf.data.Dataset.from_tensor_slices(([1.0, 2, 3, 4, 5, 6],)).batch(3)
+
+    def step(x):
+        return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None
+
+    run = distribute.accumulate(strategy, step, 3)
+    numbers = tf.data.Dataset.from_tensor_slices(([1.0, 2, 3, 4, 5, 6, 7, 8, float("nan")],)).batch(3)
     totals = {"a": tf.constant(100.0), "b": tf.zeros([])}
+    outcomes = []
     for batch in strategy.experimental_distribute_dataset(numbers):
-        totals = step(batch, totals)
+        totals, good, figures = run(batch, totals)
+        outcomes.append((bool(good), float(figures["c"])))
     assert {key: float(value) for key, value in totals.items()} == {"a": 121.0, "b": 42.0}
-    assert step.experimental_get_tracing_count() == 1
+    assert outcomes[:2] == [(True, 6.0), (True, 15.0)] and outcomes[2][0] is False
+    assert run.experimental_get_tracing_count() == 1
 
 
 @pytest.fixture

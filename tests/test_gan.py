@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cyclegan import distribute, stripes
 from cyclegan.data import Pairs
-from cyclegan.gan import ERRORS, LOSSES, CycleGAN, to_float
+from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSSES, SAMPLES, CycleGAN, to_float
 
 TINY = {"filters": 4, "residual_blocks": 1}
 
@@ -26,7 +26,9 @@ def weights(gan):
 
 def eager_step(gan, x, y, weight=None):
     weight = np.ones(len(x), np.float32) if weight is None else np.array(weight, np.float32)
-    return {key: float(value) for key, value in gan.train_step(x, y, tf.constant(weight)).items()}
+    figures, gradients = gan.train_step(x, y, tf.constant(weight))
+    gan.update(gradients)
+    return {key: float(value) for key, value in figures.items()}
 
 
 def gradients(gan, *batch):
@@ -51,13 +53,12 @@ def two_steps(strategies):
         with strategy.scope():
             gan = with_sgd(CycleGAN(6, **TINY), 0.1)
         before = weights(gan)
-        step = distribute.accumulate(strategy, gan.train_step)
-        zeros = {key: tf.zeros([]) for key in LOSSES}
+        step = distribute.accumulate(strategy, gan.train_step, 6, gan.update)
         figures, after = [], [before]
-        for batch in pairs.distributed(strategy, 0, 2):
-            figures.append({key: float(value) for key, value in step(batch, zeros).items()})
+        for batch in pairs.distributed(strategy, 0):
+            figures.append({key: float(value) for key, value in step(batch, {})[2].items() if key not in GRADIENTS})
             after.append(weights(gan))
-        results[replicas] = (figures, after, int(gan.step.numpy()))
+        results[replicas] = (figures, after, int(gan.generator_optimizer.iterations.numpy()))
     return results
 
 
@@ -65,7 +66,7 @@ def two_steps(strategies):
 @pytest.mark.parametrize("step", [0, 1], ids=["full batch", "one sample"])
 def test_losses_and_weights_do_not_depend_on_the_number_of_replicas(two_steps, replicas, step):
     (one, one_weights, _), (many, many_weights, _) = two_steps[1], two_steps[replicas]
-    assert one[step].keys() == many[step].keys() == set(LOSSES)
+    assert one[step].keys() == many[step].keys() == {*LOSSES, SAMPLES}
     for key in LOSSES:
         assert many[step][key] == pytest.approx(one[step][key], rel=2e-5), key
     moved = max(np.abs(after - before).max() for before, after in zip(one_weights[step], one_weights[step + 1]))
@@ -73,7 +74,7 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_replicas(two_steps, r
     assert moved > 1e-3 and apart < 1e-3 * moved
 
 
-def test_steps_are_counted_once(two_steps):
+def test_updates_are_counted_once(two_steps):
     assert {replicas: result[2] for replicas, result in two_steps.items()} == {1: 2, 2: 2, 3: 2}
 
 
@@ -160,7 +161,7 @@ def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
         gan = CycleGAN(3, **TINY)
     x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(pictures_of(1, 16)))
     weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
-    per_replica = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
+    per_replica, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
     shares = [float(share) for share in strategy.experimental_local_results(per_replica["loss_G/loss"])]
     assert shares == pytest.approx([1 / 3] * 3, abs=0.01)
     reduced = distribute.reduce_dict(strategy, per_replica)
@@ -176,14 +177,18 @@ def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
     for name, value in constant.items():
         setattr(gan, name, lambda images, training, value=value: tf.fill(tf.shape(images), value))
     before = weights(gan)
-    figures = {key: float(value) for key, value in gan.test_step(x, y, tf.ones([2])).items()}
-    assert list(figures) == list(LOSSES + ERRORS)
+    figures = {key: float(value) for key, value in gan.test_step(x, y, tf.ones([2]))[0].items()}
+    assert list(figures) == [*LOSSES, SAMPLES, *ERRORS, *CHANGES]
     real_x, real_y = (to_float(images).numpy() for images in (x, y))
     expected = {
         "error/MAE(X, F(G(X)))": np.abs(real_x + 0.25).mean(),
         "error/MAE(Y, G(F(Y)))": np.abs(real_y - 0.5).mean(),
         "error/MAE(X, F(X))": np.abs(real_x + 0.25).mean(),
         "error/MAE(Y, G(Y))": np.abs(real_y - 0.5).mean(),
+        "change/MAE(X, G(X))": np.abs(real_x - 0.5).mean(),
+        "change/MAE(Y, F(Y))": np.abs(real_y + 0.25).mean(),
+        "change/correlation(X, G(X))": 0,  # flat pictures correlate with nothing
+        "change/correlation(Y, F(Y))": 0,
     }
     for key, value in expected.items():
         assert figures[key] == pytest.approx(value, rel=1e-5), key
@@ -202,6 +207,67 @@ def test_samples_of_weight_0_have_no_say(pictures_of):
         np.testing.assert_allclose(a, b, atol=1e-6)
     full = gradients(CycleGAN(3, **TINY), x, y, [1, 1, 1])
     assert max(np.abs(a - b).max() for a, b in zip(one, full)) > 1e-3
+
+
+def everything(gan):
+    """All variables that a checkpoint of the state keeps."""
+    return [tf.convert_to_tensor(v).numpy() for part in gan.state().values() for v in part.variables]
+
+
+def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pictures_of):
+    strategy = strategies[3]
+    with strategy.scope():
+        gan = CycleGAN(3, **TINY)
+        slope = tf.Variable(1.0)
+    losses_of = gan._losses
+
+    def with_a_root(*args, **kwargs):  # whose slope is infinite where the variable is zero
+        figures, pictures = losses_of(*args, **kwargs)
+        figures["loss_G/total"] += tf.sqrt(slope * tf.reduce_sum(pictures[2] ** 2))
+        return figures, pictures
+
+    gan._losses = with_a_root
+    step = distribute.accumulate(strategy, gan.train_step, 3, gan.update)
+    x, y = (pictures_of(3, 16, seed).astype(np.float32) for seed in (1, 2))
+
+    def run(totals):
+        whole = tf.data.Dataset.from_tensors((x, y, np.ones(3, np.float32))).unbatch().batch(3)
+        totals, good, figures = step(next(iter(strategy.experimental_distribute_dataset(whole))), totals)
+        bad = {name for name, value in figures.items() if not np.isfinite(float(value))}
+        return totals, bool(good), bad
+
+    totals, good, bad = run({"loss_G/cycle": tf.constant(1.0), SAMPLES: tf.constant(2.0)})
+    assert good and not bad and float(totals[SAMPLES]) == pytest.approx(5)
+    before, counted = everything(gan), [float(value) for value in totals.values()]
+
+    def nothing_has_changed():
+        assert [float(value) for value in totals.values()] == counted
+        for old, new in zip(before, everything(gan)):
+            np.testing.assert_array_equal(old, new)
+
+    x[2, 3, 4, 1] = np.nan  # one pixel in the share of the last replica
+    totals, good, bad = run(totals)
+    assert not good and {"loss_F/cycle", *GRADIENTS} <= bad
+    nothing_has_changed()
+    x[2, 3, 4, 1] = 0
+
+    weight = gan.D_X.trainable_variables[0]
+    healthy = tf.convert_to_tensor(weight).numpy()
+    weight.assign(tf.fill(weight.shape, np.inf))
+    totals, good, bad = run(totals)
+    assert not good and "loss_X/loss" in bad and "loss_Y/loss" not in bad
+    weight.assign(healthy)
+    nothing_has_changed()
+
+    slope.assign(0.0)
+    totals, good, bad = run(totals)
+    assert not good and bad == {"gradients of the generators"}
+    nothing_has_changed()
+
+    slope.assign(1.0)
+    totals, good, bad = run(totals)
+    assert good and not bad and float(totals[SAMPLES]) == pytest.approx(8)
+    assert all(np.isfinite(value).all() for value in everything(gan))
 
 
 def test_weights_start_from_the_seed():
@@ -223,12 +289,10 @@ def test_the_state_is_all_that_evolves(pictures_of):
     gan = CycleGAN(1, **TINY)
     saved = tf.train.Checkpoint(**gan.state())
     kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
-    assert {"G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "step", "epoch"} == set(
-        gan.state()
-    )
-    assert len(kept) >= 3 * len(weights(gan)) and saved.step is gan.step
+    assert {"G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer"} == set(gan.state())
+    assert len(kept) >= 3 * len(weights(gan)) and saved.G is gan.G
     eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
-    assert int(gan.step.numpy()) == 1 and int(gan.generator_optimizer.iterations.numpy()) == 1
+    assert int(gan.generator_optimizer.iterations.numpy()) == 1
 
 
 def test_to_float_spans_minus_one_to_one():
@@ -243,10 +307,11 @@ def test_learning_halves_the_cycle_loss(strategies):
     strategy = strategies[1]
     with strategy.scope():
         gan = CycleGAN(1, filters=8, residual_blocks=1, lr=4e-3)
-    step = distribute.accumulate(strategy, gan.train_step)
+    step = distribute.accumulate(strategy, gan.train_step, 1, gan.update)
     cycles = []
-    zeros = {key: tf.zeros([]) for key in LOSSES}
-    for batch in Pairs(x, y, 1, 32, seed=0).distributed(strategy, 0, 140):
-        figures = step(batch, zeros)
-        cycles.append(float(figures["loss_G/cycle"] + figures["loss_F/cycle"]))
+    pairs = Pairs(x, y, 1, 32, seed=0)
+    for epoch in range(35):
+        for batch in pairs.distributed(strategy, epoch):
+            figures = step(batch, {})[2]
+            cycles.append(float(figures["loss_G/cycle"] + figures["loss_F/cycle"]))
     assert np.mean(cycles[-20:]) < 0.5 * np.mean(cycles[:10])

@@ -13,9 +13,13 @@ MAY_IMPORT = {
     "config": set(),
     "layers": set(),
     "losses": set(),
+    "progress": set(),
+    "signals": set(),
+    "guard": set(),
+    "journal": set(),
+    "saving": set(),
     "distribute": set(),
-    "checkpoint": set(),
-    "summaries": set(),
+    "checkpoint": {"progress"},
     "metrics": set(),
     "stripes": set(),
     "data": set(),
@@ -23,10 +27,22 @@ MAY_IMPORT = {
     "models": {"layers"},
     "sources": {"pictures", "stripes"},
     "run_folder": {"config"},
+    "summaries": {"journal"},
     "gan": {"models", "losses"},
-    "loop": {"gan"},
+    "loop": {"gan", "guard", "progress", "saving", "signals"},
 }
-NO_TENSORFLOW = {"errors", "quiet", "config", "run_folder", "metrics", "pictures"}
+NO_TENSORFLOW = {
+    "errors",
+    "quiet",
+    "config",
+    "run_folder",
+    "metrics",
+    "pictures",
+    "progress",
+    "signals",
+    "guard",
+    "journal",
+}
 
 
 def imports(path):

@@ -7,54 +7,82 @@ import tensorflow as tf
 from cyclegan import loop
 from cyclegan.data import Pairs
 from cyclegan.errors import TrainingError
-from cyclegan.gan import ERRORS, LOSSES
+from cyclegan.gan import CHANGES, ERRORS, LOSSES, SAMPLES
+from cyclegan.loop import Loop
+from cyclegan.progress import Progress
 
 
 class Recorder:
     """Stands for the Summary and the Checkpoints of a run: writes down what is asked of them."""
 
+    log_bytes = 0
+
     def __init__(self):
         self.calls = []
 
     def scalars(self, split, epoch, step, values):
-        self.calls.append((split, epoch, step))
+        self.calls.append((split, epoch, step, values))
+
+    def event(self, split, epoch, step, event, **details):
+        self.calls.append((event, epoch, step, details))
+
+    def rewind(self, log_bytes, epoch, step):
+        self.calls.append(("rewind", epoch, step))
 
     def cycles(self, epoch, forward, backward):
         self.calls.append(("plot", epoch, len(forward[0])))
 
-    def save(self, epoch, step):
-        self.calls.append(("save", epoch, step))
+    def save(self, progress):
+        self.saved = progress.to_dict()
+        self.calls.append(("save", progress.epoch, progress.step))
+        return f"checkpoint of step {progress.step}"
+
+    def restore(self):
+        return Progress.from_dict(self.saved), f"checkpoint of step {self.saved['step']}"
 
     def of(self, kind):
         return [call[1] for call in self.calls if call[0] == kind]
 
+    def values(self, kind):
+        return [call[3] for call in self.calls if call[0] == kind]
+
 
 @pytest.fixture
 def fit(strategies, pictures_of):
-    """A function that runs `loop.fit` on 7 pairs in batches of 3, with a train step that returns the figures given."""
+    """A function that trains on 7 pairs in batches of 3, with steps that return the value given for every sample.
 
-    def run(epochs, done=0, value=1.0, test_value=1.0, **options):
+    `bad` says which train steps, counted over all that are ever taken, are not finite, `bad_tests` which test steps.
+    """
+
+    def run(epochs, progress=None, value=1.0, bad=(), bad_tests=(), batch=3, seen=None, **options):
         gan = types.SimpleNamespace(
-            epoch=tf.Variable(done, dtype=tf.int64),
-            step=tf.Variable(3 * done, dtype=tf.int64),
-            learning_rate=0.5,
-            cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
+            learning_rate=0.5, cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)]
         )
-        train, test = (Pairs(pictures_of(7, 16), pictures_of(7, 16), 3, 16, seed) for seed in (0, None))
+        train, test = (Pairs(pictures_of(7, 16), pictures_of(7, 16), batch, 16, seed) for seed in (0, None))
+        counts = {"train": 0, "test": 0}
 
-        def train_step(batch, totals):
-            gan.step.assign_add(1)
-            return {key: total + value * tf.reduce_sum(batch[2]) / 3 for key, total in totals.items()}
+        def step(split, skipped):
+            def run(batch, totals):
+                counts[split] += 1
+                good = counts[split] not in skipped
+                if seen is not None and split == "train":
+                    seen.extend(image.numpy().tobytes() for image, w in zip(batch[0], batch[2]) if w)
+                figures = {key: value if good else float("nan") for key in totals}
+                samples = float(good) * tf.reduce_sum(batch[2])
+                return (
+                    {k: v + (1 if k == SAMPLES else value) * samples for k, v in totals.items()},
+                    tf.constant(good),
+                    figures,
+                )
 
-        def test_step(batch, totals):
-            return {key: total + test_value * tf.reduce_sum(batch[2]) / 3 for key, total in totals.items()}
+            return run
 
-        run.recorder = recorder = Recorder()
-        options = {"verbose": 0, **options}
-        figures = loop.fit(
-            gan, train, test, train_step, test_step, strategies[1], recorder, recorder, epochs, **options
-        )
-        return figures, recorder, gan
+        run.said, run.recorder = said, recorder = [], Recorder()
+        run.loop = Loop(
+            gan, train, test, step("train", bad), step("test", bad_tests), strategies[1], recorder, recorder,
+            progress or Progress(), epochs, **{"verbose": 0, "say": said.append, **options},
+        )  # fmt: skip
+        return run.loop.fit(), recorder, run.loop
 
     return run
 
@@ -62,46 +90,167 @@ def fit(strategies, pictures_of):
 def test_figures_are_exact_means_over_the_samples_whatever_the_last_batch(fit):
     figures, _, _ = fit(1)  # three batches of 3, 3 and 1 samples; every sample's loss is 1
     assert all(figures["train"][key] == pytest.approx(1) for key in LOSSES)
-    assert all(figures["test"][key] == pytest.approx(1) for key in LOSSES + ERRORS)
+    assert all(figures["test"][key] == pytest.approx(1) for key in LOSSES + ERRORS + CHANGES)
     assert figures["train"]["learning_rate"] == 0.5
     for split in ("train", "test"):
         assert figures[split]["images_per_second"] == pytest.approx(14 / figures[split]["seconds"])
+        assert figures[split]["skipped_steps"] == 0
 
 
 def test_things_happen_every_so_many_epochs_and_at_the_end(fit):
-    _, recorder, gan = fit(5, plot_every=2, checkpoint_every=3)
+    _, recorder, done = fit(5, plot_every=2, checkpoint_every=3)
     assert recorder.of("train") == recorder.of("test") == [1, 2, 3, 4, 5]
     assert recorder.of("plot") == [2, 4, 5]
-    assert recorder.of("save") == [3, 5]
+    assert recorder.of("save") == [0, 3, 5]  # the first one before the first step
     assert recorder.calls[-1] == ("save", 5, 15)
     assert ("plot", 2, 5) in recorder.calls  # five samples
-    assert int(gan.epoch.numpy()) == 5
+    assert done.progress.epoch == 5 and done.progress.step == 15
+
+
+def test_single_steps_are_logged_as_means_since_the_last_line(fit):
+    _, recorder, _ = fit(2, log_every=2)
+    assert [call[1:3] for call in recorder.calls if call[0] == "steps"] == [(1, 2), (2, 5)]
+    for values in recorder.values("steps"):
+        assert values == {**dict.fromkeys(LOSSES, pytest.approx(1)), "learning_rate": 0.5}
+    _, recorder, _ = fit(1, log_every=1, bad=(2,))
+    assert [set(values) for values in recorder.values("steps")] == [
+        {*LOSSES, "learning_rate"}, {"learning_rate"}, {*LOSSES, "learning_rate"}
+    ]  # fmt: skip
 
 
 def test_a_resumed_run_does_the_rest_only(fit):
-    _, recorder, _ = fit(5, done=3)
-    assert recorder.of("train") == [4, 5]
-    figures, recorder, _ = fit(5, done=5)
+    _, recorder, _ = fit(5, Progress(epoch=3, step=9))
+    assert recorder.of("train") == [4, 5] and recorder.of("save") == [4, 5]
+    figures, recorder, _ = fit(5, Progress(epoch=5, step=15))
     assert figures == {} and recorder.calls == []
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_before_anything_is_saved(fit):
-    for diverged in ({"value": float("nan")}, {"test_value": float("inf")}):
-        with pytest.raises(
-            TrainingError, match=r"epoch 1: loss_G/loss, .* not finite: training has diverged.*lower --lr"
-        ):
-            fit(2, **diverged)
-        assert fit.recorder.calls == []
+def test_checkpoints_inside_an_epoch_are_minutes_apart(fit, monkeypatch):
+    def times(minutes, seconds_per_look):
+        now = [0.0]
+
+        def monotonic():
+            now[0] += seconds_per_look
+            return now[0]
+
+        monkeypatch.setattr("time.monotonic", monotonic)
+        _, recorder, _ = fit(1, checkpoint_minutes=minutes)
+        return [call[2] for call in recorder.calls if call[0] == "save"]
+
+    assert times(0, 0.0) == [
+        0,
+        1,
+        2,
+        3,
+        3,
+        3,
+        3,
+        3,
+    ]  # after each of three steps of training and of testing, and the end
+    assert times(10, 0.0) == [0, 3]
+    assert len(times(10, 500.0)) > 4
+
+
+def test_a_step_that_is_not_finite_is_left_out_counted_and_named(fit):
+    figures, recorder, done = fit(2, bad=(2, 5), bad_tests=(1,))
+    assert all(figures["train"][key] == pytest.approx(1) for key in LOSSES)
+    assert figures["train"]["skipped_steps"] == 1 and recorder.values("test")[0]["skipped_steps"] == 1
+    events = [call for call in recorder.calls if call[0] == "not finite"]
+    assert [event[1:3] for event in events] == [(1, 2), (1, 3), (2, 5)]
+    assert set(events[0][3]["figures"]) == {*LOSSES, SAMPLES}
+    assert events[0][3]["images"] == done.train.batch_names(0, 3)
+    assert "epoch 1, step 2 (train): loss_G/loss, " in fit.said[0] and events[0][3]["images"][0] in fit.said[0]
+    assert "nothing was updated (1 in a row)" in fit.said[0]
+    assert done.progress.step == 6 and done.progress.draw == 0
+
+
+def test_an_epoch_without_a_finite_step_has_no_means(fit):
+    _, recorder, _ = fit(2, bad=(1, 2, 3))
+    assert set(recorder.values("train")[0]) == {
+        "seconds", "images_per_second", "skipped_steps", "learning_rate", "epoch_seconds"
+    }  # fmt: skip
+    assert recorder.values("train")[0]["skipped_steps"] == 3
+
+
+def test_too_many_bad_steps_in_a_row_go_back_to_the_last_checkpoint_with_another_order(fit):
+    seen = []
+    _, recorder, done = fit(3, bad=(4, 5, 6), max_bad_steps=3, seen=seen)  # the second epoch
+    kinds = [call[:3] for call in recorder.calls if call[0] in ("rewind", "went back", "save")]
+    assert kinds == [
+        ("save", 0, 0),
+        ("save", 1, 3),
+        ("rewind", 1, 3),
+        ("went back", 2, 3),
+        ("save", 2, 6),
+        ("save", 3, 9),
+    ]
+    assert "went back" in [call[0] for call in recorder.calls] and "goes back to checkpoint of step 3" in fit.said[-1]
+    assert done.progress.draw == 1 and done.progress.step == 9
+    first_try, second_try = seen[7:14], seen[14:21]
+    assert first_try != second_try
+    assert recorder.of("train") == [1, 2, 3]
+
+
+def test_no_checkpoint_is_saved_between_a_bad_step_and_the_next_good_one(fit):
+    def saves():
+        return [call[1:] for call in fit.recorder.calls if call[0] == "save"]
+
+    fit(2, bad=(2,), checkpoint_minutes=0)
+    assert saves()[:3] == [(0, 0), (0, 1), (0, 3)]
+    fit(2, bad=(3,))  # the last one of an epoch: testing shows that the weights are sound
+    assert saves() == [(0, 0), (1, 3), (2, 6)]
+    fit(2, bad_tests=(3, 6))  # single pictures of the test set
+    assert saves() == [(0, 0), (1, 3), (2, 6)]
+    fit(2, bad_tests=(1, 2, 3))  # the weights are broken, or so it seems until the next step
+    assert saves() == [(0, 0), (1, 4), (2, 6)]
+    with pytest.raises(TrainingError, match="the last steps were not finite, so the end of training is not saved"):
+        fit(1, bad_tests=(1, 2, 3))
+    assert saves() == [(0, 0)]
+
+
+def test_a_row_of_bad_steps_may_span_epochs(fit):
+    _, recorder, _ = fit(4, bad=(6, 7, 8), max_bad_steps=3)  # with good test steps in between
+    assert ("went back", 3, 6) in [call[:3] for call in recorder.calls]
+    _, recorder, _ = fit(4, bad_tests=(5, 6, 7), max_bad_steps=3)
+    assert "went back" in [call[0] for call in recorder.calls]
+
+
+def test_the_second_time_training_stops(fit):
+    with pytest.raises(TrainingError, match=r"loss_G/loss, .* not finite, with .*diverged again.*lower --lr"):
+        fit(2, bad=range(2, 99), max_bad_steps=2)
+    assert fit.loop.train_step is not None and fit.recorder.of("save") == [0]
     assert TrainingError.exit_code == 1
 
 
-def test_a_device_without_enough_memory_is_one_clear_line(pictures_of):
+def test_silent_failures_are_said_once(fit):
+    _, recorder, done = fit(3, value=0.005)
+    assert len(fit.said) == 4 and all(text.startswith("epoch 1: ") for text in fit.said)
+    assert set(done.progress.warned) == {"G does nothing", "F does nothing", "D_X has won", "D_Y has won"}
+    assert recorder.of("G does nothing") == [1]
+    fit(2, Progress(epoch=1, step=3, warned=done.progress.warned), value=0.005)
+    assert not fit.said
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 9])
+def test_another_batch_size_goes_on_with_the_pictures_that_are_left(fit, batch):
+    whole, rest = [], []
+    fit(1, seen=whole)
+    place = Progress(step=1, global_batch=3)
+    place.train.pairs, place.train.sums = 3, {**dict.fromkeys(LOSSES, 3.0), SAMPLES: 3.0}
+    figures, _, done = fit(1, place, batch=batch, seen=rest, value=2.0)
+    assert rest == whole[3:]
+    assert figures["train"]["loss_G/loss"] == pytest.approx((3 * 1 + 4 * 2) / 7)
+    assert done.progress.step == 1 + -(-4 // batch)
+
+
+def test_a_device_without_enough_memory_is_one_clear_line(fit):
     def step(batch, totals):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    pairs = Pairs(pictures_of(2, 16), pictures_of(2, 16), 1, 16)
+    fit(1)
+    fit.loop.progress, fit.loop.train_step = Progress(), step
     with pytest.raises(TrainingError, match="not enough memory for a step: try a smaller --batch_size"):
-        loop._run(step, iter([()]), pairs, LOSSES, "Train", 0)
+        fit.loop.fit()
 
 
 def test_verbosity(fit, capsys):
@@ -121,7 +270,7 @@ def test_verbosity(fit, capsys):
     assert "train: loss_G/loss 1.0000  loss_G/cycle 1.0000" in capsys.readouterr().out
 
 
-def test_the_samples_are_the_first_test_pictures(strategies, pictures_of):
+def test_the_samples_are_the_first_test_pictures(pictures_of):
     x, y = pictures_of(7, 16, seed=1), pictures_of(6, 16, seed=2)
     seen = []
     gan = types.SimpleNamespace(cycle=lambda x, y: seen.extend([x, y]) or [tf.constant(x)] * 4)

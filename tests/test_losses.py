@@ -53,3 +53,12 @@ def test_reduce_mean_divides_by_the_global_batch():
     assert (
         shares == [1.0, 2.0, 3.0] and sum(shares) == 6.0
     )  # the mean of 3, 6 and 9; a third of it each on three replicas
+
+
+def test_correlation():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
+    expected = [np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in zip(a, b)]
+    np.testing.assert_allclose(losses.correlation(a, b), expected, atol=1e-6)
+    np.testing.assert_allclose(losses.correlation(a, 1 - 3 * a), -np.ones(3), rtol=1e-5)
+    assert losses.correlation(a, np.ones_like(a)).numpy().tolist() == [0, 0, 0]

@@ -1,10 +1,24 @@
+import io
 import os
+import pathlib
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest.mock
+import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFile
 
 from cyclegan import pictures
+from cyclegan.errors import UserError, printable
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def save(path, colour=(200, 100, 50), size=(20, 10), mode="RGB", **options):
@@ -74,3 +88,284 @@ def test_linked_folders_are_followed_once(tmp_path):
     os.symlink(tmp_path / "elsewhere", tmp_path / "data" / "link")
     os.symlink(tmp_path / "data", tmp_path / "elsewhere" / "loop")
     assert pictures.find(tmp_path / "data") == ["link/a.png"]
+
+
+def test_folders_that_are_linked_to_twice_or_in_a_loop_count_once(tmp_path):
+    data = tmp_path / "data"
+    save(data / "a.png")
+    save(data / "sub" / "b.png")
+    os.symlink(data, data / "sub" / "up")
+    os.symlink(data / "sub", data / "sub" / "self")
+    os.symlink("loop.png", data / "loop.png")  # to itself
+    os.symlink("loop", data / "loop")
+    os.symlink(tmp_path / "nowhere.png", data / "dangling.png")
+    os.symlink(tmp_path / "nowhere", data / "dangling")
+    assert pictures.find(data) == ["a.png", "sub/b.png"]
+    os.symlink(data / "sub", data / "beside")  # whichever of the two is taken
+    found = [os.path.realpath(data / name) for name in pictures.find(data)]
+    assert sorted(found) == sorted(os.path.realpath(data / name) for name in ("a.png", "sub/b.png"))
+
+
+def test_what_only_its_contents_tell(tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    for kind in ("mpo", "tiff", "webp"):  # as phones, scanners and web sites name them
+        first, *others = (frame.copy() for frame in frames)  # because saving leaves settings behind
+        first.save(tmp_path / f"a.{kind}", save_all=True, append_images=others)
+        (tmp_path / f"a.{kind}").rename(tmp_path / f"{kind}.jpg")
+        red, green, blue = pictures.decode(tmp_path / f"{kind}.jpg").getpixel((4, 4))
+        assert red > 240 and green < 15 and blue < 15
+
+
+NAMES = [
+    "two\nlines.png",
+    'it\'s a "quote".png',
+    "zèbre 馬.png",
+    "\x1b[31mred\x07.png",
+    b"caf\xe9 \xff.png".decode(errors="surrogateescape"),
+    "photo\u202egnp.png",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_a_file_may_have_any_name(tmp_path, name):
+    save(tmp_path / "a.png").rename(tmp_path / name)
+    assert pictures.find(tmp_path) == [name]
+    images = pictures.read({"a": [str(tmp_path / name)]}, {"a": 8})["a"]
+    assert images.shape == (1, 8, 8, 3) and (images == [200, 100, 50]).all()
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("content", [b"no picture", b"\x89PNG\r\n\x1a\n", None])
+def test_a_broken_file_is_named_in_one_printable_line_whatever_its_name(tmp_path, name, content):
+    path = tmp_path / name
+    if content:
+        path.write_bytes(content)  # without any, it has disappeared since it was found
+    text = refused(path)
+    assert f"{printable(path)} (" in text and text.startswith("1 of 1 pictures do not decode; repair or remove them: ")
+
+
+def refused(path):
+    """The text of the UserError that reading a file raises."""
+    with pytest.raises(UserError) as error:
+        pictures.read({"a": [str(path)]}, {"a": 8})
+    text = str(error.value)
+    assert text.isprintable() and text.encode()
+    return text
+
+
+def test_at_most_ten_broken_files_are_named(tmp_path):
+    paths = [str(tmp_path / f"{i:02d}.png") for i in range(12)]
+    good = str(save(tmp_path / "good.png"))
+    with pytest.raises(UserError) as error:
+        pictures.read({"a": paths, "b": [good]}, {"a": 8, "b": 8})
+    text = str(error.value)
+    assert text.startswith("12 of 13 pictures do not decode") and text.endswith(" and 2 more")
+    assert all(path in text for path in paths[:10]) and paths[10] not in text and good not in text
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width, height, *chunks, pixels=b""):
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def tiff(width, height):
+    tags = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: width * height}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+
+
+SIDE = 40_000
+HUGE = {
+    "png": png(SIDE, SIDE, pixels=zlib.compress(bytes(1000))),
+    "bmp": b"BM" + struct.pack("<IIIIiiHHIIIIII", 1000, 0, 54, 40, SIDE, SIDE, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(1000),
+    "gif": b"GIF89a"
+    + struct.pack("<HHBBB", SIDE, SIDE, 0, 0, 0)
+    + b","
+    + struct.pack("<HHHHBB", 0, 0, SIDE, SIDE, 0, 8),
+    "tiff": tiff(SIDE, SIDE),
+}
+HUGE["gif in a small one"] = b"GIF89a" + struct.pack("<HHBBB", 8, 8, 0, 0, 0) + HUGE["gif"][13:]
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_header_that_promises_too_many_pixels_is_enough_to_refuse(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
+    path = tmp_path / "a.png"
+    path.write_bytes(HUGE[kind])
+    assert f"{path} (40000 x 40000 pixels: expected at most 180 million)" in refused(path)
+    with pytest.raises(ValueError, match="40000 x 40000 pixels"):
+        pictures.decode(path)
+
+
+def test_the_most_pixels_that_are_decoded(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.png", size=(20, 10))
+    monkeypatch.setattr(pictures, "LARGEST", 200)
+    assert pictures.decode(path).size == (20, 10)
+    monkeypatch.setattr(pictures, "LARGEST", 199)
+    assert "20 x 10 pixels" in refused(path)
+
+
+READ_AND_MEASURE = """
+import pathlib, sys, time
+from cyclegan import pictures
+from cyclegan.errors import UserError
+
+def peak():
+    return int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+pictures.read({"a": [sys.argv[1]]}, {"a": 8})
+for path in sys.argv[2:]:
+    before, begun = peak(), time.process_time()
+    try:
+        answer = str(pictures.read({"a": [path]}, {"a": 8})["a"].shape)
+    except UserError as error:
+        answer = "refused"
+    print(pathlib.Path(path).stem, answer, peak() - before, time.process_time() - begun, sep="|")
+"""
+
+
+def test_small_files_that_would_inflate_to_a_lot_do_not(tmp_path):
+    packer = zlib.compressobj(1)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()  # 200 MiB of zeros
+    pixels = zlib.compress(bytes(8 * 25))
+    bombs = {
+        "ztxt": png(8, 8, chunk(b"zTXt", b"comment\0\0" + bomb), pixels=pixels),
+        "itxt": png(8, 8, chunk(b"iTXt", b"comment\0\1\0\0\0" + bomb), pixels=pixels),
+        "iccp": png(8, 8, chunk(b"iCCP", b"profile\0\0" + bomb), pixels=pixels),
+        "idat": png(8, 8, pixels=bomb),
+    }
+    paths = [tmp_path / "small.png", *(tmp_path / f"{name}.png" for name in bombs)]
+    for path, content in zip(paths, (png(8, 8, pixels=pixels), *bombs.values())):
+        path.write_bytes(content)
+        assert len(content) < 2_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", READ_AND_MEASURE, *paths], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lines = [line.split("|") for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == list(bombs)
+    for name, answer, mebibytes, seconds in lines:
+        assert answer in ("(1, 8, 8, 3)", "refused"), name
+        assert float(mebibytes) < 30 and float(seconds) < 1, name
+
+
+class _Trap:
+    """What unpickles by making a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("kind", ["eps", "pdf", "psd", "pickle", "svg", "ppm", "python", "empty"])
+def test_what_is_no_picture_is_neither_run_nor_read(tmp_path, kind, monkeypatch):
+    content = {
+        "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n",
+        "pdf": b"%PDF-1.4\n1 0 obj <</Type /Catalog>> endobj\ntrailer <</Root 1 0 R>>\n%%EOF\n",
+        "psd": b"8BPS\0\1" + bytes(6) + struct.pack(">HIIHH", 3, 8, 8, 8, 3) + bytes(500),
+        "pickle": pickle.dumps(_Trap(str(tmp_path / "trap"))),
+        "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"></svg>',
+        "ppm": b"P6 8 8 255\n" + bytes(192),  # of those that Pillow looks for by itself
+        "python": b"import os; os.mkdir('trap')",
+        "empty": b"",
+    }[kind]
+    run = unittest.mock.Mock(side_effect=AssertionError("a program was started"))
+    monkeypatch.setattr(subprocess, "Popen", run)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "a.png"
+    path.write_bytes(content)
+    assert f"{path} (not a picture)" in refused(path)
+    assert not (tmp_path / "trap").exists() and not run.called
+
+
+def test_the_trap_would_have_worked(tmp_path):
+    pickle.loads(pickle.dumps(_Trap(str(tmp_path / "trap"))))
+    assert (tmp_path / "trap").exists()
+
+
+def valid_files():
+    """Small whole files of every kind, by name."""
+    colours = np.random.default_rng(0).integers(0, 255, (12, 10, 3), np.uint8)
+    image, files = Image.fromarray(colours), {}
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name, picture, options in (  # each saved from a copy, because saving leaves settings behind
+        ("jpeg", image, {"exif": exif}),
+        ("progressive jpeg", image, {"progressive": True}),
+        ("mpo", image, {"save_all": True, "append_images": [image]}),
+        ("png", image, {"exif": exif}),
+        ("palette png", image.quantize(4), {"transparency": 0}),
+        ("16 bit png", Image.fromarray(colours[..., 0].astype(np.uint16) * 257), {}),
+        ("gif", image, {"save_all": True, "append_images": [image.rotate(90)]}),
+        ("bmp", image, {}),
+        ("webp", image, {"lossless": True, "exif": exif}),
+        ("lossy webp", image, {}),
+        ("tiff", image, {}),
+        ("packed tiff", image, {"compression": "tiff_lzw"}),
+        ("float tiff", Image.fromarray(colours[..., 0].astype(np.float32)), {}),
+    ):
+        file = io.BytesIO()
+        picture.copy().save(file, name.split()[-1], **options)
+        files[name] = file.getvalue()
+    return files
+
+
+VALID = valid_files()
+FUZZ = settings(max_examples=250, deadline=None, derandomize=True, database=None)
+
+
+@st.composite
+def damaged(draw):
+    """A valid file with some bytes overwritten, a part taken out or said twice, or its end missing."""
+    content = bytearray(draw(st.sampled_from(list(VALID.values()))))
+    for _ in range(draw(st.integers(0, 4))):
+        # The interesting bytes are those of the header.
+        place = draw(st.integers(0, min(120, len(content) - 1)) | st.integers(0, len(content) - 1))
+        content[place] = draw(st.integers(0, 255) | st.sampled_from([0, 1, 127, 128, 255]))
+    start, end = sorted((draw(st.integers(0, len(content))), draw(st.integers(0, len(content)))))
+    change = draw(st.sampled_from(["nothing", "cut", "take out", "twice"]))
+    if change == "cut":
+        return bytes(content[:end])
+    if change == "take out":
+        return bytes(content[:start] + content[end:])
+    return bytes(content[:end] + content[start:] if change == "twice" else content)
+
+
+def reads_or_refuses(content):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.png")
+        with open(path, "wb") as file:
+            file.write(content)
+        # Small, so that a damaged size does not cost seconds and gigabytes.
+        with unittest.mock.patch.object(pictures, "LARGEST", 1_000_000):
+            try:
+                images = pictures.read({"a": [path]}, {"a": 8})["a"]
+            except UserError as error:
+                assert path in str(error) and str(error).isprintable()
+                return False
+    assert images.shape == (1, 8, 8, 3) and images.dtype == np.uint8
+    return True
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_the_files_that_are_about_to_be_damaged_decode(name):
+    assert reads_or_refuses(VALID[name])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's on what it could decode nevertheless
+@FUZZ
+@given(damaged())
+def test_a_damaged_file_decodes_or_is_refused(content):
+    reads_or_refuses(content)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@FUZZ
+@given(st.sampled_from([b"", *{content[:16] for content in VALID.values()}]), st.binary(max_size=200))
+def test_random_bytes_are_refused(start, content):
+    reads_or_refuses(start + content)

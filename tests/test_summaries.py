@@ -6,7 +6,6 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow.core.util import event_pb2
 
-from cyclegan.errors import UserError
 from cyclegan.summaries import Summary
 
 
@@ -29,7 +28,6 @@ def test_scalars_go_to_tensorboard_and_to_metrics_jsonl(tmp_path):
     summary = Summary(tmp_path)
     summary.scalars("train", 1, 10, {"loss_G/loss": 0.5})
     summary.scalars("test", 1, 10, {"loss_G/loss": 0.25, "error/MAE(X, F(X))": 2.0})
-    summary.close()
     assert lines(tmp_path) == [
         {"split": "train", "epoch": 1, "step": 10, "loss_G/loss": 0.5},
         {"split": "test", "epoch": 1, "step": 10, "loss_G/loss": 0.25, "error/MAE(X, F(X))": 2.0},
@@ -38,33 +36,77 @@ def test_scalars_go_to_tensorboard_and_to_metrics_jsonl(tmp_path):
     assert events(tmp_path / "test") == {"loss_G/loss": {1: 0.25}, "error/MAE(X, F(X))": {1: 2.0}}
 
 
-def test_lines_after_the_checkpoint_are_dropped_when_a_run_is_resumed(tmp_path):
+def test_what_came_after_a_checkpoint_is_dropped_when_a_run_goes_back_to_it(tmp_path):
     summary = Summary(tmp_path)
     for epoch in (1, 2, 3):
-        summary.scalars("train", epoch, epoch, {"a": float(epoch)})
-    summary.close()
-    with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write("[1, 2]\n")
-        file.write('{"split": "tra')  # killed while writing
+        summary.scalars("train", epoch, 5 * epoch, {"a": float(epoch)})
+        summary.scalars("steps", epoch, 5 * epoch, {"a": float(epoch)})
+        if epoch == 2:
+            place = summary.log_bytes
     with open(tmp_path / "metrics.jsonl", "ab") as file:
-        file.write(b"\xff\xfe\n")  # damaged
-    summary = Summary(tmp_path, epoch=2)
-    summary.scalars("train", 3, 3, {"a": 30.0})
-    summary.close()
-    assert [(line["epoch"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 2.0), (3, 30.0)]
-
-
-def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+        file.write(b'{"split": "tra\xff')  # killed while writing, damaged
     summary = Summary(tmp_path)
+    summary.rewind(place, 2, 10)
+    summary.scalars("train", 3, 15, {"a": 30.0})
+    assert [(line["split"], line["epoch"], line["a"]) for line in lines(tmp_path)] == [
+        ("train", 1, 1.0), ("steps", 1, 1.0), ("train", 2, 2.0), ("steps", 2, 2.0), ("train", 3, 30.0)
+    ]  # fmt: skip
+    starts = {folder: restarts(tmp_path / folder) for folder in (".", "test", "steps")}
+    assert starts == {".": [3], "test": [3], "steps": [11]}
 
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("builtins.open", full)
-    with pytest.raises(
-        UserError, match=r"metrics\.jsonl could not be written .*No space left on device.*free some space"
-    ):
+def restarts(folder):
+    """The steps of the session-start events in a folder."""
+    records = [
+        event_pb2.Event.FromString(record.numpy())
+        for path in sorted(folder.glob("events.out.tfevents.*"))
+        for record in tf.data.TFRecordDataset(str(path))
+    ]
+    return [event.step for event in records if event.session_log.status == event_pb2.SessionLog.START]
+
+
+def test_events_and_single_steps(tmp_path):
+    summary = Summary(tmp_path)
+    summary.event("train", 2, 9, "not finite", images=["a\nb"], figures=["loss_G/loss"])
+    summary.scalars("steps", 2, 9, {"loss_G/loss": 0.5})
+    assert lines(tmp_path) == [
+        {
+            "split": "train",
+            "epoch": 2,
+            "step": 9,
+            "event": "not finite",
+            "images": ["a\nb"],
+            "figures": ["loss_G/loss"],
+        },
+        {"split": "steps", "epoch": 2, "step": 9, "loss_G/loss": 0.5},
+    ]
+    assert events(tmp_path / "steps") == {"steps/loss_G/loss": {9: 0.5}}
+
+
+def test_a_figure_that_is_not_finite_is_never_written(tmp_path):
+    summary = Summary(tmp_path)
+    with pytest.raises(ValueError):
+        summary.scalars("train", 1, 1, {"a": float("nan")})
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_full_disk_does_not_stop_the_writing(tmp_path, monkeypatch):
+    said = []
+    summary = Summary(tmp_path, said.append)
+    flat = np.zeros((1, 16, 16, 3), np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", full)
+        patch.setattr("pathlib.Path.write_bytes", full)
         summary.scalars("train", 1, 1, {"a": 1.0})
+        summary.cycles(1, (flat,) * 3, (flat,) * 3)
+    assert len(said) == 4 and all("could not be written" in text and "No space left" in text for text in said)
+    summary.scalars("train", 2, 2, {"a": 2.0})
+    assert [line["a"] for line in lines(tmp_path)] == [1.0, 2.0]
+    assert events(tmp_path) == {"a": {1: 1.0, 2: 2.0}}
+
+
+def full(*args, **kwargs):
+    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -74,7 +116,6 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
 
     summary = Summary(tmp_path)
     path = summary.cycles(7, (flat(-1), flat(0), flat(1)), (flat(1), flat(0), flat(-1)))
-    summary.close()
     assert path == tmp_path / "samples" / "epoch_007.png"
     picture = np.asarray(Image.open(path).convert("L")).astype(int)
     height, width = picture.shape
@@ -85,4 +126,4 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
     assert set(tags) == {f"{name}_cycle/sample_{i}" for name in "XY" for i in (1, 2)}
     width, height, png = tags["X_cycle/sample_1"][7]
     figure = tf.io.decode_png(png).numpy()
-    assert figure.shape == (int(height), int(width), 3) and int(width) > 2 * int(height)
+    assert figure.shape[:2] == (int(height), int(width)) and int(width) > 2 * int(height)

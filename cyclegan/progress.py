@@ -1,0 +1,83 @@
+"""Where a run is, beyond its networks and optimizers: plain numbers that a checkpoint keeps as JSON."""
+
+import dataclasses
+import math
+
+from cyclegan.errors import UserError
+
+
+@dataclasses.dataclass
+class Pass:
+    """How far a pass over the training or the test pairs has come."""
+
+    pairs: int = 0  # done
+    sums: dict = dataclasses.field(default_factory=dict)  # of every figure, over the samples so far
+    seconds: float = 0.0  # spent on it, over all starts of the program
+    skipped: int = 0  # steps whose figures or gradients were not finite
+
+
+@dataclasses.dataclass
+class Progress:
+    """A place in training; with the state of `gan.CycleGAN` it is all that a run needs to go on as if it had never stopped.
+
+    Places are counted in pairs, not in steps, so that a run can go on with another batch size.
+    """
+
+    epoch: int = 0  # whole epochs done
+    step: int = 0  # global steps done, skipped ones included
+    draw: int = 0  # which draw of the order of the pictures; a new one is taken when training had to go back
+    global_batch: int = 0  # pairs per step; 0 before the first one
+    log_bytes: int = 0  # the size of metrics.jsonl; what comes after is from a future that is gone
+    train: Pass = dataclasses.field(default_factory=Pass)  # of the epoch after `epoch`
+    test: Pass = dataclasses.field(default_factory=Pass)
+    logged: dict = dataclasses.field(default_factory=dict)  # train.sums at the last line about steps
+    warned: list = dataclasses.field(default_factory=list)  # what was warned of already, see `guard.silent_failures`
+
+    def to_dict(self):
+        """As JSON takes it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values):
+        """The place that `to_dict` wrote.
+
+        Raises:
+            UserError: a field is missing, unknown, or of another type; it is named.
+        """
+        return cls(**{**_checked(cls, values), **{k: Pass(**_checked(Pass, values[k])) for k in ("train", "test")}})
+
+    def batch_warnings(self, replicas, global_batch):
+        """What it means to go on from here with `global_batch` pairs per step on `replicas` replicas: a list of texts."""
+        if self.global_batch in (0, global_batch):
+            return []
+        same, rest = divmod(self.global_batch, replicas)
+        advice = f"--batch_size {same}" if not rest else f"a number of devices that divides {self.global_batch}"
+        return [
+            f"the global batch is {global_batch} pairs instead of {self.global_batch} from here on: the steps of an epoch become"
+            f" {'fewer' if global_batch > self.global_batch else 'more'}, each with another noise in its gradient, so the result"
+            f" will not be that of the run as it began, and --lr may want to change with it. For the same batch use {advice}"
+        ]
+
+    def next_epoch(self):
+        """One more epoch is done."""
+        self.epoch += 1
+        self.train, self.test, self.logged = Pass(), Pass(), {}
+
+
+def _checked(cls, values):
+    """`values` if they are a dict of just the fields of a dataclass, each of its type."""
+    if not isinstance(values, dict):
+        raise UserError(f"{cls.__name__.lower()} is {values!r:.80}, expected its fields")
+    fields = {field.name: field.type for field in dataclasses.fields(cls)}
+    for problem, names in (("unknown", set(values) - set(fields)), ("missing", set(fields) - set(values))):
+        if names:
+            raise UserError(f"{problem} fields of a place in training: {', '.join(sorted(map(repr, names)))}")
+    for name, kind in fields.items():
+        value = values[name]
+        wanted = (dict,) if kind is Pass else (int, float) if kind is float else (kind,)
+        if type(value) not in wanted or (kind in (int, float) and not 0 <= value < math.inf):
+            raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0")
+    for name in {"sums", "logged"} & set(fields):
+        if not all(type(value) in (int, float) for value in values[name].values()):
+            raise UserError(f"{name} holds something else than numbers")
+    return values

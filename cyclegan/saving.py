@@ -1,0 +1,94 @@
+"""When a checkpoint is due, what happens when it can't be written, and leaving with one."""
+
+import signal
+import time
+
+from cyclegan.errors import Stopped, TrainingError, UserError
+
+RETRY_SECONDS = 60.0  # until a checkpoint that could not be written is tried again
+
+
+class Saver:
+    """Saves when it is time to, or when a signal asks for it.
+
+    Args:
+        checkpoints: the `checkpoint.Checkpoints` to save to.
+        signals: the `signals.Signals` to obey.
+        summary: the `summaries.Summary`, whose log belongs to the place that is saved.
+        minutes: between checkpoints; 0 is at every occasion.
+        say: called with a text that the user should not miss.
+    """
+
+    def __init__(self, checkpoints, signals, summary, minutes, say=print):
+        self.checkpoints = checkpoints
+        self.signals = signals
+        self.summary = summary
+        self.seconds = 60 * minutes
+        self.say = say
+        self.plan()
+
+    def due(self):
+        """Whether it is time to save, or a signal asks for something."""
+        return self.signals.stop or self.signals.save or time.monotonic() >= self._next
+
+    def save(self, progress, sound):
+        """Saves a checkpoint. Returns its folder, or `None` where there is none: then it is tried again.
+
+        Args:
+            progress: the place in training.
+            sound: whether the last steps were finite. If not, the weights themselves may be what is wrong, so nothing is
+                saved until one is finite again.
+        """
+        asked, self.signals.save = self.signals.save, False
+        if not sound:
+            self.plan(0)
+            return None
+        progress.log_bytes = self.summary.log_bytes
+        try:
+            path = self.checkpoints.save(progress)
+        except UserError as error:
+            self.say(f"{error}. Training goes on, and tries again in {RETRY_SECONDS:.0f} s")
+            self.plan(RETRY_SECONDS)
+            return None
+        self.plan()
+        if asked:
+            self.say(f"Saved {path}")
+        return path
+
+    def save_and_obey(self, progress, sound):
+        """Saves a checkpoint, then leaves if a signal asked for it.
+
+        Raises:
+            Stopped
+        """
+        path = self.save(progress, sound)
+        if self.signals.stop:
+            where = f"saved in {path}" if path else "what came after the last checkpoint is lost"
+            raise Stopped(
+                self.signals.stop,
+                f"stopped by {signal.Signals(self.signals.stop).name} in epoch {progress.epoch + 1} after step {progress.step},"
+                f" {where}; the same command resumes",
+            )
+
+    def save_the_end(self, progress, sound):
+        """Saves the last checkpoint; where it can't be written, waits until it can.
+
+        Raises:
+            Stopped: a signal ended the wait.
+            TrainingError: the last steps were not finite.
+        """
+        if not sound:
+            raise TrainingError(
+                "the last steps were not finite, so the end of training is not saved; the same command goes on from the last"
+                " checkpoint. Try a lower --lr"
+            )
+        while not self.save(progress, sound):
+            while not self.due():
+                time.sleep(0.1)
+            if self.signals.stop:
+                self.save_and_obey(progress, sound)
+
+    def plan(self, seconds=None):
+        """The next checkpoint is due after so many seconds, by default the usual ones."""
+        seconds = self.seconds if seconds is None else seconds
+        self._next = time.monotonic() + seconds  # not the time of day, which may be set back

@@ -1,0 +1,403 @@
+"""Nothing is lost: runs that are stopped, killed, moved and broken, compared with one that nothing happened to.
+
+A start of the program is simulated by giving the networks and optimizers new values, which restoring must replace, so that
+the steps are traced once for all tests. tests/test_end_to_end.py and scripts/soak.py do the same with processes.
+"""
+
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan import distribute, saving
+from cyclegan.checkpoint import Checkpoints
+from cyclegan.data import Pairs
+from cyclegan.errors import Stopped, TrainingError, UserError
+from cyclegan.gan import CycleGAN
+from cyclegan.loop import Loop
+from cyclegan.progress import Progress
+from cyclegan.summaries import Summary
+
+BATCH = 6
+EPOCHS = 2
+STEPS = 3 + 2  # of training (13 pairs) and of testing (7 pairs) in an epoch
+
+
+class Killed(BaseException):
+    """What SIGKILL would do: nothing is cleaned up."""
+
+
+class World:
+    """Networks with compiled steps on a number of replicas, and runs on them."""
+
+    def __init__(self, strategy, pictures_of):
+        self.strategy = strategy
+        x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
+        self.train, self.test = Pairs(x, y, BATCH, 16, seed=1), Pairs(test_x, test_y, BATCH, 16)
+        with strategy.scope():
+            self.gan = CycleGAN(BATCH, filters=2, residual_blocks=0, lr=1e-3)
+        self.steps = {
+            "train": distribute.accumulate(strategy, self.gan.train_step, BATCH, self.gan.update),
+            "test": distribute.accumulate(strategy, self.gan.test_step, BATCH),
+        }
+        self.first = self.values()
+
+    def variables(self):
+        return [v for part in self.gan.state().values() for v in part.variables]
+
+    def values(self):
+        return [tf.convert_to_tensor(v).numpy() for v in self.variables()]
+
+    def begin(self, folder, before_step=lambda number, loop: None, keep=3, **options):
+        """Starts the program on a folder. `before_step` is called with the number of each step, from 1, test steps included."""
+        with self.strategy.scope():
+            for variable, value in zip(self.variables(), self.first):
+                variable.assign(value)
+            checkpoints = Checkpoints(folder / "checkpoints", self.gan.state(), keep)
+            if checkpoints.all():
+                for variable in self.variables():  # whatever restoring forgets stays wrong
+                    variable.assign(tf.ones_like(tf.convert_to_tensor(variable)))
+            progress, _ = checkpoints.restore() or (Progress(), None)
+        self.said, count = [], [0]
+        summary = Summary(folder, self.said.append)
+        summary.rewind(progress.log_bytes, progress.epoch, progress.step)
+
+        def step(split):
+            def run(batch, totals):
+                count[0] += 1
+                before_step(count[0], loop)
+                return self.steps[split](batch, totals)
+
+            return run
+
+        options = {"verbose": 0, "plot_every": 99, "log_every": 1, **options}
+        loop = Loop(
+            self.gan, self.train, self.test, step("train"), step("test"), self.strategy, summary, checkpoints, progress,
+            options.pop("epochs", EPOCHS), say=self.said.append, **options,
+        )  # fmt: skip
+        return loop
+
+    def finish(self, folder, *args, **options):
+        loop = self.begin(folder, *args, **options)
+        loop.fit()
+        return loop
+
+
+def wait_for(signum):
+    """A `before_step` hook: sends a signal to this process at a step, and waits until it has arrived."""
+
+    def at(number):
+        def hook(step, loop):
+            if step == number:
+                os.kill(os.getpid(), signum)
+                while not (loop._saver.signals.stop or loop._saver.signals.save):
+                    time.sleep(0.001)
+
+        return hook
+
+    return at
+
+
+def kill_at(number):
+    def hook(step, loop):
+        if step == number:
+            raise Killed
+
+    return hook
+
+
+def log(folder):
+    """The lines of metrics.jsonl without the times."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if "second" not in key} for line in lines]
+
+
+def place(loop):
+    """The place in training without the times."""
+    values = loop.progress.to_dict()
+    return {key: value for key, value in values.items() if key not in ("train", "test", "log_bytes")}
+
+
+@pytest.fixture(scope="module")
+def worlds(strategies, pictures_of):
+    made = {}
+
+    def world(replicas):
+        if replicas not in made:
+            made[replicas] = World(strategies[replicas], pictures_of)
+        return made[replicas]
+
+    return world
+
+
+@pytest.fixture(scope="module")
+def world(worlds):
+    return worlds(1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(world, tmp_path_factory):
+    """(weights and slots, place, log) of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    loop = world.finish(folder)
+    return world.values(), place(loop), log(folder)
+
+
+def check_equal(world, loop, folder, undisturbed):
+    values, where, lines = undisturbed
+    assert len(values) > 40
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert place(loop) == where
+    assert log(folder) == lines
+
+
+def test_the_log_of_an_undisturbed_run(undisturbed):
+    _, where, lines = undisturbed
+    assert [(line["split"], line["epoch"], line["step"]) for line in lines] == [
+        ("steps", 1, 1), ("steps", 1, 2), ("steps", 1, 3), ("train", 1, 3), ("test", 1, 3),
+        ("steps", 2, 4), ("steps", 2, 5), ("steps", 2, 6), ("train", 2, 6), ("test", 2, 6),
+    ]  # fmt: skip
+    assert where["epoch"] == EPOCHS and where["step"] == 6
+
+
+@pytest.mark.parametrize(
+    "step, signum", [*((step, signal.SIGTERM) for step in range(1, EPOCHS * STEPS + 1)), (2, signal.SIGINT)]
+)
+def test_stopped_by_a_signal_at_any_step_and_resumed(world, undisturbed, tmp_path, step, signum):
+    with pytest.raises(Stopped, match="the same command resumes") as stopped:
+        world.finish(tmp_path, wait_for(signum)(step))
+        assert step == EPOCHS * STEPS  # told to stop in the very last step: all is done
+        raise Stopped(signum, "the same command resumes")
+    assert stopped.value.exit_code == 128 + signum
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize("step, minutes", [*((step, 0) for step in range(1, EPOCHS * STEPS + 1)), (3, 10), (9, 10)])
+def test_killed_at_any_step_and_resumed(world, undisturbed, tmp_path, step, minutes):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(step), checkpoint_minutes=minutes)
+    loop = world.begin(tmp_path)
+    done = step - 1 if minutes == 0 else (step - 1) // STEPS * STEPS
+    assert loop.progress.step == done // STEPS * 3 + min(3, done % STEPS)
+    loop.fit()
+    check_equal(world, loop, tmp_path, undisturbed)
+
+
+def test_killed_again_and_again(world, undisturbed, tmp_path):
+    for step in (1, 3, 2, 4, 1, 2, 3):
+        with pytest.raises(Killed):
+            world.finish(tmp_path, kill_at(step), checkpoint_minutes=0)
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def test_sigusr1_saves_and_goes_on(world, undisturbed, tmp_path):
+    saved = []
+
+    def hook(step, loop):
+        if step == 3:
+            saved.extend(path.name for path in loop.checkpoints.all())
+        wait_for(signal.SIGUSR1)(2)(step, loop)
+
+    loop = world.finish(tmp_path, hook)
+    assert saved == ["epoch_0000", "epoch_0000_pair_00012"]
+    assert any(text.startswith("Saved ") and "epoch_0000_pair_00012" in text for text in world.said)
+    check_equal(world, loop, tmp_path, undisturbed)
+
+
+def test_nothing_is_retraced(world, undisturbed):
+    assert {name: step.experimental_get_tracing_count() for name, step in world.steps.items()} == {
+        "train": 1,
+        "test": 1,
+    }
+
+
+@pytest.mark.parametrize("first, then", [(3, 1), (3, 2)])
+def test_a_run_continues_on_another_number_of_replicas(worlds, undisturbed, tmp_path, first, then):
+    with pytest.raises(Stopped):
+        worlds(first).finish(tmp_path, wait_for(signal.SIGTERM)(STEPS + 2))
+    loop = worlds(then).finish(tmp_path)
+    values, where, lines = undisturbed
+    assert place(loop) == where
+    for mine, theirs in zip(log(tmp_path), lines):
+        assert mine.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert mine[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value), key
+    for mine, theirs in zip(worlds(then).values(), values):
+        np.testing.assert_allclose(
+            mine, theirs, atol=2e-4
+        )  # a fifth of a step of Adam, which divides by tiny gradients
+
+
+class Poison:
+    """A `before_step` hook that spoils a weight at one step, the first time only unless it is `stubborn`."""
+
+    def __init__(self, step, stubborn=False):
+        self.step, self.stubborn = step, stubborn
+
+    def __call__(self, step, loop):
+        if step == self.step or (self.stubborn and step > self.step):
+            weight = loop.gan.G.trainable_variables[0]
+            weight.assign(tf.fill(weight.shape, math.nan))
+
+
+def test_a_poisoned_weight_sends_training_back_once(world, undisturbed, tmp_path):
+    loop = world.finish(tmp_path, Poison(STEPS + 2), epochs=5, max_bad_steps=3)
+    assert loop.progress.draw == 1 and loop.progress.epoch == 5
+    assert any("goes back to" in text and "epoch_0001" in text for text in world.said)
+    lines = log(tmp_path)
+    assert [(line["split"], line["step"]) for line in lines if "event" not in line] == [
+        (split, step) for epoch in range(5) for split, step in (
+            *(("steps", 3 * epoch + i) for i in (1, 2, 3)), ("train", 3 * epoch + 3), ("test", 3 * epoch + 3))
+    ]  # fmt: skip
+    event = next(line for line in lines if line.get("event") == "went back")
+    assert "loss_G/cycle" in event["reason"] and "x[" in event["reason"]
+    assert lines[:5] == undisturbed[2][:5] and lines[6:11] != undisturbed[2][5:]  # another order
+    assert all(np.isfinite(value).all() for value in world.values())
+
+
+def test_a_run_that_went_back_resumes_exactly_too(world, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    world.finish(whole, Poison(STEPS + 2), epochs=4, max_bad_steps=3)
+    values = world.values()
+    with pytest.raises(Killed):  # one step after it went back, before anything was saved
+        hook = Poison(STEPS + 2)
+        world.finish(parts, lambda *at: (hook(*at), kill_at(STEPS + 2 + 4)(*at)), epochs=4, max_bad_steps=3)
+    with pytest.raises(Stopped):
+        hook = Poison(2)
+        world.finish(parts, lambda *at: (hook(*at), wait_for(signal.SIGTERM)(2 + 5)(*at)), epochs=4, max_bad_steps=3)
+    loop = world.finish(parts, epochs=4)
+    assert loop.progress.draw == 1
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert log(parts) == log(whole)
+
+
+def test_a_weight_that_is_poisoned_again_stops_training(world, tmp_path):
+    with pytest.raises(TrainingError, match="diverged again after going back once"):
+        world.finish(tmp_path, Poison(STEPS + 2, stubborn=True), max_bad_steps=3, epochs=4)
+    loop = world.begin(tmp_path)
+    assert loop.progress.epoch == 1 and all(np.isfinite(value).all() for value in world.values())
+
+
+def test_told_to_stop_while_the_weights_are_broken(world, undisturbed, tmp_path):
+    """The broken weights are not saved; the run goes on from before."""
+    hook = Poison(STEPS + 1)
+    with pytest.raises(Stopped, match="what came after the last checkpoint is lost"):
+        world.finish(tmp_path, lambda *at: (hook(*at), wait_for(signal.SIGTERM)(STEPS + 2)(*at)))
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def files_may_have(size):
+    """From here on, no file of this process can grow beyond that: what a full disk does, done by the kernel."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_a_disk_that_is_full_for_a_while(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "RETRY_SECONDS", 0.0)
+    older = []
+
+    def hook(step, loop):
+        if step == 3:
+            files_may_have(1000)
+        if step == 8:
+            files_may_have(resource.RLIM_INFINITY)
+            older.extend(path.name for path in loop.checkpoints.all())
+            assert loop.checkpoints.restore()[1].name == older[-1]
+            raise Killed
+
+    try:
+        with pytest.raises(Killed):
+            world.finish(tmp_path, hook, checkpoint_minutes=0)
+    finally:
+        files_may_have(resource.RLIM_INFINITY)
+    assert older == ["epoch_0000", "epoch_0000_pair_00006", "epoch_0000_pair_00012"]
+    failures = [text for text in world.said if "Training goes on, and tries again in" in text]
+    assert failures and "epoch_0000_pair_00012 is complete" in failures[0]
+    assert any("metrics.jsonl could not be written" in text for text in world.said)
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def test_a_disk_that_has_room_again(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "RETRY_SECONDS", 0.0)
+
+    def hook(step, loop):
+        if step in (3, 7):
+            files_may_have(1000 if step == 3 else resource.RLIM_INFINITY)
+
+    try:
+        loop = world.finish(tmp_path, hook, checkpoint_minutes=0)
+    finally:
+        files_may_have(resource.RLIM_INFINITY)
+    assert any("metrics.jsonl is written again; nothing is missing" in text for text in world.said)
+    check_equal(world, loop, tmp_path, undisturbed)
+    assert [path.name for path in loop.checkpoints.all()][-1] == "epoch_0002"
+
+
+def test_the_end_waits_for_room_on_the_disk(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "RETRY_SECONDS", 0.01)
+    tries = []
+
+    def full(self, path):
+        tries.append(path)
+        if len(tries) < 4:
+            raise OSError(28, "No space left on device")
+        return write(self, path)
+
+    def hook(step, loop):
+        if step == EPOCHS * STEPS:
+            monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+
+    write = tf.train.Checkpoint.write
+    loop = world.finish(tmp_path, hook)
+    assert len(tries) == 4 and loop.checkpoints.all()[-1].name == "epoch_0002"
+    check_equal(world, loop, tmp_path, undisturbed)
+
+
+def test_a_checkpoint_folder_that_cannot_be_written_to(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "RETRY_SECONDS", 0.0)
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match="epoch_0000 could not be written .*there is no checkpoint before it"):
+        world.finish(tmp_path, kill_at(1))  # before the first step
+    (tmp_path / "checkpoints").unlink()
+
+    def hook(step, loop):
+        if step == 2:
+            (tmp_path / "checkpoints").rename(tmp_path / "away")
+            (tmp_path / "checkpoints").write_text("")
+        if step == 5:
+            (tmp_path / "checkpoints").unlink()
+            (tmp_path / "away").rename(tmp_path / "checkpoints")
+
+    loop = world.finish(tmp_path, hook, checkpoint_minutes=0)
+    assert any("Training goes on, and tries again" in text for text in world.said)
+    check_equal(world, loop, tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:100], lambda data: b"", lambda data: data[:-1] + bytes([data[-1] ^ 4])]
+)
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(world, undisturbed, tmp_path, damage):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(STEPS + 3), checkpoint_minutes=0)
+    newest = max((tmp_path / "checkpoints").glob("epoch_*"))
+    data = next(newest.glob("state.data*"))
+    data.write_bytes(damage(data.read_bytes()))
+    loop = world.begin(tmp_path)
+    assert loop.progress.step == 4
+    loop.fit()
+    check_equal(world, loop, tmp_path, undisturbed)
+
+
+def test_a_run_without_any_checkpoint_left_begins_again(world, undisturbed, tmp_path):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(STEPS + 3))
+    shutil.rmtree(tmp_path / "checkpoints")
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
