@@ -143,8 +143,8 @@ class RunFolder:
                     f"--output_dir {self.path}: {error}; expected a folder that can be written to"
                 ) from error
             raise UserError(
-                f"{self.path}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for it, stop it, or use"
-                " another --output_dir"
+                f"{self.path}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for it,"
+                " stop it, or use another --output_dir"
             ) from None
 
     def _holds_a_run(self):

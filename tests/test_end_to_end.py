@@ -1,16 +1,19 @@
 """The program as a user runs it."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
+import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
+from time import sleep
 
 import numpy as np
 import pytest
@@ -19,8 +22,12 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 import train
-from cyclegan.errors import UserError
-from cyclegan.gan import ERRORS, LOSSES
+from cyclegan import gan, run_folder
+from cyclegan.config import Config
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.gan import CHANGES, ERRORS, LOSSES
+from cyclegan.layers import stack
+from cyclegan.summaries import Summary
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TINY = ["--filters", "4", "--residual_blocks", "1", "--image_size", "32"]
@@ -67,7 +74,7 @@ def photos(tmp_path):
 class TensorBoard:
     """A TensorBoard server on a run, read over HTTP."""
 
-    def __init__(self, logdir):
+    def __init__(self, logdir, *flags):
         command = [
             sys.executable,
             "-m",
@@ -78,6 +85,7 @@ class TensorBoard:
             "127.0.0.1",
             "--port",
             "0",
+            *flags,
         ]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self.url = None
@@ -104,9 +112,10 @@ class TensorBoard:
 
 def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path):
     folder = tmp_path / "run"
-    flags = ["--dataset", photos, "--output_dir", folder, "--load-size", "36", *TINY]
+    flags = ["--dataset", photos, "--output_dir", folder, "--load-size", "36", "--log_every", "2", *TINY]
     first = run(*flags, "--epochs", "1", "--devices", "2")
     assert first.returncode == 0, first.stderr
+    assert "the global batch is" not in first.stderr
     for text in (
         "Number of devices: 2",
         "Replicas: 2, global batch: 2 x 1 = 2",
@@ -121,6 +130,8 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     second = run(*flags, "--epochs", "2", "--verbose", "2")
     assert second.returncode == 0, second.stderr
     assert f"Resumed from {folder}/checkpoints/epoch_0001: 1 of 2 epochs are done" in second.stdout
+    assert "the global batch is 1 pairs instead of 2 from here on" in second.stderr
+    assert "For the same batch use --batch_size 2" in second.stderr
     assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
     third = run(*flags, "--epochs", "2")
     assert (
@@ -130,11 +141,11 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     )
 
     assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
-        "config.json", "metrics.jsonl", "checkpoints", "samples", "test"
+        ".lock", "config.json", "metrics.jsonl", "checkpoints", "samples", "steps", "test"
     }  # fmt: skip
     assert [path.name for path in sorted((folder / "samples").iterdir())] == ["epoch_001.png", "epoch_002.png"]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
-        ("train", 1, 3), ("test", 1, 3), ("train", 2, 8), ("test", 2, 8)
+        ("steps", 1, 2), ("train", 1, 3), ("test", 1, 3), ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8)
     ]  # fmt: skip
 
     board = TensorBoard(folder)
@@ -148,17 +159,17 @@ def check_board(board, logged):
     """TensorBoard shows every figure of metrics.jsonl, and the samples."""
     for _ in range(60):  # it reads the events in the background
         tags = board.json("scalars/tags")
-        if set(tags) == {".", "test"} and len(board.json("scalars/scalars", run="test", tag="images_per_second")) == 2:
+        if (
+            set(tags) == {".", "test", "steps"}
+            and len(board.json("scalars/scalars", run="test", tag="images_per_second")) == 2
+        ):
             break
-        time.sleep(0.5)
-    assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", "seconds", "images_per_second"}
-    assert set(tags["test"]) == {*LOSSES, *ERRORS, "seconds", "images_per_second"}
-    for split, name in (("train", "."), ("test", "test")):
-        for tag in tags[name]:
-            shown = {epoch: value for _, epoch, value in board.json("scalars/scalars", run=name, tag=tag)}
-            assert shown == pytest.approx(
-                {line["epoch"]: line[tag] for line in logged if line["split"] == split}, rel=1e-5
-            )
+        sleep(0.5)
+    every_pass = {"seconds", "images_per_second", "skipped_steps"}
+    assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass}
+    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *every_pass}
+    assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate")}
+    check_scalars(board, logged)
     images = board.json("images/tags")["test"]
     assert set(images) == {f"{name}_cycle/sample_{i}" for name in "XY" for i in (1, 2)}
     for tag in images:
@@ -166,6 +177,55 @@ def check_board(board, logged):
         assert [image["step"] for image in shown] == [1, 2]
         png = board.get("images/individualImage", **dict(urllib.parse.parse_qsl(shown[0]["query"])))
         assert png.startswith(b"\x89PNG")
+
+
+def check_scalars(board, logged):
+    """TensorBoard shows each step of metrics.jsonl once, with its value, and no other step."""
+    tags = board.json("scalars/tags")
+    for split, name, at, prefix in (
+        ("train", ".", "epoch", ""),
+        ("test", "test", "epoch", ""),
+        ("steps", "steps", "step", "steps/"),
+    ):
+        rows = [line for line in logged if line["split"] == split and "event" not in line]
+        for tag in tags[name]:
+            shown = [(step, value) for _, step, value in board.json("scalars/scalars", run=name, tag=tag)]
+            key = tag[len(prefix) :]
+            assert [step for step, _ in shown] == [row[at] for row in rows]
+            assert [value for _, value in shown] == pytest.approx([row[key] for row in rows], rel=1e-5)
+
+
+@pytest.mark.parametrize("fast", ["true", "false"], ids=["its data server", "its own reader"])
+def test_tensorboard_shows_no_seam_where_a_run_was_killed_and_resumed(tmp_path, monkeypatch, fast):
+    """Also when the clock was set back in between, and when the server was running all the time."""
+
+    def start(steps, log_bytes=0, epoch=0, step=0):
+        summary = Summary(tmp_path)
+        summary.rewind(log_bytes, epoch, step)
+        for number in range(step + 1, step + steps + 1):
+            summary.scalars("steps", 1 + number // 3, number, {"a": number + 0.25 * epoch})
+            if number % 3 == 0:
+                for split in ("train", "test"):
+                    summary.scalars(split, number // 3, number, {"a": number + 0.5 * epoch})
+            if number == 6:
+                start.place = (summary.log_bytes, 2, 6)
+
+    start(13)
+    board = TensorBoard(tmp_path, "--load_fast", fast, "--reload_interval", "1")
+    try:
+        monkeypatch.setattr("time.time", lambda: 1_000_000_000.0)
+        start(2, *start.place)  # killed again, before the first line about an epoch
+        start(7, *start.place)
+        logged = lines(tmp_path)
+        assert [line["step"] for line in logged if line["split"] == "steps"] == list(range(1, 14))
+        for _ in range(60):
+            with contextlib.suppress(urllib.error.HTTPError, KeyError, AssertionError):
+                check_scalars(board, logged)
+                break
+            sleep(0.5)
+        check_scalars(board, logged)
+    finally:
+        board.close()
 
 
 def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
@@ -195,14 +255,7 @@ def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tm
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
-    assert whole.keys() == parts.keys() and len(whole) > 50
-    for name, value in whole.items():
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter"):
-            np.testing.assert_array_equal(value, parts[name], err_msg=name)
-
-    def figures(folder):
-        return [{k: v for k, v in line.items() if "second" not in k} for line in lines(folder)]
-
+    assert_same(whole, parts)
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
 
@@ -221,22 +274,136 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_used(photos, tmp_path, 
     ]  # fmt: skip
 
 
-@pytest.mark.slow
-def test_ctrl_c_stops_and_the_same_command_resumes(photos, tmp_path):
-    flags = ["--dataset", photos, "--output_dir", tmp_path / "run", "--plot_every", "1000", *TINY]
-    command = [sys.executable, str(ROOT / "train.py"), *map(str, flags), "--epochs", "1000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*args):
+    """`python train.py ...` in the background. Returns the process, its output as text."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def figures(folder):
+    return [{key: value for key, value in line.items() if "second" not in key} for line in lines(folder)]
+
+
+def wait_for_line(process, beginning):
     for line in process.stdout:
-        if line.startswith("Epoch 003"):
-            process.send_signal(signal.SIGINT)
-            break
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "Stopped. The same command resumes from the last checkpoint" in errors and "Traceback" not in errors
-    saved = [line["epoch"] for line in lines(tmp_path / "run")][-1]
-    again = run(*flags, "--epochs", saved + 1)
-    assert again.returncode == 0 and re.search(rf"epoch_000\d: \d of {saved + 1} epochs are done", again.stdout)
-    assert [line["epoch"] for line in lines(tmp_path / "run")] == sorted(2 * [*range(1, saved + 2)])
+        if line.startswith(beginning):
+            return
+    raise AssertionError(f"no line that begins with {beginning}")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_and_killed_equals_one_that_is_not(photos, tmp_path):
+    """SIGTERM, SIGINT and SIGKILL, each somewhere in a run, then the end: the same weights and the same log."""
+    flags = ["--dataset", photos, "--epochs", "40", "--plot_every", "99", "--log_every", "2", "--keep", "2", *TINY]
+    assert run(*flags, "--output_dir", tmp_path / "whole").returncode == 0
+    parts = [*flags, "--output_dir", tmp_path / "parts"]
+    for signum in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+        process = start(*parts)
+        wait_for_line(process, "Epoch")
+        sleep(3)  # somewhere
+        process.send_signal(signum)
+        _, errors = process.communicate(timeout=120)
+        if signum == signal.SIGKILL:
+            assert process.returncode == -signal.SIGKILL
+        else:
+            assert process.returncode == 128 + signum
+            assert f"train.py: stopped by {signum.name} in epoch" in errors and "the same command resumes" in errors
+        assert "Traceback" not in errors
+    last = run(*parts)
+    assert last.returncode == 0 and "Resumed from" in last.stdout
+    whole, resumed = (variables(tmp_path / name / "checkpoints" / "epoch_0040") for name in ("whole", "parts"))
+    assert_same(whole, resumed)
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(stripes_dir, tmp_path):
+    """Resident memory after 3 epochs and after 30 on the embedded set."""
+    process = start(
+        "--dataset", "stripes", "--data_dir", stripes_dir, "--batch_size", "8", "--epochs", "31", "--plot_every", "5",
+        "--output_dir", tmp_path / "run", *TINY,
+    )  # fmt: skip
+    resident = {}
+    for line in process.stdout:
+        if line.startswith("Epoch"):
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            resident[int(line[6:9]) - 1] = int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert resident[30] < 1.02 * resident[3], resident
+
+
+def test_two_runs_on_one_folder_are_refused(finished, tmp_path):
+    small = ["--filters", "1", "--residual_blocks", "0"]
+    config = Config.from_args([*finished, *small])
+    with (
+        run_folder.RunFolder(config, stack()),
+        pytest.raises(UserError, match=f"another process trains there .process {os.getpid()} on"),
+    ):
+        train.main([*finished, *small])
+    assert (tmp_path / "run" / ".lock").exists()
+    train.main([*finished, *small, "--epochs", "2"])  # nobody holds it any more
+
+
+def test_training_that_diverges_goes_back_once_and_then_stops(photos, tmp_path, capsys):
+    """A learning rate that blows up the weights in the first step."""
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--max_bad_steps", "3", *TINY]
+    with pytest.raises(
+        TrainingError, match=r"epoch 1, step \d .*not finite, with trainA.*diverged again after going back"
+    ):
+        train.main([*flags, "--lr", "1e30", "--epochs", "2"])
+    errors = capsys.readouterr().err
+    assert "nothing was updated (1 in a row)" in errors and "goes back to" in errors and "epoch_0000" in errors
+    assert "Traceback" not in errors and len(lines(tmp_path / "run")) > 3
+    assert all_finite(tmp_path / "run" / "checkpoints" / "epoch_0000")
+    train.main([*flags, "--epochs", "1"])  # the same command with a lower --lr goes on
+    assert "lr 1e+30 -> 0.0002 from here on" in capsys.readouterr().err
+
+
+def test_a_poisoned_image_is_left_out_and_named(photos, tmp_path, monkeypatch, capsys):
+    original = gan.to_float
+
+    def poisoned(images):  # as if that picture's pixels were not numbers
+        marked = tf.reduce_all(images[:, 0, 0] == [1, 2, 3], axis=-1)[:, None, None, None]
+        return tf.where(marked, np.nan, original(images))
+
+    monkeypatch.setattr(gan, "to_float", poisoned)
+    pixels = np.full((32, 32, 3), (1, 2, 3), np.uint8)
+    Image.fromarray(pixels).save(photos / "trainA" / "spoiled \x1b[31m.png")
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]
+    train.main([*flags, "--epochs", "2"])
+    errors = capsys.readouterr().err
+    assert errors.count("nothing was updated") == 2 and "spoiled \\x1b[31m.png" in errors and "\x1b[31m" not in errors
+    logged = lines(tmp_path / "run")
+    events = [line for line in logged if line.get("event") == "not finite"]
+    assert len(events) == 2 and all("trainA/spoiled \x1b[31m.png" in event["images"] for event in events)
+    assert [line["skipped_steps"] for line in logged if line["split"] == "train" and "event" not in line] == [1, 1]
+    assert all_finite(tmp_path / "run" / "checkpoints" / "epoch_0002")
+
+
+def test_pictures_that_disappear_while_training(finished, photos, monkeypatch):
+    """They are in memory by then. The next start says which are missing."""
+    small = ["--filters", "1", "--residual_blocks", "0"]
+    monkeypatch.setattr(train, "warn", lambda text: shutil.rmtree(photos / "trainA", ignore_errors=True))
+    flags = [*finished, *small, "--batch_size", "2"]  # of which is warned, after the pictures were read
+    figures = train.main([*flags, "--epochs", "2"])
+    assert figures["train"]["skipped_steps"] == 0 and not (photos / "trainA").exists()
+    with pytest.raises(UserError, match="trainA: no such folder; expected"):
+        train.main([*flags, "--epochs", "3"])
+
+
+def all_finite(checkpoint):
+    arrays = [value for value in variables(checkpoint).values() if isinstance(value, np.ndarray)]
+    return len(arrays) > 50 and all(np.isfinite(value).all() for value in arrays if value.dtype.kind == "f")
+
+
+def assert_same(variables, others):
+    """Two checkpoints hold the same arrays, bit for bit."""
+    assert variables.keys() == others.keys() and len(variables) > 50
+    for name, value in variables.items():
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter"):
+            np.testing.assert_array_equal(value, others[name], err_msg=name)
 
 
 @pytest.fixture
@@ -250,21 +417,26 @@ def finished(tmp_path, photos):
 
 def test_what_a_resumed_run_refuses_and_what_it_says(finished, photos, capsys):
     small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
-    before = {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")}
+
+    def files():
+        return {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("[!.]*")}  # not the lock
+
+    before = files()
     with pytest.raises(UserError, match="filters 1 -> 2, residual_blocks 0 -> 6"):
         train.main([*finished, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
     with pytest.raises(UserError, match="differs: trainA 5 pictures .* -> 6 pictures"):
         train.main([*finished, *small])
-    assert {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")} == before
+    assert files() == before
     (photos / "trainA" / "new.jpg").unlink()
     train.main([*finished, *small, "--lr", "0.5"])  # one epoch is done already: nothing is left to change
-    assert {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("*")} == before
+    assert files() == before
     capsys.readouterr()
     more = [*small[:-1], "2"]
     train.main([*finished, *more, "--lr", "0.5", "--batch_size", "9"])
     errors = capsys.readouterr().err
-    assert "lr 0.0002 -> 0.5 from here on" in errors and "batch_size 1 -> 9 from here on" in errors
+    assert "lr 0.0002 -> 0.5 from here on" in errors
+    assert "the global batch is 9 pairs instead of 1 from here on: the steps of an epoch become fewer" in errors
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
     assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
     train.main([*finished, "--filters", "2", "--residual_blocks", "0", "--epochs", "1", "--clear_output_dir"])

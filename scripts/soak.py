@@ -1,0 +1,133 @@
+#!/usr/bin/env python
+"""Kills a run again and again, and shows that it ends like one that nothing happened to: `scripts/soak.py --help`.
+
+Trains a small pair of networks on the embedded data set twice: undisturbed, and killed at random moments, half of the times
+with SIGKILL and half with SIGTERM, and started again each time. Then every variable (weights, Adam's moments, counters) and
+every line of metrics.jsonl, but for the times in it, must be equal, bit for bit. The exit code is 0 if they are.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from cyclegan import quiet  # noqa: E402  the package lies beside this folder
+
+SMALL = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--residual_blocks", 1, "--batch_size", 8]
+
+
+def start(folder, epochs, data_dir):
+    """`python train.py` in the background, writing its output to a file beside the folder."""
+    flags = ["--output_dir", folder, "--epochs", epochs, "--data_dir", data_dir, "--checkpoint_minutes", 0.02]
+    flags += ["--plot_every", 1000, "--log_every", 5]
+    command = [sys.executable, ROOT / "train.py", *SMALL, *flags]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # bit for bit is the CPU's promise
+    with open(f"{folder}.txt", "a") as output:
+        return subprocess.Popen(list(map(str, command)), env=environment, stdout=output, stderr=output)
+
+
+def undisturbed(folder, epochs, data_dir):
+    """Runs to the end. Returns the seconds until the first lines of the log, and from there to the end."""
+    began = time.monotonic()
+    process = start(folder, epochs, data_dir)
+    log = pathlib.Path(folder) / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and log.stat().st_size):
+        time.sleep(0.1)
+    first = time.monotonic()
+    if process.wait() != 0:
+        raise SystemExit(f"The undisturbed run failed: {tail(folder)}")
+    return first - began, time.monotonic() - first
+
+
+def disturb(folder, epochs, data_dir, kills, begin, rest, rng):
+    """Runs until `kills` kills have hit it, then to the end. Returns the exit codes of all starts.
+
+    Each kill comes at a random moment of a start: while it begins, which takes `begin` seconds, or in the steps after that, of
+    which each start gets few enough for the last one to have some left of the `rest`.
+    """
+    codes = []
+    while len(codes) < kills:
+        signum = signal.SIGKILL if len(codes) % 2 else signal.SIGTERM
+        process = start(folder, epochs, data_dir)
+        after = rng.uniform(0.4 * begin, begin + 1.5 * rest / kills)
+        try:
+            codes.append(process.wait(after))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signum)
+            codes.append(process.wait())
+        if codes[-1] not in (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM):
+            raise SystemExit(
+                f"start {len(codes)} ended with {codes[-1]} before it was killed (try more --epochs): {tail(folder)}"
+            )
+        print(
+            f"{len(codes):3d}  {signum.name} after {after:4.1f} s, exit code {codes[-1]:4d}, {place(folder)}",
+            flush=True,
+        )
+    codes.append(start(folder, epochs, data_dir).wait())
+    return codes
+
+
+def tail(folder):
+    """The end of what the program printed."""
+    return pathlib.Path(f"{folder}.txt").read_text()[-2000:]
+
+
+def place(folder):
+    """The newest checkpoint's name."""
+    names = sorted(path.name for path in pathlib.Path(folder).glob("checkpoints/epoch_*"))
+    return f"newest checkpoint {names[-1]}" if names else "no checkpoint yet"
+
+
+def variables(folder, epochs):
+    """{name: array} of the last checkpoint."""
+    with quiet.start():
+        import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(pathlib.Path(folder) / "checkpoints" / f"epoch_{epochs:04d}" / "state"))
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name) for name in names if name != "_CHECKPOINTABLE_OBJECT_GRAPH"}
+
+
+def log(folder):
+    """The lines of metrics.jsonl without the times."""
+    lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if "second" not in key} for line in lines]
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20, help="how often (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=20, help="of 32 steps each (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, parts, data_dir = (f"{folder}/{name}" for name in ("whole", "parts", "data"))
+        print(f"Undisturbed: {32 * arguments.epochs} steps", flush=True)
+        begin, rest = undisturbed(whole, arguments.epochs, data_dir)
+        print(f"{begin:.0f} s to begin, {rest:.0f} s for the rest. Now with {arguments.kills} kills:", flush=True)
+        rng = random.Random(arguments.seed)
+        codes = disturb(parts, arguments.epochs, data_dir, arguments.kills, begin, rest, rng)
+        if codes[-1]:
+            raise SystemExit(f"the last start ended with {codes[-1]}: {tail(parts)}")
+        one, other = variables(whole, arguments.epochs), variables(parts, arguments.epochs)
+        different = [name for name in one if name not in other or (one[name] != other[name]).any()]
+        print(
+            f"{len(codes)} starts, {codes.count(-signal.SIGKILL)} SIGKILL, {len(codes) - 1 - codes.count(-signal.SIGKILL)} SIGTERM"
+        )
+        print(f"variables: {len(one)} compared, {len(different)} differ {different[:5] or ''}")
+        same = log(whole) == log(parts)
+        print(f"metrics.jsonl: {len(log(whole))} lines, {'equal' if same else 'NOT equal'}")
+        return 0 if same and not different and one.keys() == other.keys() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
