@@ -121,19 +121,17 @@ def warn(text):
 
 
 if __name__ == "__main__":
+    cleared = any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv)
+    same = "the same command" + (" without --clear_output_dir" if cleared else "")
     try:
         main()
     except UserError as error:
-        print(f"train.py: {printable(error)}", file=sys.stderr)
+        print(f"train.py: {printable(error)}".replace("the same command", same), file=sys.stderr)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        print(
-            f"train.py: {error}: make the environment with scripts/setup.sh, then: . .venv/bin/activate",
-            file=sys.stderr,
-        )
+        help = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
+        print(f"train.py: {error}: {help}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        cleared = any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv)
-        same = "The same command" + (" without --clear_output_dir" if cleared else "")
-        print(f"\nStopped. {same} resumes from the last checkpoint, if there is one.", file=sys.stderr)
+        print(f"\ntrain.py: stopped before the first step; {same} begins again, or resumes", file=sys.stderr)
         sys.exit(130)

@@ -7,6 +7,7 @@ the steps are traced once for all tests. tests/test_end_to_end.py and scripts/so
 import json
 import math
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -190,6 +191,46 @@ def test_killed_at_any_step_and_resumed(world, undisturbed, tmp_path, step, minu
     assert loop.progress.step == done // STEPS * 3 + min(3, done % STEPS)
     loop.fit()
     check_equal(world, loop, tmp_path, undisturbed)
+
+
+def test_killed_at_any_moment_of_a_save(world, undisturbed, tmp_path, monkeypatch):
+    """Each call that changes something on the disk is the last one once; what is found then is never half a checkpoint."""
+    calls = [
+        (os, "fsync"),
+        (pathlib.Path, "rename"),
+        (pathlib.Path, "write_text"),
+        (shutil, "rmtree"),
+        (tf.train.Checkpoint, "write"),
+    ]
+    count, last = [0], [0]
+
+    def counted(original):
+        def call(*args, **kwargs):
+            count[0] += 1
+            if count[0] == last[0]:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    world.finish(tmp_path, epochs=1, keep=1)
+    folder = tmp_path / "checkpoints"
+    moments, places = 0, set()
+    while True:
+        with monkeypatch.context() as patch:
+            checkpoints = Checkpoints(folder, world.gan.state(), keep=1)
+            progress, _ = checkpoints.restore()
+            places.add((progress.epoch, progress.step))
+            progress.epoch, progress.step = progress.epoch + 1, progress.step + 3
+            count[0], last[0] = 0, moments + 1
+            for owner, name in calls:
+                patch.setattr(owner, name, counted(getattr(owner, name)))
+            try:
+                checkpoints.save(progress)
+                break  # it took fewer calls
+            except Killed:
+                moments += 1
+    assert moments > 8 and 1 < len(places) < moments  # killed early, the old one is found; late, the new one
 
 
 def test_killed_again_and_again(world, undisturbed, tmp_path):

@@ -217,3 +217,12 @@ def test_the_demo_beats_the_identity(tmp_path):
             assert float(trained) < float(identity), what
     picture = next(line for line in result.stdout.splitlines() if line.startswith("The picture:")).split(":", 1)[1]
     assert pathlib.Path(picture.strip()).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_soak_finds_a_disturbed_run_equal():
+    command = [sys.executable, str(ROOT / "scripts" / "soak.py"), "--kills", "3", "--epochs", "8", "--seed", "1"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "4 starts, 1 SIGKILL, 2 SIGTERM" in result.stdout
+    assert "0 differ" in result.stdout and "lines, equal" in result.stdout

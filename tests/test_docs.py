@@ -1,0 +1,28 @@
+"""What the pages say of the code is there."""
+
+import pathlib
+import re
+
+import pytest
+
+from cyclegan.config import Config
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "runs" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_files_and_flags_that_a_page_names_exist(page):
+    text = page.read_text(encoding="utf-8")
+    file = None
+    for name, test in re.findall(r"`(test_\w+\.py)?(?:::(\w+))?`", text):
+        file = name or file
+        if file and (name or test):
+            assert f"def {test}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (page.parent / target).exists(), target
+    for path in re.findall(r"`((?:scripts|docs|tests|cyclegan)/[\w./]+)`", text):
+        assert (ROOT / path).exists(), path
+    flags = {f"--{name}" for name in Config.__dataclass_fields__} | {"--help", "--logdir", "--upgrade", "--signal"}
+    for flag in re.findall(r"(?<![\w-])--[a-z]\w*", text):
+        assert flag in flags, flag
