@@ -5,7 +5,7 @@ import pathlib
 import shlex
 import sys
 
-from cyclegan import quiet
+from cyclegan import quiet, signals
 from cyclegan.config import Config
 from cyclegan.errors import UserError, printable
 
@@ -19,6 +19,7 @@ def main(argv=None):
         UserError: what was asked for can't work, or training has failed; the run's folder is as it was at the last checkpoint.
     """
     config = Config.from_args(argv)
+    signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
         from cyclegan import data, distribute, layers, sources
@@ -109,6 +110,7 @@ def main(argv=None):
             max_bad_steps=config.max_bad_steps,
             verbose=config.verbose,
             say=warn,
+            check=run.check,
         ).fit()
 
 
@@ -123,6 +125,7 @@ def warn(text):
 if __name__ == "__main__":
     cleared = any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv)
     same = "the same command" + (" without --clear_output_dir" if cleared else "")
+    quiet.outlive_the_terminal()
     try:
         main()
     except UserError as error:

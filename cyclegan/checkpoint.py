@@ -7,6 +7,7 @@ another name and renamed when it is complete, so it is there as a whole or not a
 manifest is JSON, the state holds arrays.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -40,13 +41,15 @@ class Checkpoints:
 
     def all(self):
         """The folders of all complete checkpoints, the oldest first (by their place in training, not by the clock)."""
-        return sorted((path for path in self.folder.glob("epoch_*") if NAME.fullmatch(path.name)), key=_place)
+        found = (path for path in self.folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir())
+        return sorted(found, key=_place)
 
-    def save(self, progress):
+    def save(self, progress, sound=True):
         """Writes a checkpoint, then removes the oldest beyond `keep`. Returns its folder.
 
         Args:
             progress: the place in training, a `Progress`.
+            sound: whether the weights are known to be worth going back to; if not, no older checkpoint is removed.
 
         Raises:
             UserError: it could not be written; those before it are untouched.
@@ -55,7 +58,7 @@ class Checkpoints:
         partial = self.folder / f".partial_{target.name}"
         try:
             for left_over in (*self.folder.glob(".partial_*"), *self.folder.glob(".removed_*")):
-                shutil.rmtree(left_over)  # of a process that was killed while it saved
+                _discard(left_over)  # of a process that was killed while it saved
             partial.mkdir(parents=True)
             self._checkpoint.write(os.fspath(partial / "state"))
             files = {path.name: [path.stat().st_size, _crc32(path)] for path in sorted(partial.iterdir())}
@@ -67,19 +70,26 @@ class Checkpoints:
             _sync(partial)
             for path in self.all():
                 if _place(path) >= _place(target):  # from before going back to an older one: not what training came by
-                    _remove(path)
+                    self.drop(path)
             partial.rename(target)
             _sync(self.folder)
-            for path in self.all()[: -self.keep]:
-                _remove(path)
         except (OSError, tf.errors.OpError) as error:
-            shutil.rmtree(partial, ignore_errors=True)  # it may be what fills the disk
+            _discard(partial)  # it may be what fills the disk
             older = self.all()
             raise UserError(
                 f"{target} could not be written ({_first_line(error)}): expected room and a folder that can be written to; "
                 + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
             ) from error
+        for path in self.all()[: -self.keep] if sound else ():
+            self.drop(path)
         return target
+
+    def drop(self, path):
+        """Removes a checkpoint, so that at no time half of it is there under its name. What can't be removed stays."""
+        hidden = path.with_name(f".removed_{path.name}")
+        with contextlib.suppress(OSError):
+            path.rename(hidden)
+        _discard(hidden)
 
     def restore(self):
         """Restores the newest checkpoint that can be read, and says so of each that can't.
@@ -130,7 +140,8 @@ def _place(path):
 
 
 def _first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^{{function_node.*?}} | \[Op:\w+\]", "", text)  # TensorFlow's own business
 
 
 def _manifest_crc32(manifest):
@@ -150,6 +161,8 @@ def _verify(path):
         raise ValueError(f"manifest.json has unknown fields {', '.join(unknown)}")
     if not whole:
         raise ValueError("manifest.json is damaged")
+    if "state.index" not in manifest["files"]:
+        raise ValueError("manifest.json names no state.index")
     for name, (size, crc) in manifest["files"].items():
         file = path / os.path.basename(name)
         if file.stat().st_size != size or _crc32(file) != crc:
@@ -157,11 +170,13 @@ def _verify(path):
     return Progress.from_dict(manifest["progress"])
 
 
-def _remove(path):
-    """Removes a checkpoint so that at no time half of it is there under its name."""
-    hidden = path.with_name(f".removed_{path.name}")
-    path.rename(hidden)
-    shutil.rmtree(hidden)
+def _discard(path):
+    """Removes a file or a folder, as far as that can be done."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _crc32(path):

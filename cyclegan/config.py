@@ -203,6 +203,7 @@ class Config:
             values, stack, data = (saved[part] for part in ("config", "stack", "data"))
             if not all(isinstance(part, dict) for part in (values, stack, data)):
                 raise TypeError("its parts are no objects")
+            unknown = {*(set(saved) - {"config", "stack", "data"}), *(set(stack) - {"keras", "tensorflow"})}
         except FileNotFoundError:
             raise UserError(
                 f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
@@ -212,9 +213,12 @@ class Config:
                 f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
             ) from error
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(map(repr, set(values) - set(fields)))
+        unknown = sorted(map(repr, unknown | (set(values) - set(fields))))
         if unknown:
-            raise UserError(f"{path}: unknown fields {', '.join(unknown)}: it was written by another version")
+            raise UserError(
+                f"{path}: unknown fields {', '.join(unknown)}: it was written by another version;"
+                " use that one, or another --output_dir"
+            )
         for name, value in values.items():
             wanted = (float, int) if fields[name].type is float else (fields[name].type,)
             if value is None and fields[name].default is None:

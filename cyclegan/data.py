@@ -5,6 +5,7 @@ Everything here is a function of the seed and the place in training, so a run ca
 
 import functools
 import math
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -14,8 +15,8 @@ class Pairs:
     """The order of two domains' pictures in training or testing, and the pictures themselves.
 
     An epoch has min(|X|, |Y|) pairs. In each, pictures are drawn without replacement from each domain; within
-    ceil(|domain| / pairs) epochs every picture of a domain is used at least once. All batches are full: the last one of an
-    epoch is filled up with pictures of weight 0.
+    ceil(|domain| / pairs) epochs of one draw every picture of a domain is used at least once. All batches are full: the
+    last one of an epoch is filled up with pictures of weight 0.
 
     Args:
         x, y: uint8 [N, S, S, C], the pictures of the domains (see `pictures.Pictures.images`).
@@ -33,9 +34,9 @@ class Pairs:
         self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("xy", self.domains))
         self.pairs = min(len(x), len(y))
         self.steps = self.steps_from(0)  # per epoch
-        # For each of two domains: this epoch's.
-        self.order = functools.lru_cache(maxsize=2)(self.order)
-        self.augmentation = functools.lru_cache(maxsize=2)(self.augmentation)
+        # For each of two domains: this epoch and the next one, which is prefetched.
+        self.order = functools.lru_cache(maxsize=4)(self.order)
+        self.augmentation = functools.lru_cache(maxsize=4)(self.augmentation)
 
     def steps_from(self, pair):
         """How many steps an epoch has left when `pair` pairs of it are done."""
@@ -70,33 +71,52 @@ class Pairs:
         pairs = slice(pair, min(pair + self.global_batch_size, self.pairs))
         return [self.names[domain][i] for domain in (0, 1) for i in self.order(domain, epoch, draw)[pairs]]
 
-    def dataset(self, epoch, pair=0, draw=0):
-        """The batches of the rest of an epoch (from 0), beginning with a pair.
+    def place(self, index, epoch=0, pair=0):
+        """Where the sample `index` of the batches that begin with a pair of an epoch comes from.
+
+        Returns:
+            (epoch, pair, weight); the weight is 1, or 0 for a sample that fills up the last batch of an epoch.
+        """
+        first = self.steps_from(pair) * self.global_batch_size  # samples of the first epoch
+        if index < first:
+            pair += index
+        else:
+            more, pair = divmod(index - first, self.steps * self.global_batch_size)
+            epoch += 1 + more
+        return epoch, pair % self.pairs, float(pair < self.pairs)
+
+    def dataset(self, epoch=0, pair=0, draw=0):
+        """The batches of an epoch (from 0) from a pair on, then those of the next epochs, without an end.
 
         Returns:
             A `tf.data.Dataset` of (x, y, weight): uint8 [global batch, size, size, C] twice, float32 [global batch].
         """
-        places = tf.data.Dataset.range(pair, pair + self.steps_from(pair) * self.global_batch_size)
+        samples = tf.data.Dataset.range(sys.maxsize)
 
         def pictures(domain):
             channels = self.domains[domain].shape[3]
 
-            def read(place):
-                image = tf.numpy_function(
-                    lambda place: self.picture(domain, epoch, place % self.pairs, draw), [place], tf.uint8
-                )
+            def read(index):
+                at, i, _ = self.place(int(index), epoch, pair)
+                return self.picture(domain, at, i, draw)
+
+            def sample(index):
+                image = tf.numpy_function(read, [index], tf.uint8)
                 return tf.ensure_shape(image, [self.size, self.size, channels])
 
-            return places.map(read)
+            return samples.map(sample)
 
-        weights = places.map(lambda place: tf.cast(place < self.pairs, tf.float32))
-        zipped = tf.data.Dataset.zip((pictures(0), pictures(1), weights))
+        def weight(index):
+            value = tf.numpy_function(lambda i: np.float32(self.place(int(i), epoch, pair)[2]), [index], tf.float32)
+            return tf.ensure_shape(value, [])
+
+        zipped = tf.data.Dataset.zip((pictures(0), pictures(1), samples.map(weight)))
         options = tf.data.Options()
         # Getting rid of an iterator, also when the program ends, would wait up to a minute for the autotuner's thread.
         options.autotune.enabled = False
         return zipped.batch(self.global_batch_size, drop_remainder=True).prefetch(2).with_options(options)
 
-    def distributed(self, strategy, epoch, pair=0, draw=0):
+    def distributed(self, strategy, epoch=0, pair=0, draw=0):
         """An iterator of what `dataset` gives, each batch split over the replicas of a strategy."""
         return iter(strategy.experimental_distribute_dataset(self.dataset(epoch, pair, draw)))
 

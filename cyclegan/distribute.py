@@ -102,7 +102,8 @@ def accumulate(strategy, step, global_batch_size, update=None):
         step: called on each replica with its share of a batch; returns (figures, gradients): a dict of scalars, its share of
             each mean over the global batch, and whatever `update` takes.
         global_batch_size: what the figures have been divided by.
-        update: called on each replica with its gradients, but only if every figure is finite: otherwise nothing is updated.
+        update: called on each replica with its gradients, but only if every figure, and every sum, is finite: otherwise
+            nothing is updated.
 
     Returns:
         f(batch, totals) -> (totals, good, figures): `totals`, a dict of those figures that are wanted, with the sums over the
@@ -114,7 +115,8 @@ def accumulate(strategy, step, global_batch_size, update=None):
     def run(batch, totals):
         figures, gradients = strategy.run(step, args=batch)
         figures = reduce_dict(strategy, figures)
-        good = tf.reduce_all(tf.math.is_finite(tf.stack(list(figures.values()))))
+        sums = {key: total + figures[key] * global_batch_size for key, total in totals.items()}
+        good = tf.reduce_all(tf.math.is_finite(tf.stack([*figures.values(), *sums.values()])))
         if update:
 
             def apply():
@@ -122,7 +124,6 @@ def accumulate(strategy, step, global_batch_size, update=None):
                 return tf.constant(True)
 
             good = tf.cond(good, apply, lambda: tf.constant(False))
-        added = {key: tf.where(good, figures[key] * global_batch_size, 0.0) for key in totals}
-        return {key: total + added[key] for key, total in totals.items()}, good, figures
+        return {key: tf.where(good, sums[key], total) for key, total in totals.items()}, good, figures
 
     return run

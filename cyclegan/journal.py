@@ -64,11 +64,22 @@ class Journal:
             self.say(f"{self.path} is written again; nothing is missing")
         self._failing = False
 
+    def flush(self):
+        """Tries again to write what is waiting. Returns whether nothing is waiting any more."""
+        if self._waiting:
+            self.append(b"")
+        return not self._waiting
+
     def cut(self, size):
-        """Drops all that comes after the first `size` bytes."""
-        if size < self.size:
-            self._waiting = self._waiting[: max(0, size - self._written)]
-            self._written = min(size, self._written)
+        """Drops all that comes after the first `size` bytes of lines, and a half line at the end, if someone has been there."""
+        if size > self.size:
+            self.say(f"{self.path} has {self.size} bytes, expected {size}: lines are missing, and stay so")
+        self._waiting = self._waiting[: max(0, size - self._written)]
+        self._written = min(size, self._written)
+        if not self._waiting and self._written:
+            with contextlib.suppress(OSError):
+                self._written = self.path.read_bytes()[: self._written].rfind(b"\n") + 1
+        if self.path.exists() or self._waiting:
             self.append(b"")
 
 
@@ -96,6 +107,10 @@ class Events:
     def add(self, step, values):
         """Adds a list of `Summary.Value` that belong to a step."""
         self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def flush(self):
+        """See `Journal.flush`."""
+        return self._journal.flush()
 
     def _write(self, event):
         record = io.BytesIO()

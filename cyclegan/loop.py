@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.errors import TrainingError
+from cyclegan.errors import TrainingError, UserError
 from cyclegan.gan import CHANGES, ERRORS, LOSSES, SAMPLES, to_float
 from cyclegan.guard import silent_failures
 from cyclegan.progress import Progress
@@ -20,11 +20,12 @@ from cyclegan.signals import Signals
 SAMPLE_PICTURES = 5  # test pictures to plot
 FIGURES = {"train": LOSSES, "test": LOSSES + ERRORS + CHANGES}
 LABELS = {"train": "Train", "test": "Test"}
-AHEAD = 8  # steps that the host may be ahead of the device
+LISTED = 4  # at most so many losses and pictures are named on the terminal; metrics.jsonl has all
+AHEAD = 2  # steps that the host may be ahead of the device
 
 
 class Diverged(Exception):
-    """Too many steps in a row were not finite; the text says which."""
+    """Too many steps in a row were not finite."""
 
 
 @dataclasses.dataclass
@@ -45,6 +46,7 @@ class Loop:
         max_bad_steps: how many steps in a row may be not finite.
         verbose: 0 is silent, 1 shows bars and errors, 2 all losses too.
         say: called with a text that the user should not miss.
+        check: called before a checkpoint is written; raises if the run's folder has been taken away.
     """
 
     gan: object
@@ -64,6 +66,17 @@ class Loop:
     max_bad_steps: int = 10
     verbose: int = 1
     say: object = print
+    check: object = lambda: None
+
+    def __post_init__(self):
+        for split in ("train", "test"):
+            part, pairs = getattr(self.progress, split), getattr(self, split)
+            unknown = set(part.sums) - {*FIGURES[split], SAMPLES}
+            if part.pairs > pairs.pairs or unknown:
+                raise UserError(
+                    f"the checkpoint is of {part.pairs} {split} pairs and the figures {sorted(unknown) or 'known'}; expected at"
+                    f" most {pairs.pairs} and only figures known here: it is not one of this run; use another --output_dir"
+                )
 
     def fit(self):
         """Trains.
@@ -81,14 +94,18 @@ class Loop:
             return figures
         if not self.progress.step:
             self.checkpoints.save(self.progress)  # to go back to; and what can't be written is better known now
-        self._forget_bad_steps()
+        # One iterator for all epochs of a split, so that the next epoch is prefetched and nothing is traced again.
+        self._batches = {}
+        # Whether no step was bad since one was good, so that the weights are worth saving; and whether one was good with the
+        # weights of the last checkpoint, so that this is worth going back to.
+        self._sound, self._confirmed = True, self.progress.tested
         with Signals(self.say) as signals:
-            self._saver = Saver(self.checkpoints, signals, self.summary, self.checkpoint_minutes, self.say)
+            self._saver = Saver(self.checkpoints, signals, self.summary, self.checkpoint_minutes, self.say, self.check)
             while self.progress.epoch < self.epochs:
                 try:
                     figures = self._epoch()
-                except Diverged as event:
-                    self._go_back(str(event))
+                except Diverged:
+                    self._go_back()
         return figures
 
     def _epoch(self):
@@ -113,7 +130,7 @@ class Loop:
         if last:
             self._saver.save_the_end(progress, self._sound)
         elif epoch % self.checkpoint_every == 0 or self._saver.due():
-            self._saver.save_and_obey(progress, self._sound)
+            self._save()
         return figures
 
     def _pass(self, split):
@@ -122,7 +139,9 @@ class Loop:
         part, step = getattr(progress, split), getattr(self, f"{split}_step")
         if part.pairs >= pairs.pairs:
             return
-        batches = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
+        if split not in self._batches:
+            self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
+        batches = self._batches[split]
         totals = {key: tf.constant(part.sums.get(key, 0.0)) for key in (*FIGURES[split], SAMPLES)}
         waiting = []  # steps whose outcome the host has not looked at yet
         mark = time.perf_counter()
@@ -136,19 +155,18 @@ class Loop:
                 part.pairs = min(part.pairs + pairs.global_batch_size, pairs.pairs)
                 logs = split == "train" and math.ceil(part.pairs / pairs.global_batch_size) % self.log_every == 0
                 due = logs or self._saver.due() or part.pairs == pairs.pairs
-                if due or len(waiting) == AHEAD:
-                    self._look_at(split, waiting)
-                    waiting.clear()
+                while len(waiting) > (0 if due else AHEAD):
+                    self._look_at(split, *waiting.pop(0))
                 now = time.perf_counter()
                 part.seconds, mark = part.seconds + now - mark, now
-                bar.set_postfix_str(f"{2 * part.pairs / part.seconds:.1f} images/s", refresh=False)
+                bar.set_postfix_str(f"{2 * part.pairs / max(part.seconds, 1e-9):.1f} images/s", refresh=False)
                 bar.update()
                 if due:
                     part.sums = {key: float(total) for key, total in totals.items()}
                     if logs:
                         self._log_steps()
                     if self._saver.due():
-                        self._saver.save_and_obey(progress, self._sound)
+                        self._save()
                     mark = time.perf_counter()  # saving is no part of the speed
 
     def _bar(self, split):
@@ -164,34 +182,39 @@ class Loop:
             bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
         )
 
-    def _look_at(self, split, steps):
-        """Counts and writes down the steps that were not finite; nothing was updated in them.
+    def _look_at(self, split, pair, step, good, figures):
+        """Waits for a step, and if it was not finite, so that nothing was updated in it, counts it and writes it down.
 
         Raises:
             Diverged: these were too many in a row.
         """
         pairs, progress = getattr(self, split), self.progress
-        for pair, step, good, figures in steps:
-            self._tested = split == "test" and (good.numpy() or self._tested)
-            self._sound = good.numpy() or self._tested
-            self._bad_in_row[split] = 0 if good.numpy() else self._bad_in_row[split] + 1
-            if good.numpy():
-                continue
-            getattr(progress, split).skipped += 1
-            bad = [name for name, value in figures.items() if not math.isfinite(value)]
-            images = pairs.batch_names(progress.epoch, pair, progress.draw)
-            self.summary.event(split, progress.epoch + 1, step, "not finite", figures=bad, images=images)
-            text = f"epoch {progress.epoch + 1}, step {step} ({split}): {', '.join(bad)} not finite, with {', '.join(images)}"
-            self.say(f"{text}; nothing was updated ({self._bad_in_row[split]} in a row)")
-            if self._bad_in_row[split] >= self.max_bad_steps:
-                raise Diverged(text)
+        with _short_of_memory_said():
+            good = bool(good.numpy())
+        progress.tested = split == "test" and (good or progress.tested)
+        self._sound = good or progress.tested
+        self._confirmed = self._confirmed or good
+        row = getattr(progress, f"bad_{split}")
+        if good:
+            row.clear()
+            return
+        getattr(progress, split).skipped += 1
+        bad = [name for name, value in figures.items() if not math.isfinite(value)] or ["the sum of the steps' figures"]
+        images = pairs.batch_names(progress.epoch, pair, progress.draw)
+        self.summary.event(split, progress.epoch + 1, step, "not finite", figures=bad, images=images)
+        row.append(
+            f"epoch {progress.epoch + 1}, step {step} ({split}): {_listed(bad)} not finite, with {_listed(images)}"
+        )
+        self.say(f"{row[-1]}; nothing was updated ({len(row)} in a row)")
+        if len(row) >= self.max_bad_steps:
+            raise Diverged
 
     def _figures(self, split):
         """Exact means over the samples of a finished pass, the seconds it took, and images/s (of both domains)."""
         part = getattr(self.progress, split)
         figures = _means(part.sums)
         figures["seconds"] = part.seconds
-        figures["images_per_second"] = 2 * part.pairs / part.seconds
+        figures["images_per_second"] = 2 * part.pairs / max(part.seconds, 1e-9)
         figures["skipped_steps"] = float(part.skipped)
         return figures
 
@@ -210,37 +233,47 @@ class Loop:
                 self.say(f"epoch {self.progress.epoch}: {text}")
                 self.summary.event("test", self.progress.epoch, self.progress.step, name)
 
-    def _forget_bad_steps(self):
-        self._bad_in_row = {"train": 0, "test": 0}
-        self._sound = True  # no step was bad since one was good: the weights can be saved
-        self._tested = (
-            False  # a test step was good since the last training step: the weights are sound, whatever comes now
-        )
+    def _save(self):
+        """Saves where training is if it is worth saving, and leaves if that was asked for."""
+        if self._saver.save_and_obey(self.progress, self._sound):
+            self._confirmed = self.progress.tested
 
-    def _go_back(self, event):
-        """Takes up training from the last checkpoint, with another order of the pictures.
+    def _go_back(self):
+        """Takes up training from the last good checkpoint, with another order of the pictures.
 
         Raises:
-            TrainingError: that was done before.
+            TrainingError: that was done before, or there is no checkpoint.
         """
-        if self.progress.draw:
+        left = self.progress
+        steps = max(left.bad_train, left.bad_test, key=len)
+        if left.draw:
             raise TrainingError(
-                f"{event}. Training has diverged again after going back once, so it stops; the last checkpoint is from before."
-                " Try a lower --lr, and look at the pictures named"
+                f"{steps[0]}: so it began. Training has diverged again after going back once, and stops; the"
+                " last checkpoint is from before. Try a lower --lr, and look at the pictures named"
             )
+        checkpoints = self.checkpoints.all()
+        if len(checkpoints) > 1 and not self._confirmed:  # its own weights may be what is broken
+            self.checkpoints.drop(checkpoints[-1])
         learning_rate = self.gan.learning_rate
         with self.strategy.scope():
-            progress, path = self.checkpoints.restore()
+            found = self.checkpoints.restore()
+        if not found:
+            raise TrainingError(
+                f"{steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"
+            )
         self.gan.learning_rate = learning_rate
-        self.progress = progress
-        progress.draw += 1
-        self._forget_bad_steps()
+        self.progress, path = found
+        self.progress.draw += 1
+        self.progress.warned = left.warned
+        self.progress.bad_train, self.progress.bad_test = [], []
+        self._sound, self._confirmed, self._batches = True, self.progress.tested, {}
         self._saver.plan()
-        self.summary.rewind(progress.log_bytes, progress.epoch, progress.step)
-        self.summary.event("train", progress.epoch + 1, progress.step, "went back", reason=event)
+        place = self.progress
+        self.summary.rewind(place.log_bytes, place.epoch, place.step)
+        self.summary.event("train", place.epoch + 1, place.step, "went back", bad_steps=steps)
         self.say(
-            f"{self.max_bad_steps} steps in a row were not finite: training goes back to {path} and on from there with another"
-            " order of the pictures"
+            f"{len(steps)} steps in a row were not finite: training goes back to {path} and on from there with another order of the"
+            " pictures"
         )
 
 
@@ -262,9 +295,15 @@ def _short_of_memory_said():
         ) from error
 
 
+def _listed(names):
+    """The first few of some names, as a text."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
 def _means(sums):
     """The means over the samples of what was summed over them; empty where there are none."""
-    return {key: value / sums[SAMPLES] for key, value in sums.items() if key != SAMPLES} if sums[SAMPLES] else {}
+    return {key: value / sums[SAMPLES] for key, value in sums.items() if key != SAMPLES} if sums.get(SAMPLES) else {}
 
 
 def _report(figures, verbose):

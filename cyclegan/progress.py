@@ -32,6 +32,11 @@ class Progress:
     test: Pass = dataclasses.field(default_factory=Pass)
     logged: dict = dataclasses.field(default_factory=dict)  # train.sums at the last line about steps
     warned: list = dataclasses.field(default_factory=list)  # what was warned of already, see `guard.silent_failures`
+    bad_train: list = dataclasses.field(
+        default_factory=list
+    )  # the steps in a row, up to here, that were not finite: texts
+    bad_test: list = dataclasses.field(default_factory=list)
+    tested: bool = False  # a test step was finite since the last training step, so the weights are sound
 
     def to_dict(self):
         """As JSON takes it."""
@@ -50,8 +55,9 @@ class Progress:
         """What it means to go on from here with `global_batch` pairs per step on `replicas` replicas: a list of texts."""
         if self.global_batch in (0, global_batch):
             return []
-        same, rest = divmod(self.global_batch, replicas)
-        advice = f"--batch_size {same}" if not rest else f"a number of devices that divides {self.global_batch}"
+        devices = max(n for n in range(1, replicas + 1) if self.global_batch % n == 0)
+        fewer = f"--devices {devices} " if devices < replicas else ""
+        advice = f"{fewer}--batch_size {self.global_batch // devices}"
         return [
             f"the global batch is {global_batch} pairs instead of {self.global_batch} from here on: the steps of an epoch become"
             f" {'fewer' if global_batch > self.global_batch else 'more'}, each with another noise in its gradient, so the result"
@@ -78,6 +84,9 @@ def _checked(cls, values):
         if type(value) not in wanted or (kind in (int, float) and not 0 <= value < math.inf):
             raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0")
     for name in {"sums", "logged"} & set(fields):
-        if not all(type(value) in (int, float) for value in values[name].values()):
-            raise UserError(f"{name} holds something else than numbers")
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in values[name].values()):
+            raise UserError(f"{name} holds something else than finite numbers")
+    for name in {"warned", "bad_train", "bad_test"} & set(fields):
+        if not all(type(value) is str for value in values[name]):
+            raise UserError(f"{name} holds something else than texts")
     return values

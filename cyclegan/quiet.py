@@ -1,4 +1,4 @@
-"""Keeps TensorFlow's notices at start off the terminal."""
+"""Keeps TensorFlow's notices at start off the terminal, and a terminal that is gone from ending the program."""
 
 import contextlib
 import os
@@ -30,3 +30,27 @@ def start():
             for line in held:
                 if not NOTICE.match(line):
                     os.write(2, line)
+
+
+class _Outliving:
+    """A text stream that drops what it can't write: a pipe without a reader, a closed terminal, a file on a full disk."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text):
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self):
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+def outlive_the_terminal():
+    """From here on, what can't be printed is lost, and the program goes on."""
+    sys.stdout, sys.stderr = (_Outliving(stream) if stream else stream for stream in (sys.stdout, sys.stderr))

@@ -9,7 +9,7 @@ import shutil
 import socket
 
 from cyclegan.config import FIXED, WARN, Config
-from cyclegan.errors import UserError
+from cyclegan.errors import TrainingError, UserError
 
 # What a run writes, and so what clearing removes: files, and folders of checkpoints.
 WRITTEN = (
@@ -63,11 +63,19 @@ class RunFolder:
         written = self._written()
         if written and not self._holds_a_run():
             raise UserError(
-                f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run; expected a run of this"
-                " program, or an empty folder: use another --output_dir"
+                f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
+                " expected a run of this program, or an empty folder: bring it back, or use another --output_dir"
             )
-        if self.config.clear_output_dir or not any(self.path.glob("checkpoints/epoch_*")):
-            return  # nothing to go on with
+        if self.config.clear_output_dir:
+            return
+        if not any(self.path.glob("checkpoints/epoch_*")):
+            log = self.path / "metrics.jsonl"
+            if log.exists() and log.stat().st_size:
+                raise UserError(
+                    f"{self.path} holds the log of a run, but no checkpoint in {self.path / 'checkpoints'}; expected one to go on"
+                    " from: bring them back, or start over with --clear_output_dir or in another --output_dir"
+                )
+            return  # it was stopped before its first step
         config, stack = self.config, self.stack
         saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
         if saved_stack.get("keras") != stack["keras"]:
@@ -110,6 +118,18 @@ class RunFolder:
             self.config.save(self.path / "config.json", self.stack, fingerprint)
         except OSError as error:
             raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
+
+    def check(self):
+        """Raises TrainingError if the folder was removed, moved or given to another run since `start`."""
+        try:
+            same = os.path.samestat(os.stat(self.path / ".lock"), os.fstat(self._lock))
+        except OSError:
+            same = False
+        if not same:
+            raise TrainingError(
+                f"{self.path} was removed or moved while it was trained in; expected it to stay: training stops, so as not to write"
+                " into another run"
+            )
 
     def close(self):
         """Opens the folder to other processes."""

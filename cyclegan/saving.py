@@ -17,46 +17,58 @@ class Saver:
         summary: the `summaries.Summary`, whose log belongs to the place that is saved.
         minutes: between checkpoints; 0 is at every occasion.
         say: called with a text that the user should not miss.
+        check: called before anything is written; raises if the run's folder has been taken away.
     """
 
-    def __init__(self, checkpoints, signals, summary, minutes, say=print):
+    def __init__(self, checkpoints, signals, summary, minutes, say=print, check=lambda: None):
         self.checkpoints = checkpoints
         self.signals = signals
         self.summary = summary
         self.seconds = 60 * minutes
         self.say = say
+        self.check = check
+        self._asked = False  # a signal asked for a checkpoint that is not there yet
         self.plan()
 
     def due(self):
         """Whether it is time to save, or a signal asks for something."""
         return self.signals.stop or self.signals.save or time.monotonic() >= self._next
 
-    def save(self, progress, sound):
+    def save(self, progress, sound, then="Training goes on"):
         """Saves a checkpoint. Returns its folder, or `None` where there is none: then it is tried again.
 
         Args:
             progress: the place in training.
             sound: whether the last steps were finite. If not, the weights themselves may be what is wrong, so nothing is
-                saved until one is finite again.
+                saved until one is finite again; unless a signal asks to stop, which pushes out no older checkpoint.
+            then: what happens if it could not be written, for the message.
+
+        Raises:
+            TrainingError: the run's folder is not there any more.
         """
-        asked, self.signals.save = self.signals.save, False
-        if not sound:
+        if not sound and not self.signals.stop:
             self.plan(0)
             return None
+        if self.signals.save:
+            self.signals.save, self._asked = False, True
+        self.check()
+        self.summary.flush()
         progress.log_bytes = self.summary.log_bytes
         try:
-            path = self.checkpoints.save(progress)
+            path = self.checkpoints.save(progress, sound)
         except UserError as error:
-            self.say(f"{error}. Training goes on, and tries again in {RETRY_SECONDS:.0f} s")
+            again = f". {then}, and tries again in {RETRY_SECONDS:.0f} s"
+            self.say(f"{error}{'' if self.signals.stop else again}")
             self.plan(RETRY_SECONDS)
             return None
         self.plan()
-        if asked:
+        if self._asked:
             self.say(f"Saved {path}")
+            self._asked = False
         return path
 
     def save_and_obey(self, progress, sound):
-        """Saves a checkpoint, then leaves if a signal asked for it.
+        """As `save`, and leaves if a signal asked for it.
 
         Raises:
             Stopped
@@ -66,12 +78,13 @@ class Saver:
             where = f"saved in {path}" if path else "what came after the last checkpoint is lost"
             raise Stopped(
                 self.signals.stop,
-                f"stopped by {signal.Signals(self.signals.stop).name} in epoch {progress.epoch + 1} after step {progress.step},"
-                f" {where}; the same command resumes",
+                f"stopped by {signal.Signals(self.signals.stop).name} after {progress.epoch} epochs and"
+                f" {progress.train.pairs} pairs (step {progress.step}), {where}; the same command resumes",
             )
+        return path
 
     def save_the_end(self, progress, sound):
-        """Saves the last checkpoint; where it can't be written, waits until it can.
+        """Saves the last checkpoint and the end of the log; where they can't be written, waits until they can.
 
         Raises:
             Stopped: a signal ended the wait.
@@ -82,7 +95,8 @@ class Saver:
                 "the last steps were not finite, so the end of training is not saved; the same command goes on from the last"
                 " checkpoint. Try a lower --lr"
             )
-        while not self.save(progress, sound):
+        waits = "Training is done but for this; the program waits"
+        while not self.save(progress, sound, waits) or not self.summary.flush():
             while not self.due():
                 time.sleep(0.1)
             if self.signals.stop:

@@ -5,9 +5,17 @@ import os
 import signal
 import threading
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def nothing_to_save_yet():
+    """From here on until `Signals` is entered, SIGUSR1, which would end the program, is taken without a word."""
+    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+
 
 class Signals:
-    """While it is entered, SIGINT (Ctrl-C) and SIGTERM ask training to stop, SIGUSR1 to save and go on.
+    """While it is entered, SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 to save and go on.
 
     The loop looks at `stop` and `save` after each step. A second Ctrl-C ends the process at once, also in the middle of a
     step: a thread of its own reads the signals, because Python itself looks at them only between two calls into TensorFlow.
@@ -34,7 +42,7 @@ class Signals:
         read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        for signum in (*STOPS, signal.SIGUSR1):
             if signal.getsignal(signum) != signal.SIG_IGN:
                 self._handlers[signum] = signal.signal(signum, lambda *_: None)
         self._thread = threading.Thread(target=self._listen, args=(read,), daemon=True)
@@ -57,7 +65,7 @@ class Signals:
     def _receive(self, signum):
         if signum == signal.SIGUSR1:
             self.save = True
-        elif signum in (signal.SIGINT, signal.SIGTERM):
+        elif signum in STOPS:
             if self.stop and signum == signal.SIGINT:
                 os._exit(128 + signum)
             if not self.stop:

@@ -55,6 +55,11 @@ class Summary:
         for split, events in self._events.items():
             events.restart((step if split == "steps" else epoch) + 1)
 
+    def flush(self):
+        """Tries again to write what could not be written yet. Returns whether all is written now."""
+        done = [part.flush() for part in (self._metrics, *self._events.values())]
+        return all(done)
+
     def scalars(self, split, epoch, step, values):
         """Writes a dict of finite floats.
 

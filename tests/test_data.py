@@ -16,6 +16,11 @@ def numbered(count, size=6):
     return images
 
 
+def rest(pairs, epoch, pair=0, draw=0):
+    """The batches of an epoch from a pair on, as arrays."""
+    return list(pairs.dataset(epoch, pair, draw).take(pairs.steps_from(pair)).as_numpy_iterator())
+
+
 def test_steps_are_those_of_the_tutorial():
     train = Pairs(np.empty((1067, 1, 1, 3)), np.empty((1334, 1, 1, 3)), 6, 1, 0)
     test = Pairs(np.empty((120, 1, 1, 3)), np.empty((140, 1, 1, 3)), 6, 1)
@@ -38,7 +43,7 @@ def test_every_picture_is_drawn_without_replacement_and_all_are_used(counts):
 
 def test_all_pictures_of_the_larger_domain_come_out_of_the_data_set():
     pairs = Pairs(numbered(4), numbered(9), 2, 6, seed=0)
-    seen = [image[0, 0, 0] for epoch in range(3) for _, y, _ in pairs.dataset(epoch) for image in y.numpy()]
+    seen = [image[0, 0, 0] for epoch in range(3) for _, y, _ in rest(pairs, epoch) for image in y]
     assert set(seen) == set(range(9))
 
 
@@ -53,7 +58,7 @@ def test_the_domains_are_paired_anew_every_epoch():
 def test_augmentation_differs_between_epochs_and_repeats_with_the_seed():
     def epoch(seed, number):
         pairs = Pairs(numbered(4, 12), numbered(4, 12), 1, 8, seed)
-        x = np.concatenate([x.numpy() for x, _, _ in pairs.dataset(number)])
+        x = np.concatenate([x for x, _, _ in rest(pairs, number)])
         return x[np.argsort(x[:, 0, 0, 0])]  # by picture, so that only the augmentation can differ
 
     assert not np.array_equal(epoch(0, 0), epoch(0, 1))
@@ -77,7 +82,7 @@ def test_crops_and_flips_are_of_every_kind():
 def test_testing_takes_the_pictures_as_they_are():
     pairs = Pairs(numbered(3), numbered(5), 2, 6)
     for epoch in (0, 1):
-        x, y, weight = (np.concatenate(parts) for parts in zip(*pairs.dataset(epoch).as_numpy_iterator()))
+        x, y, weight = (np.concatenate(parts) for parts in zip(*rest(pairs, epoch)))
         np.testing.assert_array_equal(x[:3], numbered(3))
         np.testing.assert_array_equal(y[:3], numbered(5)[:3])
         assert weight.tolist() == [1, 1, 1, 0]
@@ -85,7 +90,7 @@ def test_testing_takes_the_pictures_as_they_are():
 
 def test_a_short_batch_is_filled_up_with_weight_0():
     pairs = Pairs(numbered(7), numbered(9), 3, 6, seed=0)
-    batches = [batch for epoch in (0, 1) for batch in pairs.dataset(epoch).as_numpy_iterator()]
+    batches = list(pairs.dataset().take(6).as_numpy_iterator())
     assert [weight.tolist() for _, _, weight in batches] == 2 * [[1, 1, 1], [1, 1, 1], [1, 0, 0]]
     assert all(x.shape == y.shape == (3, 6, 6, 3) for x, y, _ in batches)
     for epoch in (batches[:3], batches[3:]):
@@ -93,20 +98,27 @@ def test_a_short_batch_is_filled_up_with_weight_0():
         assert sorted(real) == list(range(7))
 
 
-def samples(dataset):
-    """The pairs of a data set without the filling."""
-    return [(x[i], y[i]) for x, y, weight in dataset.as_numpy_iterator() for i in range(len(x)) if weight[i]]
+def samples(batches):
+    """The pairs of batches without the filling."""
+    return [(x[i], y[i]) for x, y, weight in batches for i in range(len(x)) if weight[i]]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_an_epoch_can_go_on_from_any_pair_with_any_batch(batch):
-    whole = samples(Pairs(numbered(7, 8), numbered(9, 8), 2, 6, seed=1).dataset(4))
+    whole = samples(rest(Pairs(numbered(7, 8), numbered(9, 8), 2, 6, seed=1), 4))
     pairs = Pairs(numbered(7, 8), numbered(9, 8), batch, 6, seed=1)
     assert len(whole) == 7
     for first in range(7):
-        rest = samples(pairs.dataset(4, first))
-        assert len(list(pairs.dataset(4, first))) == pairs.steps_from(first)
-        for one, other in itertools.zip_longest(rest, whole[first:]):
+        for one, other in itertools.zip_longest(samples(rest(pairs, 4, first)), whole[first:]):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("first", [0, 1, 6])
+def test_the_next_epochs_follow(first):
+    pairs = Pairs(numbered(7, 8), numbered(9, 8), 3, 6, seed=1)
+    batches = iter(pairs.dataset(4, first).as_numpy_iterator())
+    for expected in (*rest(pairs, 4, first), *rest(pairs, 5), *rest(pairs, 6)):
+        for one, other in zip(next(batches), expected):
             np.testing.assert_array_equal(one, other)
 
 
@@ -117,7 +129,7 @@ def test_another_draw_is_another_order_of_the_same_pictures():
     for first, second in orders.values():
         assert set(first) | set(second) == set(range(9))
     assert (pairs.augmentation(0, 0, 0) != pairs.augmentation(0, 0, 1)).any()
-    x, _, _ = next(pairs.dataset(1, 2, draw=2).as_numpy_iterator())
+    x, _, _ = rest(pairs, 1, 2, draw=2)[0]
     np.testing.assert_array_equal(x[:, 0, 0, 0], pairs.order(0, 1, 2)[2:4])
 
 
@@ -125,7 +137,7 @@ def test_the_pictures_of_a_batch_are_named():
     names = ([f"horse {i}" for i in range(3)], [f"zebra {i}" for i in range(5)])
     pairs = Pairs(numbered(3), numbered(5), 2, 6, seed=0, names=names)
     for epoch, pair in ((0, 0), (3, 2)):
-        x, y, weight = next(pairs.dataset(epoch, pair).as_numpy_iterator())
+        x, y, weight = rest(pairs, epoch, pair)[0]
         real = int(weight.sum())
         expected = [f"horse {i}" for i in x[:real, 0, 0, 0]] + [f"zebra {i}" for i in y[:real, 0, 0, 0]]
         assert pairs.batch_names(epoch, pair) == expected
@@ -137,7 +149,7 @@ def test_replicas_share_the_global_batch_in_order(strategies, replicas):
     pairs = Pairs(numbered(8), numbered(8), 6, 6, seed=0)
     strategy = strategies[replicas]
     batches = pairs.distributed(strategy, 0)
-    for x, y, weight in pairs.dataset(0):
+    for x, y, weight in pairs.dataset().take(3):
         parts = [strategy.experimental_local_results(part) for part in next(batches)]
         for whole, shares in zip((x, y, weight), parts):
             assert {share.shape[0] for share in shares} == {6 // replicas}

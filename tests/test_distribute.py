@@ -1,6 +1,7 @@
 import os
 import stat
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -70,6 +71,13 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
     assert {key: float(value) for key, value in totals.items()} == {"a": 121.0, "b": 42.0}
     assert outcomes[:2] == [(True, 6.0), (True, 15.0)] and outcomes[2][0] is False
     assert run.experimental_get_tracing_count() == 1
+
+
+def test_a_step_whose_figures_are_too_large_to_be_summed_is_bad(strategies):
+    run = distribute.accumulate(strategies[1], lambda x: ({"a": x}, None), 3)
+    totals = {"a": tf.constant(3e38)}
+    totals, good, figures = run((tf.constant(1e38),), totals)
+    assert not good and np.isfinite(float(figures["a"])) and float(totals["a"]) == pytest.approx(3e38)
 
 
 @pytest.fixture

@@ -294,18 +294,23 @@ def wait_for_line(process, beginning):
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_and_killed_equals_one_that_is_not(photos, tmp_path):
-    """SIGTERM, SIGINT and SIGKILL, each somewhere in a run, then the end: the same weights and the same log."""
+    """SIGTERM, SIGKILL, SIGINT once and twice, each somewhere in a run, then the end: the same weights and the same log."""
     flags = ["--dataset", photos, "--epochs", "40", "--plot_every", "99", "--log_every", "2", "--keep", "2", *TINY]
     assert run(*flags, "--output_dir", tmp_path / "whole").returncode == 0
     parts = [*flags, "--output_dir", tmp_path / "parts"]
-    for signum in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+    for signum, times in ((signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)):
         process = start(*parts)
         wait_for_line(process, "Epoch")
         sleep(3)  # somewhere
         process.send_signal(signum)
+        if times == 2:
+            sleep(0.02)  # while it finishes the step, or saves
+            process.send_signal(signum)
         _, errors = process.communicate(timeout=120)
         if signum == signal.SIGKILL:
             assert process.returncode == -signal.SIGKILL
+        elif times == 2:
+            assert process.returncode == 128 + signum
         else:
             assert process.returncode == 128 + signum
             assert f"train.py: stopped by {signum.name} in epoch" in errors and "the same command resumes" in errors

@@ -117,7 +117,18 @@ def test_cutting_what_is_written(log, size, left):
     assert log.path.read_bytes() == left + b"new\n"
 
 
-@pytest.mark.parametrize("size", range(13))
+def test_a_file_that_someone_cut_short(log):
+    log.append(b"one\ntwo\nthree\n")
+    log.path.write_bytes(b"one\ntw")
+    again = Journal(log.path, said := [])
+    again.say = said.append
+    again.cut(14)
+    assert "has 6 bytes, expected 14: lines are missing" in said[0]
+    again.append(b"four\n")
+    assert log.path.read_bytes() == b"one\nfour\n"
+
+
+@pytest.mark.parametrize("size", [0, *range(4, 13)])
 def test_cutting_what_waits_to_be_written(log, size):
     whole = b"one\ntwo\n3\n4\n"
     log.append(whole[:4])

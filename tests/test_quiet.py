@@ -1,6 +1,9 @@
+import os
 import pathlib
 import subprocess
 import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -27,3 +30,25 @@ print("after", file=sys.stderr)
 def test_what_was_held_back_comes_out_when_something_goes_wrong():
     lines = errors_of("with quiet.start():\n    os.write(2, b'a clue\\n')\n    1 / 0")
     assert lines[0] == "a clue" and lines[-1].startswith("ZeroDivisionError")
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "a closed pipe"])
+def test_a_terminal_that_is_gone_does_not_end_the_program(where):
+    code = """
+from cyclegan import quiet
+quiet.outlive_the_terminal()
+import sys, tqdm
+for i in tqdm.tqdm(range(100), mininterval=0):
+    print("x" * 1000, flush=True)
+    print("y" * 1000, file=sys.stderr)
+sys.exit(143)
+"""
+    if where == "/dev/full":
+        with open(where, "w") as output:
+            process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=output, stderr=output)
+    else:
+        read, write = os.pipe()
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=write, stderr=write)
+        os.close(read)
+        os.close(write)
+    assert process.wait(60) == 143

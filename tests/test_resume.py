@@ -4,6 +4,7 @@ A start of the program is simulated by giving the networks and optimizers new va
 the steps are traced once for all tests. tests/test_end_to_end.py and scripts/soak.py do the same with processes.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -176,9 +177,14 @@ def test_the_log_of_an_undisturbed_run(undisturbed):
 def test_stopped_by_a_signal_at_any_step_and_resumed(world, undisturbed, tmp_path, step, signum):
     with pytest.raises(Stopped, match="the same command resumes") as stopped:
         world.finish(tmp_path, wait_for(signum)(step))
-        assert step == EPOCHS * STEPS  # told to stop in the very last step: all is done
-        raise Stopped(signum, "the same command resumes")
     assert stopped.value.exit_code == 128 + signum
+    progress = world.begin(tmp_path).progress
+    epochs, steps = divmod(step - 1, STEPS)
+    assert (progress.epoch, progress.step) == (
+        epochs,
+        3 * epochs + min(3, steps + 1),
+    )  # that step and no other was finished
+    assert (progress.train.pairs, progress.test.pairs) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
 
@@ -300,7 +306,8 @@ def test_a_poisoned_weight_sends_training_back_once(world, undisturbed, tmp_path
             *(("steps", 3 * epoch + i) for i in (1, 2, 3)), ("train", 3 * epoch + 3), ("test", 3 * epoch + 3))
     ]  # fmt: skip
     event = next(line for line in lines if line.get("event") == "went back")
-    assert "loss_G/cycle" in event["reason"] and "x[" in event["reason"]
+    assert len(event["bad_steps"]) == 3
+    assert all("loss_G/cycle" in text and "x[" in text for text in event["bad_steps"])
     assert lines[:5] == undisturbed[2][:5] and lines[6:11] != undisturbed[2][5:]  # another order
     assert all(np.isfinite(value).all() for value in world.values())
 
@@ -329,12 +336,76 @@ def test_a_weight_that_is_poisoned_again_stops_training(world, tmp_path):
     assert loop.progress.epoch == 1 and all(np.isfinite(value).all() for value in world.values())
 
 
-def test_told_to_stop_while_the_weights_are_broken(world, undisturbed, tmp_path):
-    """The broken weights are not saved; the run goes on from before."""
+def test_told_to_stop_while_the_weights_are_broken(world, tmp_path):
+    """They are saved, with the row of bad steps, and push no other checkpoint out: the rest is as without the stop."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    world.finish(whole, Poison(STEPS + 1), epochs=3, max_bad_steps=3)
+    values = world.values()
     hook = Poison(STEPS + 1)
-    with pytest.raises(Stopped, match="what came after the last checkpoint is lost"):
-        world.finish(tmp_path, lambda *at: (hook(*at), wait_for(signal.SIGTERM)(STEPS + 2)(*at)))
-    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+    with pytest.raises(Stopped, match="saved in .*epoch_0001_pair_00012"):
+        world.finish(
+            parts, lambda *at: (hook(*at), wait_for(signal.SIGTERM)(STEPS + 2)(*at)), epochs=3, max_bad_steps=3, keep=1
+        )
+    assert sorted(path.name for path in (parts / "checkpoints").iterdir()) == ["epoch_0001", "epoch_0001_pair_00012"]
+    loop = world.finish(parts, epochs=3, max_bad_steps=3)
+    assert loop.progress.draw == 1
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert log(parts) == log(whole)
+
+
+def test_a_checkpoint_of_weights_that_were_just_broken_is_not_what_training_goes_back_to(world, tmp_path):
+    """A step's figures are from before its own update: weights that this breaks may be saved before anyone can know."""
+
+    def hook(step, loop):
+        loop.gan.learning_rate = 1e38 if step == STEPS + 2 else 1e-3
+
+    loop = world.finish(tmp_path, hook, checkpoint_minutes=0, max_bad_steps=3, epochs=4)
+    assert loop.progress.draw == 1 and any(
+        "goes back to" in text and "epoch_0001_pair_00006" in text for text in world.said
+    )
+    assert all(np.isfinite(value).all() for value in world.values())
+
+
+def test_a_row_of_bad_steps_is_not_forgotten_by_a_stop(world, tmp_path):
+    """Two bad training steps at the end of an epoch, a stop in the test pass, and the third."""
+
+    def spoil(steps):
+        def hook(step, loop):
+            weight = loop.gan.G.trainable_variables[0]
+            if step in steps:
+                spoil.healthy = tf.convert_to_tensor(weight)
+                weight.assign(tf.fill(weight.shape, math.nan))
+            elif step - 1 in steps:
+                weight.assign(spoil.healthy)
+
+        return hook
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    bad = spoil({2})
+    again = spoil({STEPS + 1})
+    world.finish(whole, lambda *at: (bad(*at), again(*at)), max_bad_steps=2, epochs=3)
+    assert "went back" not in [line.get("event") for line in log(whole)]  # step 3 was good
+    bad = spoil({3})
+    world.finish(tmp_path / "row", lambda *at: (bad(*at), again(*at)), max_bad_steps=2, epochs=3)
+    values, lines = world.values(), log(tmp_path / "row")
+    assert "went back" in [line.get("event") for line in lines]
+    bad, again = spoil({3}), spoil({1})
+    with pytest.raises(Stopped):
+        world.finish(parts, lambda *at: (bad(*at), wait_for(signal.SIGTERM)(STEPS)(*at)), max_bad_steps=2, epochs=3)
+    world.finish(parts, again, max_bad_steps=2, epochs=3)
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert log(parts) == lines
+
+
+def test_without_a_checkpoint_to_go_back_to_training_stops(world, tmp_path):
+    def hook(step, loop):
+        shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
+        Poison(2)(step, loop)
+
+    with pytest.raises(TrainingError, match="loss_G/cycle.*there is no checkpoint to go back to"):
+        world.finish(tmp_path, hook, max_bad_steps=2)
 
 
 def files_may_have(size):
@@ -381,6 +452,30 @@ def test_a_disk_that_has_room_again(world, undisturbed, tmp_path, monkeypatch):
     assert any("metrics.jsonl is written again; nothing is missing" in text for text in world.said)
     check_equal(world, loop, tmp_path, undisturbed)
     assert [path.name for path in loop.checkpoints.all()][-1] == "epoch_0002"
+
+
+def test_the_end_waits_for_room_on_the_disk_for_the_log_too(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "RETRY_SECONDS", 0.01)
+    tries = []
+    flush = Summary.flush
+
+    def flush_later(self):
+        tries.append(flush(self))
+        if len(tries) == 6:
+            files_may_have(resource.RLIM_INFINITY)
+        return tries[-1]
+
+    def hook(step, loop):
+        if step == EPOCHS * STEPS:
+            monkeypatch.setattr(Summary, "flush", flush_later)
+            files_may_have((tmp_path / "metrics.jsonl").stat().st_size)
+
+    try:
+        loop = world.finish(tmp_path, hook)
+    finally:
+        files_may_have(resource.RLIM_INFINITY)
+    assert tries[:6] == [False] * 6 and tries[-1]
+    check_equal(world, loop, tmp_path, undisturbed)
 
 
 def test_the_end_waits_for_room_on_the_disk(world, undisturbed, tmp_path, monkeypatch):
@@ -438,8 +533,53 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(world, u
     check_equal(world, loop, tmp_path, undisturbed)
 
 
-def test_a_run_without_any_checkpoint_left_begins_again(world, undisturbed, tmp_path):
-    with pytest.raises(Killed):
-        world.finish(tmp_path, kill_at(STEPS + 3))
-    shutil.rmtree(tmp_path / "checkpoints")
+def test_things_that_are_no_checkpoints_are_not_in_the_way(world, undisturbed, tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for name in ("epoch_9999", ".partial_epoch_0001", ".removed_epoch_0001", "notes.txt"):
+        (folder / name).write_text("a file")
+    (folder / "epoch_0077").symlink_to(tmp_path / "nowhere")
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "epoch_0000", "epoch_0001", "epoch_0002", "epoch_0077", "epoch_9999", "notes.txt"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [2, STEPS])
+def test_stopped_on_three_replicas(worlds, tmp_path, step):
+    world = worlds(3)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    world.finish(whole, epochs=1)
+    values = world.values()
+    with pytest.raises(Stopped):
+        world.finish(parts, wait_for(signal.SIGTERM)(step), epochs=2)
+    world.finish(parts, epochs=1)
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert log(parts) == log(whole)
+
+
+def test_a_place_that_does_not_fit_the_data_is_refused(world, tmp_path):
+    world.finish(tmp_path, epochs=1)
+    for change in ({"pairs": 99}, {"sums": {"os.system": 1.0}}):
+        loop = world.begin(tmp_path)
+        for name, value in change.items():
+            setattr(loop.progress.train, name, value)
+        with pytest.raises(UserError, match="it is not one of this run"):
+            dataclasses.replace(loop)
+
+
+def test_nothing_at_all_is_traced_after_the_first_epoch(world, tmp_path, monkeypatch):
+    """Not the steps, nor the pipelines. Only saving makes small functions of its own."""
+    from tensorflow.python.framework import func_graph
+
+    made, original = [], func_graph.FuncGraph.__init__
+
+    def counted(self, name, *args, **kwargs):
+        made.append(name)
+        return original(self, name, *args, **kwargs)
+
+    counts = {}
+    monkeypatch.setattr(func_graph.FuncGraph, "__init__", counted)
+    world.finish(tmp_path, lambda step, loop: counts.setdefault(step, len(made)), epochs=4, checkpoint_every=99)
+    assert counts[4 * STEPS] == counts[STEPS + 1], made

@@ -9,7 +9,7 @@ import pytest
 
 from cyclegan import run_folder
 from cyclegan.config import Config
-from cyclegan.errors import UserError
+from cyclegan.errors import TrainingError, UserError
 from cyclegan.run_folder import RunFolder
 
 STACK = {"keras": 2, "tensorflow": "2.15.1"}
@@ -92,6 +92,29 @@ def test_clearing_removes_what_a_run_wrote_and_nothing_else(run):
     assert Config.load(run / "config.json")[0].filters == 8
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_is_taken_away_is_noticed(tmp_path, replaced):
+    path = tmp_path / "run"
+    run = open_run(path)
+    run.start(DATA)
+    run.check()
+    path.rename(tmp_path / "elsewhere")
+    if replaced:
+        open_run(path).start(DATA)
+    with pytest.raises(TrainingError, match="was removed or moved while it was trained in"):
+        run.check()
+
+
+def test_a_log_without_its_checkpoints_is_not_thrown_away(tmp_path):
+    with open_run(tmp_path) as run:
+        run.start(DATA)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(UserError, match="holds the log of a run, but no checkpoint .*--clear_output_dir"):
+        open_run(tmp_path)
+    open_run(tmp_path, clear_output_dir=True).close()
+
+
 def test_a_run_without_a_checkpoint_begins_again_with_any_settings(tmp_path):
     with open_run(tmp_path) as first:
         first.start(DATA)
@@ -108,7 +131,8 @@ def test_a_folder_of_something_else_is_neither_used_nor_cleared(run, config, cle
     if config:
         (run / "config.json").write_text(config)
     with pytest.raises(
-        UserError, match=r"holds .*, but no config\.json of a run; expected .* use another --output_dir"
+        UserError,
+        match=r"holds .*, but no config\.json of a run, or a damaged one; expected .* use another --output_dir",
     ):
         open_run(run, clear_output_dir=clear)
 
@@ -116,7 +140,7 @@ def test_a_folder_of_something_else_is_neither_used_nor_cleared(run, config, cle
 @pytest.mark.parametrize("clear", [False, True])
 def test_a_config_of_someone_else_is_not_overwritten(tmp_path, clear):
     (tmp_path / "config.json").write_text('{"mine": 1}')
-    with pytest.raises(UserError, match="holds config.json, but no config.json of a run"):
+    with pytest.raises(UserError, match="holds config.json, but no config.json of a run, or a damaged one"):
         open_run(tmp_path, clear_output_dir=clear)
 
 
@@ -133,7 +157,7 @@ def test_a_place_with_a_name_that_is_too_long_is_refused(tmp_path):
 
 def test_a_config_that_would_be_nested_too_deeply_is_one_of_something_else(tmp_path):
     (tmp_path / "config.json").write_text("[" * 100_000)
-    with pytest.raises(UserError, match="holds config.json, but no config.json of a run"):
+    with pytest.raises(UserError, match="holds config.json, but no config.json of a run, or a damaged one"):
         open_run(tmp_path)
 
 
