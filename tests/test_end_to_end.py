@@ -313,7 +313,7 @@ def test_a_run_that_is_stopped_and_killed_equals_one_that_is_not(photos, tmp_pat
             assert process.returncode == 128 + signum
         else:
             assert process.returncode == 128 + signum
-            assert f"train.py: stopped by {signum.name} in epoch" in errors and "the same command resumes" in errors
+            assert f"train.py: stopped by {signum.name} after " in errors and "the same command resumes" in errors
         assert "Traceback" not in errors
     last = run(*parts)
     assert last.returncode == 0 and "Resumed from" in last.stdout

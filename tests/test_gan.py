@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cyclegan import distribute, stripes
 from cyclegan.data import Pairs
-from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSSES, SAMPLES, CycleGAN, to_float
+from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSSES, SAMPLES, CycleGAN, _both, to_float
 from cyclegan.guard import silent_failures
 
 TINY = {"filters": 4, "residual_blocks": 1}
@@ -130,7 +130,15 @@ def test_no_network_runs_twice_on_the_same_input(pictures_of):
 
         setattr(gan, name, count)
     eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
-    assert len(seen) == len(set(seen)) == 10
+    assert len(seen) == len(set(seen)) == 6  # G and F on (x, y), on the fakes; D_X and D_Y on (real, fake)
+
+
+def test_two_inputs_in_one_batch_change_nothing(pictures_of):
+    gan = CycleGAN(2, filters=8, residual_blocks=2)
+    x, y = (to_float(pictures_of(2, seed=seed)) for seed in (1, 2))
+    for network in (gan.G, gan.D_X):
+        for one, other in zip(_both(network, x, y), (network(x), network(y))):
+            np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):

@@ -1,5 +1,6 @@
 """The shell scripts, with interpreters and an nvidia-smi that only pretend."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -8,12 +9,13 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from cyclegan import gan, sources
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from scripts import score_stripes
+from scripts import benchmark, score_stripes
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -217,6 +219,43 @@ def test_the_demo_beats_the_identity(tmp_path):
             assert float(trained) < float(identity), what
     picture = next(line for line in result.stdout.splitlines() if line.startswith("The picture:")).split(":", 1)[1]
     assert pathlib.Path(picture.strip()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_benchmark_times_each_form_in_turns(tmp_path, capsys):
+    flags = [
+        "--size",
+        "16",
+        "--batch",
+        "2",
+        "--replicas",
+        "1",
+        "2",
+        "--filters",
+        "1",
+        "--residual_blocks",
+        "0",
+        "--runs",
+        "2",
+    ]
+    rows = benchmark.main([*flags, "--json", str(tmp_path / "rows.json")])
+    assert [(row["form"], row["replicas"]) for row in rows] == [("plain", 1), ("default", 1), ("default", 2)]
+    assert rows[0]["ratio"] == 1 and all(
+        row["ms"] > 0 and row["trace_seconds"] > 0.01 * row["ms"] / 1000 for row in rows
+    )
+    assert rows[1]["images_per_second"] == pytest.approx(2 * 2 / (rows[1]["ms"] / 1000))
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 5 and printed[0].startswith("| form | size |") and "| plain | 16 | 2 |" in printed[2]
+    saved = json.loads((tmp_path / "rows.json").read_text())
+    assert saved["rows"] == rows and saved["machine"]["tensorflow"] == tf.__version__
+    with pytest.raises(SystemExit, match="--batch 1 on --replicas 2: expected a multiple"):
+        benchmark.main(["--batch", "1", "--replicas", "2"])
+
+
+def test_the_benchmarks_plain_form_trains_the_same_networks(strategies, pictures_of):
+    step = benchmark.plain_step(strategies[1], 2, 5.0, 2, 0)
+    inputs = (tf.constant(pictures_of(2, 16, 1)), tf.constant(pictures_of(2, 16, 2)), tf.ones([2]))
+    losses = [float(step(inputs)) for _ in range(3)]
+    assert len(set(losses)) == 3 and all(np.isfinite(losses))
 
 
 @pytest.mark.slow
