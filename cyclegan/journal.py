@@ -20,7 +20,7 @@ class Journal:
     The file is opened for each write, and at no time holds half of one for longer than it takes to notice.
 
     Args:
-        path: the file; made, with its folder, by the first write.
+        path: the file; made by the first write. Its folder is not: a run that was moved away is not begun anew.
         say: called with a text when writing fails for the first time, and when it works again.
     """
 
@@ -40,7 +40,6 @@ class Journal:
         """Adds bytes to the end."""
         self._waiting += data
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "wb", buffering=0) as file:
                 self._written = min(self._written, os.fstat(file.fileno()).st_size)  # someone may have removed it
                 file.truncate(self._written)  # half of a write that failed
@@ -90,11 +89,12 @@ class Events:
     the clock was set back a new file would come before an old one; here it is a number that counts up.
 
     Args:
-        folder: where TensorBoard looks.
+        folder: where TensorBoard looks; made if need be.
         say: see `Journal`.
     """
 
     def __init__(self, folder, say=print):
+        pathlib.Path(folder).mkdir(exist_ok=True)
         numbers = [NUMBER.match(path.name) for path in pathlib.Path(folder).glob("events.out.tfevents.*")]
         number = 1 + max((int(found.group(1)) for found in numbers if found), default=0)
         self._journal = Journal(pathlib.Path(folder) / f"events.out.tfevents.{number:010d}", say)

@@ -35,8 +35,8 @@ def log(tmp_path, said):
     return Journal(tmp_path / "log.jsonl", said.append)
 
 
-def test_it_appends_and_makes_the_folder(tmp_path, said):
-    log = Journal(tmp_path / "a" / "b" / "log.jsonl", said.append)
+def test_it_appends(tmp_path, said):
+    log = Journal(tmp_path / "log.jsonl", said.append)
     assert log.size == 0 and not any(tmp_path.iterdir())  # nothing before the first write
     log.append(b"one\n")
     log.append(b"two\n")
@@ -95,6 +95,7 @@ def test_a_disk_that_is_full_from_the_start_and_a_folder_that_is_none(tmp_path, 
     log.append(b"one\n")
     assert len(said) == 1
     (tmp_path / "folder").unlink()
+    (tmp_path / "folder").mkdir()
     log.append(b"two\n")
     assert log.path.read_bytes() == b"one\ntwo\n" and len(said) == 2
 
@@ -214,3 +215,13 @@ def test_events_survive_a_full_disk(tmp_path, said):
         events.add(2, value(2.0))
     events.add(3, value(3.0))
     assert [event.step for event in events_of(tmp_path)] == [0, 1, 2, 3] and len(said) == 2
+
+
+def test_a_folder_that_was_moved_away_is_not_begun_anew(tmp_path):
+    (tmp_path / "run").mkdir()
+    said = []
+    log = Journal(tmp_path / "run" / "metrics.jsonl", said.append)
+    log.append(b"one\n")
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    log.append(b"two\n")
+    assert not (tmp_path / "run").exists() and "could not be written" in said[0]
