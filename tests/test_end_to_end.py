@@ -7,8 +7,10 @@ import pathlib
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -274,9 +276,9 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_used(photos, tmp_path, 
     ]  # fmt: skip
 
 
-def start(*args):
-    """`python train.py ...` in the background. Returns the process, its output as text."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+def start(*args, **variables):
+    """`python train.py ...` in the background, with these variables. Returns the process, its output as text."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
     command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -324,19 +326,34 @@ def test_a_run_that_is_stopped_and_killed_equals_one_that_is_not(photos, tmp_pat
 
 @pytest.mark.slow
 def test_memory_stays_flat(stripes_dir, tmp_path):
-    """Resident memory after 3 epochs and after 30 on the embedded set."""
+    """Resident memory after 3 epochs and after 30 on the embedded set.
+
+    With one arena, so that it is what the program holds that is measured: freed pieces that threads have left in several arenas
+    move the figure by some percent up and down.
+    """
     process = start(
-        "--dataset", "stripes", "--data_dir", stripes_dir, "--batch_size", "8", "--epochs", "31", "--plot_every", "5",
-        "--output_dir", tmp_path / "run", *TINY,
+        "--dataset", "stripes", "--data_dir", stripes_dir, "--batch_size", "8", "--epochs", "32", "--plot_every", "3",
+        "--output_dir", tmp_path / "run", *TINY, MALLOC_ARENA_MAX="1",
     )  # fmt: skip
-    resident = {}
+    samples, epoch = {}, [0]
+
+    def watch():
+        while process.poll() is None:
+            found = re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())
+            if found:
+                samples.setdefault(epoch[0], []).append(int(found.group(1)))
+            sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     for line in process.stdout:
         if line.startswith("Epoch"):
-            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-            resident[int(line[6:9]) - 1] = int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
+            epoch[0] = int(line[6:9])
     process.communicate(timeout=60)
+    watcher.join()
+    resident = {number: statistics.median(values) for number, values in samples.items()}
     assert process.returncode == 0
-    assert resident[30] < 1.02 * resident[3], resident
+    assert abs(resident[31] / resident[4] - 1) < 0.02, resident  # while the epochs after the 3rd and the 30th run
 
 
 def test_two_runs_on_one_folder_are_refused(finished, tmp_path):

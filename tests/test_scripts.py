@@ -15,6 +15,7 @@ from cyclegan import gan, sources
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.errors import UserError
+from cyclegan.progress import Progress
 from scripts import benchmark, score_stripes
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -151,7 +152,7 @@ def stripes_run(tmp_path, stripes_dir):
     """A run on the embedded data set that has a checkpoint of untrained networks."""
     config = Config(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
     config.save(tmp_path / "config.json", {}, {})
-    Checkpoints(tmp_path / "checkpoints", gan.CycleGAN(1, 4, 0).state()).save(1, 1)
+    Checkpoints(tmp_path / "checkpoints", gan.CycleGAN(1, 4, 0).state()).save(Progress(epoch=1, step=1))
     return tmp_path
 
 
