@@ -1,4 +1,4 @@
-"""The state that evolves (networks, optimizers, counters) and its train and test steps on one replica."""
+"""The state that evolves on the devices (networks, optimizers) and its train and test steps on one replica."""
 
 import tensorflow as tf
 

@@ -97,8 +97,9 @@ class Saver:
             )
         waits = "Training is done but for this; the program waits"
         while not self.save(progress, sound, waits) or not self.summary.flush():
+            self.plan(RETRY_SECONDS)  # also where only the end of the log is missing
             while not self.due():
-                time.sleep(0.1)
+                time.sleep(0.1)  # signals are looked at in between
             if self.signals.stop:
                 self.save_and_obey(progress, sound)
 
