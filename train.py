@@ -22,7 +22,7 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
-        from cyclegan import data, distribute, layers, sources
+        from cyclegan import data, distribute, layers, sources, speed
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.loop import Loop
@@ -41,6 +41,7 @@ def main(argv=None):
 
         replicas = strategy.num_replicas_in_sync
         batch = replicas * config.batch_size
+        precision = distribute.best_precision() if config.precision == "auto" else config.precision
         train, test = (
             data.Pairs(x.images, y.images, batch, config.image_size, seed, (x.names, y.names))
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
@@ -57,11 +58,14 @@ def main(argv=None):
                 config.lambda_identity,
                 config.adversarial,
                 config.seed,
+                precision,
             )
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
             restored = None if config.clear_output_dir else checkpoints.restore()
             if restored:
                 gan.learning_rate = config.lr
+        xla = config.xla == "on"
+        train.steps_per_call = test.steps_per_call = config.steps_together(gan.flops(config.image_size) * batch)
         progress, folder = restored or (Progress(), None)
 
         def describe():
@@ -70,6 +74,7 @@ def main(argv=None):
             yield f"Number of devices: {replicas} ({strategy.extended.worker_devices[0].split(':')[-2]})"
             yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {batch}"
             pairs = f"{train.steps} for training ({train.pairs} pairs), {test.steps} for testing ({test.pairs} pairs)"
+            yield f"Precision: {precision}{', XLA' if xla else ''}, steps per call: {train.steps_per_call}"
             yield f"Steps per epoch: {pairs}"
             yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
             yield f"Writing to {run.path} (tensorboard --logdir {shlex.quote(str(run.path))})"
@@ -96,8 +101,8 @@ def main(argv=None):
             gan,
             train,
             test,
-            distribute.accumulate(strategy, gan.train_step, batch, gan.update),
-            distribute.accumulate(strategy, gan.test_step, batch),
+            distribute.accumulate(strategy, gan.train_step, batch, gan.update, xla),
+            distribute.accumulate(strategy, gan.test_step, batch, xla=xla),
             strategy,
             summary,
             checkpoints,
@@ -111,6 +116,8 @@ def main(argv=None):
             verbose=config.verbose,
             say=warn,
             check=run.check,
+            peak=0.0 if config.no_peak else speed.peak(precision) * distribute.shares(strategy),
+            profile=config.profile_steps,
         ).fit()
 
 

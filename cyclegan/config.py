@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pathlib
+import re
 
 from cyclegan.errors import UserError
 
@@ -18,6 +19,9 @@ FREE = "free"  # changes where, how long or how loudly, not what is computed
 WARN = "warn"  # changes the training from here on: allowed, and said
 FIXED = "fixed"  # the checkpoint would not fit, or it would be another experiment: refused
 
+PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
+CALL_FLOPS = 20e9  # a call of several steps has at most so many operations: a fraction of a second on any CPU
+MOST_STEPS = 10
 SEED_LIMIT = 2**32 - 1  # NumPy's
 # Settings that suit a data set better than the general defaults; flags given by hand win.
 SUITED = {
@@ -93,6 +97,36 @@ class Config:
         metavar="N",
     )
 
+    precision: str = _flag(
+        "speed",
+        "what the networks compute in; variables, statistics and losses are float32 always; auto: what suits the device",
+        "auto",
+        WARN,
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    xla: str = _flag(
+        "speed",
+        "compile forward and backward with XLA; auto: off, which is faster on CPUs and safe on GPUs",
+        "auto",
+        FREE,
+        choices=("auto", "on", "off"),
+    )
+    steps_per_call: int = _flag(
+        "speed",
+        "training steps from one return to Python to the next, a divisor of --log_every; a run can be stopped and saved only"
+        " between calls (default: few or one where a step takes long)",
+        on_resume=FREE,
+        metavar="N",
+    )
+    no_peak: bool = _flag("speed", "do not look for the device's peak at start, so its share is not shown", False, FREE)
+    profile: str = _flag(
+        "speed",
+        "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard",
+        None,
+        FREE,
+        metavar="START:END",
+    )
+
     output_dir: str = _flag(
         "output", "the run's folder; it is resumed if it holds a run (default: runs/NAME)", None, FREE
     )
@@ -130,10 +164,30 @@ class Config:
         """The last part of `dataset`: horse2zebra of cycle_gan/horse2zebra, photos of /data/photos/."""
         return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
 
+    @property
+    def profile_steps(self):
+        """(START, END) of `profile`; `None` where it is not given or makes no sense."""
+        numbers = PROFILE.fullmatch(self.profile or "")
+        start, end = map(int, numbers.groups()) if numbers else (0, 0)
+        return (start, end) if start < end else None
+
+    def steps_together(self, flops):
+        """How many steps a call has.
+
+        Args:
+            flops: what a step takes; calls are made as long as that is little beside `CALL_FLOPS`.
+        """
+        if self.steps_per_call:
+            return self.steps_per_call
+        if not self.checkpoint_minutes:
+            return 1  # a checkpoint after every step was asked for
+        most = max(1, min(MOST_STEPS, int(CALL_FLOPS / max(flops, 1.0))))
+        return max(steps for steps in range(1, most + 1) if self.log_every % steps == 0)
+
     def _check(self):
         at_least = {"image_size": 16, "load_size": self.image_size, "filters": 1, "residual_blocks": 0, "epochs": 1}
         at_least.update(batch_size=1, seed=0, devices=1, plot_every=1, checkpoint_every=1, keep=1, log_every=1)
-        at_least.update(max_bad_steps=1)
+        at_least.update(max_bad_steps=1, steps_per_call=1)
         units = {
             "image_size": "pixels",
             "load_size": "pixels (--image_size)",
@@ -160,6 +214,12 @@ class Config:
                 raise UserError(
                     f"--{field.name} {getattr(self, field.name)}: expected one of {', '.join(map(str, choices))}"
                 )
+        if self.steps_per_call and self.log_every % self.steps_per_call:
+            raise UserError(
+                f"--steps_per_call {self.steps_per_call}: expected a divisor of --log_every, which is {self.log_every}"
+            )
+        if self.profile is not None and not self.profile_steps:
+            raise UserError(f"--profile {self.profile}: expected START:END, two numbers of steps with START < END")
         if self.seed > SEED_LIMIT:
             raise UserError(f"--seed {self.seed}: expected at most {SEED_LIMIT}")
         if not self.dataset:

@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+WORKERS = 4  # calls whose pictures are read at the same time
+
 
 class Pairs:
     """The order of two domains' pictures in training or testing, and the pictures themselves.
@@ -24,13 +26,15 @@ class Pairs:
         size: side of the pictures that come out, in pixels.
         seed: of the order and the augmentation, at least 0; `None` means testing: the order of the files, no augmentation.
         names: two lists of texts, what the pictures of x and y are called.
+        steps_per_call: steps whose batches are handed over together, at most.
     """
 
-    def __init__(self, x, y, global_batch_size, size, seed=None, names=None):
+    def __init__(self, x, y, global_batch_size, size, seed=None, names=None, steps_per_call=1):
         self.domains = (x, y)
         self.global_batch_size = global_batch_size
         self.size = size
         self.seed = seed
+        self.steps_per_call = steps_per_call
         self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("xy", self.domains))
         self.pairs = min(len(x), len(y))
         self.steps = self.steps_from(0)  # per epoch
@@ -71,54 +75,85 @@ class Pairs:
         pairs = slice(pair, min(pair + self.global_batch_size, self.pairs))
         return [self.names[domain][i] for domain in (0, 1) for i in self.order(domain, epoch, draw)[pairs]]
 
-    def place(self, index, epoch=0, pair=0):
-        """Where the sample `index` of the batches that begin with a pair of an epoch comes from.
+    @property
+    def failure(self):
+        """Why a picture could not be read, a text; `None` while all could."""
+        return next((d.failure for d in self.domains if getattr(d, "failure", None)), None)
+
+    def call(self, number=0, epoch=0, pair=0):
+        """What the call `number` does of those that begin with a pair of an epoch.
+
+        Calls end where the steps that an epoch has behind it are a multiple of `steps_per_call`, and with the epoch; so they are
+        the same wherever training was interrupted.
 
         Returns:
-            (epoch, pair, weight); the weight is 1, or 0 for a sample that fills up the last batch of an epoch.
+            (epoch, pair, steps): its first pair, and how many steps it has.
         """
-        first = self.steps_from(pair) * self.global_batch_size  # samples of the first epoch
-        if index < first:
-            pair += index
-        else:
-            more, pair = divmod(index - first, self.steps * self.global_batch_size)
-            epoch += 1 + more
-        return epoch, pair % self.pairs, float(pair < self.pairs)
+        done = math.ceil(pair / self.global_batch_size)  # steps of the epoch
+        left = (
+            math.ceil((done + self.steps_from(pair)) / self.steps_per_call) - done // self.steps_per_call
+        )  # calls of it
+        if number >= left:
+            more, number = divmod(number - left, math.ceil(self.steps / self.steps_per_call))
+            epoch, pair, done = epoch + 1 + more, 0, 0
+        block = done // self.steps_per_call + number
+        start = max(block * self.steps_per_call, done)
+        end = min((block + 1) * self.steps_per_call, done + self.steps_from(pair))
+        return epoch, pair + (start - done) * self.global_batch_size, end - start
 
-    def dataset(self, epoch=0, pair=0, draw=0):
-        """The batches of an epoch (from 0) from a pair on, then those of the next epochs, without an end.
+    def batches(self, epoch, pair, steps, draw=0, replica=0, replicas=1):
+        """A replica's share of some batches of an epoch, the first of which begins with a pair.
 
         Returns:
-            A `tf.data.Dataset` of (x, y, weight): uint8 [global batch, size, size, C] twice, float32 [global batch].
+            (x, y, weight): uint8 [steps_per_call, N, size, size, C] twice and float32 [steps_per_call, N], with N the samples of
+            a replica. The weight is 1, or 0 for a sample that fills up the last batch of an epoch. Only the first `steps` mean
+            something.
         """
-        samples = tf.data.Dataset.range(sys.maxsize)
+        share = self.global_batch_size // replicas
+        channels = [domain.shape[3] for domain in self.domains]
+        images = [np.zeros((self.steps_per_call, share, self.size, self.size, c), np.uint8) for c in channels]
+        weight = np.zeros((self.steps_per_call, share), np.float32)
+        for step, sample in np.ndindex(steps, share):
+            at = pair + step * self.global_batch_size + replica * share + sample
+            weight[step, sample] = at < self.pairs
+            for domain in (0, 1):
+                images[domain][step, sample] = self.picture(domain, epoch, at % self.pairs, draw)
+        return (*images, weight)
 
-        def pictures(domain):
-            channels = self.domains[domain].shape[3]
+    def dataset(self, epoch=0, pair=0, draw=0, replicas=1):
+        """The batches of each call (see `call`) from a pair of an epoch (from 0) on, without an end.
 
-            def read(index):
-                at, i, _ = self.place(int(index), epoch, pair)
-                return self.picture(domain, at, i, draw)
+        Returns:
+            A `tf.data.Dataset` of what `batches` returns: for each call, the shares of all replicas one after the other.
+        """
 
-            def sample(index):
-                image = tf.numpy_function(read, [index], tf.uint8)
-                return tf.ensure_shape(image, [self.size, self.size, channels])
+        def read(index):
+            number, replica = divmod(int(index), replicas)
+            at, first, steps = self.call(number, epoch, pair)
+            return self.batches(at, first, steps, draw, replica, replicas)
 
-            return samples.map(sample)
+        def element(index):
+            x, y, weight = tf.numpy_function(read, [index], (tf.uint8, tf.uint8, tf.float32))
+            shape = (self.steps_per_call, self.global_batch_size // replicas)
+            pictures = (
+                tf.ensure_shape(part, [*shape, self.size, self.size, domain.shape[3]])
+                for part, domain in zip((x, y), self.domains)
+            )
+            return (*pictures, tf.ensure_shape(weight, shape))
 
-        def weight(index):
-            value = tf.numpy_function(lambda i: np.float32(self.place(int(i), epoch, pair)[2]), [index], tf.float32)
-            return tf.ensure_shape(value, [])
-
-        zipped = tf.data.Dataset.zip((pictures(0), pictures(1), samples.map(weight)))
         options = tf.data.Options()
         # Getting rid of an iterator, also when the program ends, would wait up to a minute for the autotuner's thread.
         options.autotune.enabled = False
-        return zipped.batch(self.global_batch_size, drop_remainder=True).prefetch(2).with_options(options)
+        elements = tf.data.Dataset.range(sys.maxsize).map(element, num_parallel_calls=WORKERS, deterministic=True)
+        return elements.prefetch(2 * replicas).with_options(options)
 
     def distributed(self, strategy, epoch=0, pair=0, draw=0):
-        """An iterator of what `dataset` gives, each batch split over the replicas of a strategy."""
-        return iter(strategy.experimental_distribute_dataset(self.dataset(epoch, pair, draw)))
+        """An iterator of the batches of each call, see `dataset`, each replica of a strategy with its share."""
+
+        def dataset(context):
+            return self.dataset(epoch, pair, draw, context.num_replicas_in_sync)
+
+        return iter(strategy.distribute_datasets_from_function(dataset))
 
     def _rng(self, domain, purpose, epoch, draw):
         return np.random.default_rng([self.seed, domain, purpose, epoch, *([draw] if draw else [])])

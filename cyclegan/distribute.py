@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import shlex
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from cyclegan.errors import UserError
 
+CPU_INFO = pathlib.Path("/proc/cpuinfo")
 LOGICAL_LIMIT = 64  # they share the cores; thousands of them only hang
 
 
@@ -90,40 +92,94 @@ def unseen_gpus(requirements):
     )
 
 
+def shares(strategy):
+    """How many devices' worth of speed a strategy has: logical CPU devices share the cores of one."""
+    return strategy.num_replicas_in_sync if tf.config.list_logical_devices("GPU") else 1
+
+
+def best_precision():
+    """What networks compute in on the devices that there are: "float32", "bfloat16" or "float16".
+
+    bfloat16 on NVIDIA GPUs from compute capability 8.0 on and on CPUs with instructions for it (AMX, AVX512-BF16), float16 on
+    GPUs of capability 7, which have no bfloat16; float32 elsewhere. See docs/performance.md for what that does to quality.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+        major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
+        return "bfloat16" if major >= 8 else "float16" if major == 7 else "float32"
+    try:
+        flags = set(CPU_INFO.read_text().split())
+    except OSError:
+        return "float32"  # not Linux
+    return "bfloat16" if flags & {"amx_bf16", "avx512_bf16"} else "float32"
+
+
 def reduce_dict(strategy, per_replica):
     """The sum over the replicas of each value. A new dict of scalars; the argument is not changed."""
     return {key: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for key, value in per_replica.items()}
 
 
-def accumulate(strategy, step, global_batch_size, update=None):
-    """The compiled function that runs a replica's `step` everywhere and adds up what it returns.
+def accumulate(strategy, step, global_batch_size, update=None, xla=False):
+    """The compiled function that runs steps on all replicas, several in one call, and adds up what they return.
 
     Args:
         step: called on each replica with its share of a batch; returns (figures, gradients): a dict of scalars, its share of
-            each mean over the global batch, and whatever `update` takes.
+            each mean over the global batch; and a structure of tensors, its share of the gradients.
         global_batch_size: what the figures have been divided by.
-        update: called on each replica with its gradients, but only if every figure, and every sum, is finite: otherwise
-            nothing is updated.
+        update: called on each replica with the gradients, summed over the replicas in one reduction, and with a bool scalar,
+            whether every figure and every sum is finite: if not, it must change nothing that is trained.
+        xla: compile `step` with XLA; the reductions and the update stay outside.
 
     Returns:
-        f(batch, totals) -> (totals, good, figures): `totals`, a dict of those figures that are wanted, with the sums over the
-        samples added if the step was good; whether it was, a bool scalar; and the step's own figures, reduced. All stay on
-        the device, so that the host need not wait for a step.
+        f(batches, totals, steps) -> (totals, good, figures): does the first `steps` of the batches, which have one more axis
+        in front than a batch. `totals` is a dict of those figures that are wanted, with the sums over the samples of the good
+        steps added; good is bool [steps], whether each was; figures are those of each step, reduced: a dict of float32
+        [steps]. All stay on the device, so that the host need not wait for a step.
     """
+    if xla:
+        step = tf.function(step, autograph=False, jit_compile=True)
+
+    def share(number, *batches):
+        figures, gradients = step(*(part[number] for part in batches))
+        if update and strategy.num_replicas_in_sync > 1:
+            gradients = _sum_over_replicas(gradients)
+        return figures, gradients
 
     @tf.function(autograph=False)
-    def run(batch, totals):
-        figures, gradients = strategy.run(step, args=batch)
-        figures = reduce_dict(strategy, figures)
-        sums = {key: total + figures[key] * global_batch_size for key, total in totals.items()}
-        good = tf.reduce_all(tf.math.is_finite(tf.stack([*figures.values(), *sums.values()])))
-        if update:
+    def run(batches, totals, steps):
+        names = []
 
-            def apply():
-                strategy.run(update, args=(gradients,))
-                return tf.constant(True)
+        def one(number, totals, good, history):
+            figures, gradients = strategy.run(share, args=(number, *batches))
+            figures = reduce_dict(strategy, figures)
+            sums = {key: total + figures[key] * global_batch_size for key, total in totals.items()}
+            finite = tf.reduce_all(tf.math.is_finite(tf.stack([*figures.values(), *sums.values()])))
+            if update:
+                strategy.run(update, args=(gradients, finite))
+            names[:] = figures
+            return (
+                number + 1,
+                {key: tf.where(finite, sums[key], total) for key, total in totals.items()},
+                good.write(number, finite),
+                history.write(number, tf.stack(list(figures.values()))),
+            )
 
-            good = tf.cond(good, apply, lambda: tf.constant(False))
-        return {key: tf.where(good, sums[key], total) for key, total in totals.items()}, good, figures
+        arrays = [tf.TensorArray(kind, steps, element_shape=None) for kind in (tf.bool, tf.float32)]
+        _, totals, good, history = tf.while_loop(
+            lambda number, *_: number < steps, one, (tf.constant(0), totals, *arrays), parallel_iterations=1
+        )
+        figures = tf.unstack(history.stack(), num=len(names), axis=1)
+        return totals, good.stack(), dict(zip(names, figures))
 
     return run
+
+
+def _sum_over_replicas(tensors):
+    """The sum over the replicas of each of a structure's float32 tensors, on every replica, in one reduction."""
+    flat = tf.nest.flatten(tensors)
+    packed = tf.concat([tf.reshape(tensor, [-1]) for tensor in flat], axis=0)
+    packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
+    parts = tf.split(packed, [tensor.shape.num_elements() for tensor in flat])
+    summed = [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, flat)]
+    return tf.nest.pack_sequence_as(tensors, summed)

@@ -3,6 +3,7 @@
 TensorFlow 2.15 has Keras 2 and TensorFlow Addons; later ones have Keras 3 and no Addons. See `instance_normalization`.
 """
 
+import contextlib
 import warnings
 
 import tensorflow as tf
@@ -14,6 +15,17 @@ EPSILON = 1e-3  # added to the variance, as in TensorFlow Addons
 def stack():
     """The versions that a checkpoint depends on. Checkpoints fit where `keras`, the major version, is the same."""
     return {"keras": KERAS, "tensorflow": tf.__version__}
+
+
+@contextlib.contextmanager
+def computing_in(precision):
+    """While it is entered, layers are made that compute in "float32", "bfloat16" or "float16", with float32 variables."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
 
 
 def normal():
@@ -87,9 +99,69 @@ class LeakyReLU(tf.keras.layers.Layer):
         return tf.nn.leaky_relu(x, 0.2)
 
 
+FEW = 8  # output channels up to which a convolution is one to few channels
+
+
 def convolution(filters, size, stride=1, padding="same", use_bias=False):
     """A convolution layer with N(0, 0.02) kernels."""
-    return tf.keras.layers.Conv2D(filters, size, stride, padding, use_bias=use_bias, kernel_initializer=normal())
+    kind = ConvolutionToFew if filters <= FEW and stride == 1 else tf.keras.layers.Conv2D
+    return kind(filters, size, stride, padding, use_bias=use_bias, kernel_initializer=normal())
+
+
+@tf.keras.utils.register_keras_serializable("cyclegan")
+class ConvolutionToFew(tf.keras.layers.Conv2D):
+    """A convolution with stride 1 to few channels, such as a picture's; the same as `Conv2D` but for rounding.
+
+    TensorFlow's kernels for the CPU multiply matrices with as many columns as there are output channels, which leaves most
+    of a processor idle where there are three. Here no product is that narrow, see `convolve_to_few`. On a GPU it is `Conv2D`.
+    """
+
+    def convolution_op(self, inputs, kernel):
+        if tf.config.list_logical_devices("GPU"):
+            return super().convolution_op(inputs, kernel)
+        if self.padding == "same":
+            before_after = [[(size - 1) // 2, size // 2] for size in self.kernel_size]
+            inputs = tf.pad(inputs, [[0, 0], *before_after, [0, 0]])
+        return convolve_to_few(inputs, tf.convert_to_tensor(kernel))
+
+
+@tf.custom_gradient
+def convolve_to_few(x, kernel):
+    """A convolution without padding, [N, H, W, C] by [K, L, C, D] -> [N, H - K + 1, W - L + 1, D], fast for a small D.
+
+    Forward, pixels are taken two by two: an output block is a convolution of blocks with four times as many channels.
+    Backward, what comes back, which has few channels, takes the part of the input: both gradients are convolutions of it.
+    """
+    height, width = kernel.shape[:2]
+
+    def gradients(dy):
+        dy = tf.pad(dy, [[0, 0], [height - 1] * 2, [width - 1] * 2, [0, 0]])
+        swapped = tf.transpose(kernel[::-1, ::-1], [0, 1, 3, 2])  # [K, L, D, C], turned by 180 degrees
+        dkernel = tf.raw_ops.Conv2DBackpropFilter(
+            input=dy, filter_sizes=tf.shape(swapped), out_backprop=x, strides=[1, 1, 1, 1], padding="VALID"
+        )
+        return tf.nn.conv2d(dy, swapped, 1, "VALID"), tf.transpose(dkernel, [0, 1, 3, 2])[::-1, ::-1]
+
+    rows, columns = (None if n is None else n - size + 1 for n, size in zip(x.shape[1:3], (height, width)))
+    if rows is None or columns is None or height % 2 == 0 or width % 2 == 0 or rows % 2 or columns % 2:
+        return tf.nn.conv2d(x, kernel, 1, "VALID"), gradients
+    y = tf.nn.conv2d(tf.nn.space_to_depth(x, 2), _kernel_of_blocks(kernel), 1, "VALID")
+    return tf.nn.depth_to_space(y, 2), gradients
+
+
+def _kernel_of_blocks(kernel):
+    """The kernel on blocks of 2 x 2 pixels that does what a kernel does on pixels.
+
+    [K, L, C, D] with odd K and L -> [(K + 1) / 2, (L + 1) / 2, 4 C, 4 D], channels as `tf.nn.space_to_depth` has them.
+    """
+    height, width, channels, filters = kernel.shape
+    moved = [
+        tf.pad(kernel, [[i, 1 - i], [j, 1 - j], [0, 0], [0, 0]]) for i in (0, 1) for j in (0, 1)
+    ]  # one per output pixel
+    split = tf.reshape(tf.stack(moved, axis=3), [(height + 1) // 2, 2, (width + 1) // 2, 2, channels, 4 * filters])
+    return tf.reshape(
+        tf.transpose(split, [0, 2, 1, 3, 4, 5]), [(height + 1) // 2, (width + 1) // 2, 4 * channels, 4 * filters]
+    )
 
 
 def residual_block(x):

@@ -11,11 +11,13 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.gan import CHANGES, ERRORS, LOSSES, SAMPLES, to_float
+from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, to_float
 from cyclegan.guard import silent_failures
+from cyclegan.optimizers import SMALLEST_SCALE
 from cyclegan.progress import Progress
 from cyclegan.saving import Saver
 from cyclegan.signals import Signals
+from cyclegan.speed import Profile, Speed
 
 SAMPLE_PICTURES = 5  # test pictures to plot
 FIGURES = {"train": LOSSES, "test": LOSSES + ERRORS + CHANGES}
@@ -35,7 +37,8 @@ class Loop:
     Args:
         gan: the `CycleGAN`, restored or new.
         train, test: `data.Pairs`.
-        train_step, test_step: compiled functions (batch, totals) -> (totals, good, figures), see `distribute.accumulate`.
+        train_step, test_step: compiled functions (batches, totals, steps) -> (totals, good, figures), see
+            `distribute.accumulate`.
         strategy: what the batches are distributed with.
         summary: the `Summary` to write to.
         checkpoints: the `Checkpoints` to save to.
@@ -47,6 +50,8 @@ class Loop:
         verbose: 0 is silent, 1 shows bars and errors, 2 all losses too.
         say: called with a text that the user should not miss.
         check: called before a checkpoint is written; raises if the run's folder has been taken away.
+        peak: FLOP/s of all devices, see `speed.peak`; 0 if not measured.
+        profile: (START, END), the steps of which TensorFlow writes a profile; or `None`.
     """
 
     gan: object
@@ -67,6 +72,8 @@ class Loop:
     verbose: int = 1
     say: object = print
     check: object = lambda: None
+    peak: float = 0.0
+    profile: object = None
 
     def __post_init__(self):
         for split in ("train", "test"):
@@ -99,7 +106,10 @@ class Loop:
         # Whether no step was bad since one was good, so that the weights are worth saving; and whether one was good with the
         # weights of the last checkpoint, so that this is worth going back to.
         self._sound, self._confirmed = True, self.progress.tested
-        with Signals(self.say) as signals:
+        flops = self.gan.flops(self.train.size) * self.train.global_batch_size
+        self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
+        self._traced = set()  # splits whose first call is done
+        with Signals(self.say) as signals, Profile(self.profile, self.summary.folder) as self._profile:
             self._saver = Saver(self.checkpoints, signals, self.summary, self.checkpoint_minutes, self.say, self.check)
             while self.progress.epoch < self.epochs:
                 try:
@@ -141,33 +151,64 @@ class Loop:
             return
         if split not in self._batches:
             self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
-        batches = self._batches[split]
         totals = {key: tf.constant(part.sums.get(key, 0.0)) for key in (*FIGURES[split], SAMPLES)}
-        waiting = []  # steps whose outcome the host has not looked at yet
+        waiting = []  # calls whose outcome the host has not looked at yet
+        speed = self._speed[split]
+        speed.reset()
         mark = time.perf_counter()
         with self._bar(split) as bar:
             while part.pairs < pairs.pairs:
+                steps = pairs.call(0, progress.epoch, part.pairs)[2]
+                if split == "train":
+                    self._profile.before(progress.step)
+                began = time.perf_counter()
+                batches = self._next(split)
+                waited = time.perf_counter() - began
                 with _short_of_memory_said():
-                    totals, good, figures = step(next(batches), totals)
-                progress.step += split == "train"
-                progress.global_batch = pairs.global_batch_size
+                    totals, good, figures = step(batches, totals, tf.constant(steps))
                 waiting.append((part.pairs, progress.step, good, figures))
-                part.pairs = min(part.pairs + pairs.global_batch_size, pairs.pairs)
+                done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs)
+                part.pairs += done
+                progress.step += steps if split == "train" else 0
+                progress.global_batch = pairs.global_batch_size
                 logs = split == "train" and math.ceil(part.pairs / pairs.global_batch_size) % self.log_every == 0
-                due = logs or self._saver.due() or part.pairs == pairs.pairs
+                profiled = split == "train" and self._profile.over(progress.step)
+                due = logs or profiled or self._saver.due() or part.pairs == pairs.pairs
                 while len(waiting) > (0 if due else AHEAD):
                     self._look_at(split, *waiting.pop(0))
                 now = time.perf_counter()
-                part.seconds, mark = part.seconds + now - mark, now
-                bar.set_postfix_str(f"{2 * part.pairs / max(part.seconds, 1e-9):.1f} images/s", refresh=False)
-                bar.update()
+                seconds, mark = now - mark, now
+                part.seconds += seconds
+                if split in self._traced:  # the first call traces the graph
+                    for counter in (speed, self._speed["steps"]) if split == "train" else (speed,):
+                        counter.add(2 * done, steps, seconds, waited)
+                self._traced.add(split)
+                bar.set_postfix_str(str(speed), refresh=False)
+                bar.update(steps)
                 if due:
                     part.sums = {key: float(total) for key, total in totals.items()}
+                    if profiled:
+                        self._profile.after()
                     if logs:
                         self._log_steps()
                     if self._saver.due():
                         self._save()
                     mark = time.perf_counter()  # saving is no part of the speed
+
+    def _next(self, split):
+        """The batches of the next call.
+
+        Raises:
+            TrainingError: a picture can't be read any more. A checkpoint was saved first.
+        """
+        try:
+            return next(self._batches[split])
+        except tf.errors.OpError:
+            pairs = getattr(self, split)
+            if not pairs.failure:
+                raise
+            self._saver.save(self.progress, self._sound, "Training stops")
+            raise TrainingError(pairs.failure) from None
 
     def _bar(self, split):
         pairs = getattr(self, split)
@@ -183,25 +224,39 @@ class Loop:
         )
 
     def _look_at(self, split, pair, step, good, figures):
-        """Waits for a step, and if it was not finite, so that nothing was updated in it, counts it and writes it down.
+        """Waits for a call; each of its steps that was not finite, so that nothing was updated in it, is counted and written down.
+
+        Args:
+            pair, step: where the call began.
+            good, figures: what it returned.
 
         Raises:
             Diverged: these were too many in a row.
         """
         pairs, progress = getattr(self, split), self.progress
         with _short_of_memory_said():
-            good = bool(good.numpy())
-        progress.tested = split == "test" and (good or progress.tested)
-        self._sound = good or progress.tested
-        self._confirmed = self._confirmed or good
-        row = getattr(progress, f"bad_{split}")
-        if good:
-            row.clear()
-            return
-        getattr(progress, split).skipped += 1
+            good = good.numpy()
+        for i, was_good in enumerate(good):
+            if was_good:
+                progress.tested = split == "test"
+                self._sound = self._confirmed = True
+                getattr(progress, f"bad_{split}").clear()
+                continue
+            values = {name: float(value[i]) for name, value in figures.items()}
+            number = step + (i + 1 if split == "train" else 0)
+            self._bad_step(split, pair + i * pairs.global_batch_size, number, values)
+
+    def _bad_step(self, split, pair, step, figures):
+        pairs, progress = getattr(self, split), self.progress
         bad = [name for name, value in figures.items() if not math.isfinite(value)] or ["the sum of the steps' figures"]
+        getattr(progress, split).skipped += 1
+        if figures.get(LOSS_SCALE, 0.0) > SMALLEST_SCALE and set(bad) <= {*GRADIENTS}:
+            return  # how the loss scale of float16 is found
+        progress.tested = split == "test" and progress.tested
+        self._sound = progress.tested
         images = pairs.batch_names(progress.epoch, pair, progress.draw)
         self.summary.event(split, progress.epoch + 1, step, "not finite", figures=bad, images=images)
+        row = getattr(progress, f"bad_{split}")
         row.append(
             f"epoch {progress.epoch + 1}, step {step} ({split}): {_listed(bad)} not finite, with {_listed(images)}"
         )
@@ -210,11 +265,11 @@ class Loop:
             raise Diverged
 
     def _figures(self, split):
-        """Exact means over the samples of a finished pass, the seconds it took, and images/s (of both domains)."""
+        """Exact means over the samples of a finished pass, the seconds it took, and its speed since the program was started."""
         part = getattr(self.progress, split)
         figures = _means(part.sums)
         figures["seconds"] = part.seconds
-        figures["images_per_second"] = 2 * part.pairs / max(part.seconds, 1e-9)
+        figures.update(self._speed[split].figures())
         figures["skipped_steps"] = float(part.skipped)
         return figures
 
@@ -223,7 +278,8 @@ class Loop:
         progress = self.progress
         since = {key: value - progress.logged.get(key, 0.0) for key, value in progress.train.sums.items()}
         progress.logged = dict(progress.train.sums)
-        values = {**_means(since), "learning_rate": self.gan.learning_rate}
+        values = {**_means(since), "learning_rate": self.gan.learning_rate, **self._speed["steps"].figures()}
+        self._speed["steps"].reset()
         self.summary.scalars("steps", progress.epoch + 1, progress.step, values)
 
     def _warn_of_silent_failures(self, figures):

@@ -3,6 +3,8 @@
 Fully convolutional: built for any height and width that are multiples of 4.
 """
 
+import math
+
 import tensorflow as tf
 
 from cyclegan.layers import LeakyReLU, ReflectionPadding2D, convolution, instance_normalization, normal, residual_block
@@ -50,3 +52,21 @@ def discriminator(filters=64, channels=3, name="discriminator"):
         x = LeakyReLU()(instance_normalization()(x))
     x = convolution(1, 4, use_bias=True)(x)
     return tf.keras.Model(picture, layers.Activation("linear", dtype="float32")(x), name=name)
+
+
+def multiplications(network, height, width):
+    """How many multiplications, each with an addition, the convolutions of a network need for one picture of a size in pixels."""
+    layers, total = tf.keras.layers, 0
+    for layer in network.layers:  # in the order they are computed in; the residual branches keep the size
+        if isinstance(layer, ReflectionPadding2D):
+            height, width = height + 2 * layer.padding, width + 2 * layer.padding
+        elif isinstance(layer, layers.Conv2DTranspose):
+            total += height * width * math.prod(layer.kernel.shape)
+            height, width = height * layer.strides[0], width * layer.strides[1]
+        elif isinstance(layer, layers.Conv2D):
+            (tall, wide), (down, right) = layer.kernel_size, layer.strides
+            if layer.padding == "valid":
+                height, width = height - tall + 1, width - wide + 1
+            height, width = math.ceil(height / down), math.ceil(width / right)
+            total += height * width * math.prod(layer.kernel.shape)
+    return total

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -62,16 +63,16 @@ def default_step(strategy, batch, identity, filters, blocks):
     with strategy.scope():
         gan = CycleGAN(batch, filters, blocks, lambda_identity=identity)
     step = distribute.accumulate(strategy, gan.train_step, batch, gan.update)
-    return lambda inputs: step(inputs, {})[1]
+    return lambda inputs: step(inputs, {}, 1)[1]
 
 
 def plain_step(strategy, batch, identity, filters, blocks):
     """The step as tutorials have it. Returns f(batch) -> a scalar to wait for."""
     import tensorflow as tf
 
-    from cyclegan import models
+    from cyclegan import layers, models
 
-    with strategy.scope():
+    with strategy.scope(), mock.patch.object(layers, "FEW", 0):
         G, F = (models.generator(filters, blocks) for _ in "GF")
         D_X, D_Y = (models.discriminator(filters) for _ in "XY")
         networks = (G, F, D_X, D_Y)
@@ -103,7 +104,9 @@ def plain_step(strategy, batch, identity, filters, blocks):
 
     @tf.function(autograph=False)
     def run(inputs):
-        return strategy.reduce("SUM", strategy.run(step, args=inputs), axis=None)
+        return strategy.reduce(
+            "SUM", strategy.run(lambda *parts: step(*(part[0] for part in parts)), args=inputs), axis=None
+        )
 
     return run
 
@@ -111,9 +114,9 @@ def plain_step(strategy, batch, identity, filters, blocks):
 def build(form, size, batch, replicas, identity, options):
     """A row to be filled, and the call that it times."""
     import numpy as np
-    import tensorflow as tf
 
     from cyclegan import distribute
+    from cyclegan.data import Pairs
 
     strategy = distribute.make_strategy(replicas)
     blocks = options.residual_blocks
@@ -122,8 +125,8 @@ def build(form, size, batch, replicas, identity, options):
     make = {"default": default_step, "plain": plain_step}[form]
     step = make(strategy, batch, identity, options.filters, blocks)
     pictures = np.random.default_rng(0).integers(0, 256, (2, batch, size, size, 3)).astype(np.uint8)
-    data = tf.data.Dataset.from_tensors((*pictures, np.ones(batch, np.float32))).unbatch().batch(batch)
-    inputs = next(iter(strategy.experimental_distribute_dataset(data)))
+    data = Pairs(*pictures, batch, size)
+    inputs = next(data.distributed(strategy))
     began = time.perf_counter()
     step(inputs).numpy()  # traces
     row = {"form": form, "size": size, "batch": batch, "replicas": replicas, "identity": identity}

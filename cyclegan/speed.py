@@ -1,0 +1,132 @@
+"""How fast training is, how close that comes to what the device can do, and TensorFlow's profile of it."""
+
+import resource
+import sys
+import time
+
+import tensorflow as tf
+
+PREFIX = "speed/"  # of the names of all figures here
+PEAK_SECONDS = 0.3  # spent on looking for the peak
+
+
+class Speed:
+    """Counts steps and the time they took.
+
+    Args:
+        flops: floating-point operations of a step, on all devices together; 0 where nobody counted.
+        peak: FLOP/s that the devices together have been seen to do, see `peak`; 0 if not measured.
+    """
+
+    def __init__(self, flops=0.0, peak=0.0):
+        self.flops, self.peak = flops, peak
+        self.reset()
+
+    def reset(self):
+        """Forgets what was counted."""
+        self.images = self.steps = 0
+        self.seconds = self.waited = 0.0
+
+    def add(self, images, steps, seconds, waited):
+        """Counts some steps: `seconds` that went by, of which `waited` for pictures."""
+        self.images += images
+        self.steps += steps
+        self.seconds += seconds
+        self.waited += waited
+
+    def figures(self):
+        """What was counted, a dict of floats; empty if that is nothing.
+
+        Images (of both domains) per second, milliseconds per step, the share of the time spent waiting for pictures [0, 1],
+        TFLOP/s and their share of the peak, and the most memory that a device has used so far, in GB.
+        """
+        if not self.steps or not self.seconds:
+            return {}
+        values = {
+            "images_per_second": self.images / self.seconds,
+            "ms_per_step": 1000 * self.seconds / self.steps,
+            "data_wait": self.waited / self.seconds,
+        }
+        if self.flops:
+            values["TFLOP_per_second"] = self.flops * self.steps / self.seconds / 1e12
+            if self.peak:
+                values["share_of_peak"] = self.flops * self.steps / self.seconds / self.peak
+        values["memory_GB"] = memory() / 1e9
+        return {PREFIX + name: value for name, value in values.items()}
+
+    def __str__(self):
+        """The figures for a progress bar."""
+        values = {name[len(PREFIX) :]: value for name, value in self.figures().items()}
+        if not values:
+            return ""
+        text = "{images_per_second:.3g} images/s, {ms_per_step:.3g} ms, data {data_wait:.1%}"
+        if "TFLOP_per_second" in values:
+            text += ", {TFLOP_per_second:.2g} TFLOP/s"
+        if "share_of_peak" in values:
+            text += " ({share_of_peak:.0%})"
+        return (text + ", {memory_GB:.2g} GB").format(**values)
+
+
+def memory():
+    """The most memory that any device has used so far, in bytes: of a GPU its own, of the CPU that of the process."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if gpus:
+        return max(tf.config.experimental.get_memory_info(gpu.name[len("/device:") :])["peak"] for gpu in gpus)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def peak(precision):
+    """FLOP/s of the first device in a product of square matrices in a precision: the best that a third of a second shows."""
+    began, best, side = time.perf_counter(), 0.0, 512
+    multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
+    while True:
+        a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
+        multiply(a, a).numpy()  # traces
+        for _ in range(3):
+            start = time.perf_counter()
+            multiply(a, a).numpy()
+            seconds = time.perf_counter() - start
+            best = max(best, 2.0 * side**3 / seconds)
+        if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
+            return best
+        side *= 2
+
+
+class Profile:
+    """TensorFlow's profile of some steps, for TensorBoard.
+
+    Args:
+        steps: (START, END): it begins when START steps of the run are done and ends when END are; `None` for no profile.
+        folder: where it is written, under plugins/profile.
+    """
+
+    def __init__(self, steps, folder):
+        self.start, self.end = steps or (0, 0)
+        self.folder = str(folder)
+        self.running = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._stop()
+
+    def before(self, step):
+        """Call it when `step` steps are done and the next one is about to begin."""
+        if self.start <= step < self.end and not self.running:
+            tf.profiler.experimental.start(self.folder)
+            self.running = True
+
+    def over(self, step):
+        """Whether to call `after`, once the device has done `step` steps."""
+        return self.running and step >= self.end
+
+    def after(self):
+        """Writes the profile."""
+        self._stop()
+        self.end = 0
+
+    def _stop(self):
+        if self.running:
+            self.running = False
+            tf.profiler.experimental.stop()
