@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the tests compare with what the CPU gives, bit for bit
 
@@ -10,6 +11,9 @@ import pytest
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
 from cyclegan import distribute
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 distribute.make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them

@@ -16,9 +16,21 @@ def numbered(count, size=6):
     return images
 
 
+def batches(pairs, calls, epoch=0, pair=0, draw=0):
+    """The batches of some calls that begin with a pair of an epoch, as arrays."""
+    found = []
+    for number, parts in enumerate(pairs.dataset(epoch, pair, draw).take(calls).as_numpy_iterator()):
+        assert all(len(part) == pairs.steps_per_call for part in parts)
+        found += [tuple(part[step] for part in parts) for step in range(pairs.call(number, epoch, pair)[2])]
+    return found
+
+
 def rest(pairs, epoch, pair=0, draw=0):
     """The batches of an epoch from a pair on, as arrays."""
-    return list(pairs.dataset(epoch, pair, draw).take(pairs.steps_from(pair)).as_numpy_iterator())
+    calls = 0
+    while pairs.call(calls, epoch, pair)[0] == epoch:
+        calls += 1
+    return batches(pairs, calls, epoch, pair, draw)
 
 
 def test_steps_are_those_of_the_tutorial():
@@ -90,36 +102,60 @@ def test_testing_takes_the_pictures_as_they_are():
 
 def test_a_short_batch_is_filled_up_with_weight_0():
     pairs = Pairs(numbered(7), numbered(9), 3, 6, seed=0)
-    batches = list(pairs.dataset().take(6).as_numpy_iterator())
-    assert [weight.tolist() for _, _, weight in batches] == 2 * [[1, 1, 1], [1, 1, 1], [1, 0, 0]]
-    assert all(x.shape == y.shape == (3, 6, 6, 3) for x, y, _ in batches)
-    for epoch in (batches[:3], batches[3:]):
+    two_epochs = batches(pairs, 6)
+    assert [weight.tolist() for _, _, weight in two_epochs] == 2 * [[1, 1, 1], [1, 1, 1], [1, 0, 0]]
+    assert all(x.shape == y.shape == (3, 6, 6, 3) for x, y, _ in two_epochs)
+    for epoch in (two_epochs[:3], two_epochs[3:]):
         real = [image[0, 0, 0] for x, _, weight in epoch for image, w in zip(x, weight) if w]
         assert sorted(real) == list(range(7))
 
 
-def samples(batches):
+def samples(parts):
     """The pairs of batches without the filling."""
-    return [(x[i], y[i]) for x, y, weight in batches for i in range(len(x)) if weight[i]]
+    return [(x[i], y[i]) for x, y, weight in parts for i in range(len(x)) if weight[i]]
 
 
+@pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
-def test_an_epoch_can_go_on_from_any_pair_with_any_batch(batch):
+def test_an_epoch_can_go_on_from_any_pair_with_any_batch(batch, steps):
     whole = samples(rest(Pairs(numbered(7, 8), numbered(9, 8), 2, 6, seed=1), 4))
-    pairs = Pairs(numbered(7, 8), numbered(9, 8), batch, 6, seed=1)
+    pairs = Pairs(numbered(7, 8), numbered(9, 8), batch, 6, seed=1, steps_per_call=steps)
     assert len(whole) == 7
     for first in range(7):
         for one, other in itertools.zip_longest(samples(rest(pairs, 4, first)), whole[first:]):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("first", [0, 1, 6])
-def test_the_next_epochs_follow(first):
-    pairs = Pairs(numbered(7, 8), numbered(9, 8), 3, 6, seed=1)
-    batches = iter(pairs.dataset(4, first).as_numpy_iterator())
-    for expected in (*rest(pairs, 4, first), *rest(pairs, 5), *rest(pairs, 6)):
-        for one, other in zip(next(batches), expected):
+def test_the_next_epochs_follow(first, steps):
+    pairs = Pairs(numbered(7, 8), numbered(9, 8), 3, 6, seed=1, steps_per_call=steps)
+    expected = [*rest(pairs, 4, first), *rest(pairs, 5), *rest(pairs, 6)]
+    for ones, others in zip(batches(pairs, 9, 4, first), expected):
+        for one, other in zip(ones, others):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_calls_end_at_the_same_steps_wherever_they_began(batch):
+    """So that a line about steps is about the same steps in a run that was interrupted."""
+
+    def ends(pair):
+        found = []
+        for number in range(40):
+            epoch, first, steps = pairs.call(number, 2, pair)
+            assert 1 <= steps <= 4
+            if epoch == 2:
+                assert first == pair + sum(found) * batch
+                found.append(steps)
+        return [-(-pair // batch) + sum(found[: i + 1]) for i in range(len(found))]
+
+    pairs = Pairs(numbered(23), numbered(23), batch, 4, seed=0, steps_per_call=4)
+    whole = ends(0)
+    assert whole == [*range(4, pairs.steps, 4), pairs.steps]
+    for step in range(pairs.steps):
+        assert ends(step * batch) == [end for end in whole if end > step]
+    assert pairs.call(len(whole), 2, 0)[:2] == (3, 0) and pairs.call(2 * len(whole) + 1, 2, 0)[:2] == (4, 4 * batch)
 
 
 def test_another_draw_is_another_order_of_the_same_pictures():
@@ -147,15 +183,16 @@ def test_the_pictures_of_a_batch_are_named():
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_replicas_share_the_global_batch_in_order(strategies, replicas):
     pairs = Pairs(numbered(8), numbered(8), 6, 6, seed=0)
+    pairs.steps_per_call = 2
     strategy = strategies[replicas]
-    batches = pairs.distributed(strategy, 0)
-    for x, y, weight in pairs.dataset().take(3):
-        parts = [strategy.experimental_local_results(part) for part in next(batches)]
-        for whole, shares in zip((x, y, weight), parts):
-            assert {share.shape[0] for share in shares} == {6 // replicas}
-            np.testing.assert_array_equal(tf.concat(shares, 0), whole)
+    distributed = pairs.distributed(strategy, 0)
+    for wholes in pairs.dataset().take(3):
+        parts = [strategy.experimental_local_results(part) for part in next(distributed)]
+        for whole, shares in zip(wholes, parts):
+            assert {share.shape[:2] for share in shares} == {(2, 6 // replicas)}
+            np.testing.assert_array_equal(tf.concat(shares, 1), whole)
 
 
 def test_batches_have_static_shapes():
-    spec = Pairs(numbered(8), numbered(8), 6, 4, seed=0).dataset(0).element_spec
-    assert [tuple(part.shape) for part in spec] == [(6, 4, 4, 3), (6, 4, 4, 3), (6,)]
+    spec = Pairs(numbered(8), numbered(8), 6, 4, seed=0, steps_per_call=5).dataset(0).element_spec
+    assert [tuple(part.shape) for part in spec] == [(5, 6, 4, 4, 3), (5, 6, 4, 4, 3), (5, 6)]

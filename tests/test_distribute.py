@@ -62,12 +62,12 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
         return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None
 
     run = distribute.accumulate(strategy, step, 3)
-    numbers = tf.data.Dataset.from_tensor_slices(([1.0, 2, 3, 4, 5, 6, 7, 8, float("nan")],)).batch(3)
+    numbers = tf.data.Dataset.from_tensor_slices(([[1.0], [2], [3], [4], [5], [6], [7], [8], [float("nan")]],)).batch(3)
     totals = {"a": tf.constant(100.0), "b": tf.zeros([])}
     outcomes = []
     for batch in strategy.experimental_distribute_dataset(numbers):
-        totals, good, figures = run(batch, totals)
-        outcomes.append((bool(good), float(figures["c"])))
+        totals, good, figures = run(batch, totals, tf.constant(1))
+        outcomes.append((bool(good[0]), float(figures["c"][0])))
     assert {key: float(value) for key, value in totals.items()} == {"a": 121.0, "b": 42.0}
     assert outcomes[:2] == [(True, 6.0), (True, 15.0)] and outcomes[2][0] is False
     assert run.experimental_get_tracing_count() == 1
@@ -76,8 +76,8 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
 def test_a_step_whose_figures_are_too_large_to_be_summed_is_bad(strategies):
     run = distribute.accumulate(strategies[1], lambda x: ({"a": x}, None), 3)
     totals = {"a": tf.constant(3e38)}
-    totals, good, figures = run((tf.constant(1e38),), totals)
-    assert not good and np.isfinite(float(figures["a"])) and float(totals["a"]) == pytest.approx(3e38)
+    totals, good, figures = run((tf.constant([1e38]),), totals, tf.constant(1))
+    assert not good[0] and np.isfinite(float(figures["a"][0])) and float(totals["a"]) == pytest.approx(3e38)
 
 
 @pytest.fixture

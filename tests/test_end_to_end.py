@@ -163,11 +163,11 @@ def check_board(board, logged):
         tags = board.json("scalars/tags")
         if (
             set(tags) == {".", "test", "steps"}
-            and len(board.json("scalars/scalars", run="test", tag="images_per_second")) == 2
+            and len(board.json("scalars/scalars", run="test", tag="speed/images_per_second")) == 2
         ):
             break
         sleep(0.5)
-    every_pass = {"seconds", "images_per_second", "skipped_steps"}
+    every_pass = {"seconds", "skipped_steps"}
     assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass}
     assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *every_pass}
     assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate")}
@@ -284,7 +284,10 @@ def start(*args, **variables):
 
 
 def figures(folder):
-    return [{key: value for key, value in line.items() if "second" not in key} for line in lines(folder)]
+    return [
+        {key: value for key, value in line.items() if not key.startswith("speed/") and "seconds" not in key}
+        for line in lines(folder)
+    ]
 
 
 def wait_for_line(process, beginning):

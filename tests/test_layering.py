@@ -19,6 +19,8 @@ MAY_IMPORT = {
     "journal": set(),
     "saving": set(),
     "distribute": set(),
+    "optimizers": set(),
+    "speed": set(),
     "checkpoint": {"progress"},
     "metrics": set(),
     "stripes": set(),
@@ -28,8 +30,8 @@ MAY_IMPORT = {
     "sources": {"pictures", "stripes"},
     "run_folder": {"config"},
     "summaries": {"journal"},
-    "gan": {"models", "losses"},
-    "loop": {"gan", "guard", "progress", "saving", "signals"},
+    "gan": {"layers", "models", "losses", "optimizers"},
+    "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {
     "errors",

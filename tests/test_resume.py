@@ -73,10 +73,10 @@ class World:
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
 
         def step(split):
-            def run(batch, totals):
+            def run(batches, totals, steps):
                 count[0] += 1
                 before_step(count[0], loop)
-                return self.steps[split](batch, totals)
+                return self.steps[split](batches, totals, steps)
 
             return run
 
@@ -119,7 +119,10 @@ def kill_at(number):
 def log(folder):
     """The lines of metrics.jsonl without the times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if "second" not in key} for line in lines]
+    return [
+        {key: value for key, value in line.items() if not key.startswith("speed/") and "seconds" not in key}
+        for line in lines
+    ]
 
 
 def place(loop):
