@@ -1,0 +1,137 @@
+"""Pictures that are decoded when they are asked for and kept on disk from then on; no TensorFlow.
+
+Nothing that is kept outlives the process, however that ends, and nothing is trusted that another one wrote.
+"""
+
+import errno
+import os
+import tempfile
+import threading
+import weakref
+
+import numpy as np
+
+from cyclegan.errors import TrainingError
+
+RESERVED = 2_000_000_000  # bytes that are left free on the disk: for checkpoints and the log
+LOCKS = 64  # pictures that can be decoded at the same time, at most
+
+
+class OnDemand:
+    """Looks like a uint8 array [N, size, size, 3] to those who take one picture at a time, from any thread.
+
+    `failure` is the text of the first error of all, or `None`.
+
+    Args:
+        decode: a function from an index to uint8 [size, size, 3]. The text of what it raises names the picture and the reason.
+        count: how many pictures there are.
+        size: their side in pixels.
+        store: the `Store` in which they are kept once they are decoded; `None` decodes them each time.
+    """
+
+    def __init__(self, decode, count, size, store=None):
+        self.shape = (count, size, size, 3)
+        self.failure = None
+        self._decode = decode
+        self._store = store
+        self._places = np.full(count if store else 0, -1, np.int64)  # in the store; set when a picture is there
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        """The picture `index`: uint8 [size, size, 3].
+
+        Raises:
+            TrainingError: it does not decode.
+        """
+        index = range(len(self))[index]
+        if self._store is None:
+            return self._decoded(index)
+        picture = self._kept(index)
+        if picture is None:
+            with self._locks[index % LOCKS]:
+                picture = self._kept(index)  # by now, perhaps
+                if picture is None:
+                    picture = self._decoded(index)
+                    self._places[index] = self._store.write(picture)
+        return picture
+
+    def _kept(self, index):
+        place = self._places[index]
+        kept = self._store.read(place, self.shape[1] ** 2 * 3) if place >= 0 else None
+        return None if kept is None else np.frombuffer(kept, np.uint8).reshape(self.shape[1:])
+
+    def _decoded(self, index):
+        try:
+            return self._decode(index)
+        except Exception as error:
+            text = f"a picture does not decode any more: {error}; put it back as it was, then the same command resumes"
+            self.failure = self.failure or text
+            raise TrainingError(text) from error
+
+
+class Store:
+    """A file without a name, made when the first picture is written. All methods may be called from any thread.
+
+    Args:
+        folder: where it lies; it has to be there when the first picture is written.
+        say: called once, with a text, when no more can be kept: the disk is full, say. Nothing is raised.
+    """
+
+    def __init__(self, folder, say):
+        self.folder = folder
+        self._say = say
+        self._lock = threading.Lock()
+        self._file = None  # its descriptor
+        self._end = 0
+        self._given_up = False
+
+    def write(self, picture):
+        """Keeps a picture, any uint8 array. Returns its place, or -1 if it is not kept."""
+        if self._given_up:
+            return -1
+        rest = memoryview(np.ascontiguousarray(picture)).cast("B")
+        try:
+            with self._lock:
+                if self._file is None:
+                    self._file = self._make()
+                place, self._end = self._end, self._end + len(rest)
+            disk = os.fstatvfs(self._file)
+            if disk.f_bavail * disk.f_frsize < RESERVED + len(rest):
+                raise OSError(errno.ENOSPC, f"{RESERVED / 1e9:.0f} GB are left free for checkpoints")
+            at = place
+            while rest:
+                written = os.pwrite(self._file, rest, at)
+                rest, at = rest[written:], at + written
+            return place
+        except OSError as error:
+            self._give_up(error)
+            return -1
+
+    def read(self, place, length):
+        """The bytes of a picture at a place that `write` returned; `None` if they can't be read."""
+        try:
+            kept = os.pread(self._file, length, place)
+        except OSError as error:
+            self._give_up(error)
+            return None
+        return kept if len(kept) == length else None
+
+    def _make(self):
+        with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+            descriptor = os.dup(file.fileno())
+        # Not at the program's end, when threads may still read.
+        weakref.finalize(self, os.close, descriptor).atexit = False
+        return descriptor
+
+    def _give_up(self, error):
+        with self._lock:
+            first, self._given_up = not self._given_up, True
+        if first:
+            self._say(
+                f"decoded pictures can't be kept in {self.folder} any more ({error}): those that are not there yet"
+                f" ({self._end / 1e9:.1f} GB are) are decoded each time they are used, which is slower. To keep more, make"
+                " room, or choose a disk with more room by --output_dir, and start again"
+            )

@@ -1,0 +1,213 @@
+import concurrent.futures
+import errno
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from cyclegan import cache
+from cyclegan.errors import TrainingError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SIZE = 16
+
+
+class Source:
+    """Pictures of noise, by index, and which of them were decoded."""
+
+    def __init__(self, size=SIZE):
+        self.size = size
+        self.decoded = []
+
+    def __call__(self, index):
+        self.decoded.append(index)
+        return self.picture(index)
+
+    def picture(self, index):
+        return np.random.default_rng(index).integers(0, 256, (self.size, self.size, 3)).astype(np.uint8)
+
+
+@pytest.fixture
+def source():
+    return Source()
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def store(tmp_path, said, monkeypatch):
+    monkeypatch.setattr(cache, "RESERVED", 0)  # however full the disk is that this is tested on
+    return cache.Store(tmp_path, said.append)
+
+
+def assert_right(images, source):
+    assert len(images) == images.shape[0] and images.shape[1:] == (source.size, source.size, 3)
+    for i in range(len(images)):
+        assert images[i].dtype == np.uint8
+        np.testing.assert_array_equal(images[i], source.picture(i))
+
+
+def test_without_a_store_each_is_decoded_each_time(source):
+    images = cache.OnDemand(source, 3, SIZE)
+    assert not source.decoded
+    for _ in range(2):
+        assert_right(images, source)
+    assert sorted(source.decoded) == sorted(4 * [0, 1, 2])
+
+
+def test_with_a_store_each_is_decoded_once_when_it_is_asked_for(source, store, said):
+    images = cache.OnDemand(source, 5, SIZE, store)
+    for i in (3, np.int64(3), 1, -2, 3):
+        np.testing.assert_array_equal(images[i], source.picture(i % 5))
+    assert source.decoded == [3, 1]
+    assert_right(images, source)
+    assert sorted(source.decoded) == list(range(5)) and not said
+    with pytest.raises(IndexError):
+        images[5]
+
+
+def test_domains_of_unlike_sizes_share_a_store(source, store):
+    large = Source(SIZE + 5)
+    one, other = cache.OnDemand(source, 4, SIZE, store), cache.OnDemand(large, 4, SIZE + 5, store)
+    for i in range(4):
+        one[i], other[i]
+    assert_right(one, source)
+    assert_right(other, large)
+    assert source.decoded == large.decoded == [0, 1, 2, 3]
+
+
+def test_eight_threads_decode_each_once_and_several_at_a_time(source, store):
+    together = threading.Barrier(2, timeout=60)
+
+    def decode(index):
+        if index < 2:
+            together.wait()  # breaks where decoding one keeps the others waiting
+        return source(index)
+
+    images = cache.OnDemand(decode, 50, SIZE, store)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        read = list(pool.map(lambda i: images[i % 50], range(400)))
+    for i, picture in enumerate(read):
+        np.testing.assert_array_equal(picture, source.picture(i % 50))
+    assert sorted(source.decoded) == list(range(50))
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_full_disk_is_said_once_and_the_pictures_stay_right(source, store, said, tmp_path, monkeypatch, kept):
+    real = os.pwrite
+    room = [kept * SIZE * SIZE * 3 + 100]  # a part of the next one is written
+
+    def pwrite(file, data, at):
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = real(file, data[: room[0]], at)
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    images = cache.OnDemand(source, 6, SIZE, store)
+    for _ in range(3):
+        assert_right(images, source)
+    assert [source.decoded.count(i) for i in range(6)] == [1] * kept + [6] * (6 - kept)
+    (text,) = said
+    assert (
+        f"can't be kept in {tmp_path} any more ([Errno 28] No space left on device)" in text and "--output_dir" in text
+    )
+
+
+def test_the_end_of_the_disk_is_left_to_the_checkpoints(source, store, said, monkeypatch):
+    monkeypatch.setattr(cache, "RESERVED", 10**18)
+    images = cache.OnDemand(source, 3, SIZE, store)
+    for _ in range(2):
+        assert_right(images, source)
+    assert len(said) == 1 and "GB are left free for checkpoints" in said[0]
+
+
+def test_a_folder_that_is_not_there_is_a_full_disk(source, said, tmp_path):
+    images = cache.OnDemand(source, 3, SIZE, cache.Store(tmp_path / "gone", said.append))
+    assert_right(images, source)
+    assert len(said) == 1 and "No such file or directory" in said[0]
+
+
+def test_what_can_not_be_read_back_is_decoded_again(source, store, said, monkeypatch):
+    images = cache.OnDemand(source, 3, SIZE, store)
+    assert_right(images, source)
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, length, at: real(file, length, at)[:-1])
+    assert_right(images, source)
+    assert not said
+
+    def broken(file, length, at):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", broken)
+    assert_right(images, source)
+    assert len(said) == 1 and "Input/output error" in said[0]
+
+
+def test_nothing_is_made_before_the_first_picture_and_nothing_is_left(source, store, tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    images = cache.OnDemand(source, 3, SIZE, store)
+    store.folder = tmp_path / "run"  # made when training begins
+    (tmp_path / "run").mkdir()
+    assert_right(images, source)
+    assert len(os.listdir("/proc/self/fd")) == before + 1 and not list((tmp_path / "run").iterdir())
+
+
+KILLED = """
+import os, pathlib, signal, sys
+import numpy as np
+from cyclegan.cache import Store
+store = Store(sys.argv[1], print)
+store.write(np.zeros((64, 64, 3), np.uint8))
+print(store.read(0, 9) == bytes(9), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_leaves_nothing(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+    assert done.returncode == -9 and done.stdout == b"True\n" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_picture_that_does_not_decode_any_more_ends_training(source, store, keep):
+    gone = {1: "b.png (gone)", 2: "c.png (gone too)"}
+
+    def decode(index):
+        if index in gone:
+            raise ValueError(gone[index])
+        return source(index)
+
+    images = cache.OnDemand(decode, 3, SIZE, store if keep else None)
+    images[0]
+    assert images.failure is None
+    for i in (1, 2, 1):
+        text = re.escape(f"a picture does not decode any more: {gone[i]}; put it back")
+        with pytest.raises(TrainingError, match=f"{text}.*then the same command resumes"):
+            images[i]
+    assert "b.png (gone)" in images.failure
+    np.testing.assert_array_equal(images[0], source.picture(0))
+
+
+def resident():
+    return int(pathlib.Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) * 1024
+
+
+def test_memory_does_not_grow_with_the_pictures(store):
+    side = 128
+    images = cache.OnDemand(lambda i: np.full((side, side, 3), i % 256, np.uint8), 1500, side, store)
+    for i in range(50):
+        images[i]
+    before = resident()
+    for _ in range(2):
+        assert all(images[i][-1, -1, -1] == i % 256 for i in range(len(images)))
+    assert resident() - before < 15e6  # of 74 MB that were written and read
