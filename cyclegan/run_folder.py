@@ -23,6 +23,7 @@ WRITTEN = (
     "config.json",
 )
 FOLDERS = ("test", "steps", "samples", "checkpoints")  # removed when that leaves them empty
+BYTES = " bytes"  # ends the names of what a data set may have changed in and still be the same one
 
 
 class RunFolder:
@@ -88,12 +89,22 @@ class RunFolder:
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
 
     def check_data(self, fingerprint):
-        """Raises UserError if the run was trained on other data than that of `fingerprint` (see `sources.Domains`)."""
+        """Compares the data with what the run was trained on; what `fingerprint` (see `sources.Domains`) says of bytes may differ.
+
+        A picture may have been repaired since, so that is a warning.
+
+        Raises:
+            UserError: the run was trained on other data.
+        """
         saved = fingerprint if self._saved_data is None else self._saved_data
-        splits = sorted(set(saved) | set(fingerprint))
-        self._refuse(
-            [f"{s} {saved.get(s)} -> {fingerprint.get(s)}" for s in splits if saved.get(s) != fingerprint.get(s)]
-        )
+        differ = [name for name in sorted(set(saved) | set(fingerprint)) if saved.get(name) != fingerprint.get(name)]
+        change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
+        self._refuse([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])
+        self.warnings += [
+            f"pictures of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training goes on"
+            " with what they are now"
+            for name in differ
+        ]
 
     def start(self, fingerprint):
         """Makes the folder, or clears it if that was asked for, and writes config.json.

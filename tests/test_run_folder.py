@@ -66,6 +66,26 @@ def test_another_data_set_is_refused_with_the_list_of_what_differs(run):
         again.check_data({"trainA": "4 pictures (2)"})
 
 
+def test_pictures_of_the_same_names_and_other_sizes_are_said(tmp_path):
+    data = {"trainA": "3 pictures (1)", "trainA bytes": "10 bytes (1)"}
+    with open_run(tmp_path) as first:
+        first.start(data)
+    (tmp_path / "checkpoints" / "epoch_0001").mkdir(parents=True)
+    repaired = {**data, "trainA bytes": "20 bytes (2)"}
+    with open_run(tmp_path) as again:
+        again.check_data(repaired)
+        again.start(repaired)
+    (text,) = again.warnings
+    assert text.startswith(
+        "pictures of trainA have the same names as before, but other sizes: 10 bytes (1) -> 20 bytes (2)"
+    )
+    with open_run(tmp_path) as third:
+        third.check_data(repaired)
+        assert not third.warnings
+        with pytest.raises(UserError, match=r"differs: trainA 3 pictures \(1\) -> 3 pictures \(2\)\. Use"):
+            third.check_data({"trainA": "3 pictures (2)", "trainA bytes": "30 bytes (3)"})
+
+
 def test_the_other_stack_is_refused(run):
     with pytest.raises(UserError, match=r"trained with TensorFlow 2\.15\.1 \(Keras 2\), this is 2\.21\.0 \(Keras 3\)"):
         open_run(run, stack={"keras": 3, "tensorflow": "2.21.0"})
