@@ -36,7 +36,10 @@ def main(argv=None):
     with run:
         if notice:
             warn(notice)
-        domains = sources.load(config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0)
+        cache = (config.cache, config.cache_gb, run.path, warn)
+        domains = sources.load(
+            config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0, *cache
+        )
         run.check_data(domains.fingerprint())
 
         replicas = strategy.num_replicas_in_sync

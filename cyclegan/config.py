@@ -40,7 +40,7 @@ class Config:
     """Everything one can ask of a training run. Values are checked when an instance is made.
 
     `None` stands for a default that depends on other fields; `Config.from_args` and `Config()` fill it in, so that a
-    finished instance holds no `None` but in `data_dir` and `devices`.
+    finished instance holds no `None` but in `data_dir`, `cache_gb` and `devices`.
 
     Raises:
         UserError: a value that cannot work, named with what was received and what was expected.
@@ -51,7 +51,7 @@ class Config:
         "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and, optionally,"
         " testA, testB; or stripes, the embedded data set",
         "cycle_gan/horse2zebra",
-        FREE,  # what is compared is the pictures themselves: their folder may have moved
+        FREE,  # what is compared are the pictures' names: their folder may have moved
     )
     data_dir: str = _flag(
         "data", "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
@@ -63,6 +63,20 @@ class Config:
         "data",
         "training pictures are resized to this side, in pixels, and cropped at random to --image_size (default: 286 for"
         " 256, and in proportion; stripes: --image_size)",
+    )
+    cache: str = _flag(
+        "data",
+        "where decoded pictures are kept: ram: all are decoded before training starts; disk: each is decoded when it is first"
+        " used, and kept in a file without a name in --output_dir while training runs; none: each is decoded each time; auto:"
+        " ram for up to --cache_gb, disk above. Pictures of TensorFlow Datasets stay in memory as well, undecoded, but for ram",
+        "auto",
+        FREE,
+        choices=("auto", "ram", "disk", "none"),
+    )
+    cache_gb: float = _flag(
+        "data",
+        "gigabytes of decoded pictures (3 bytes a pixel) up to which --cache auto is ram (default: a quarter of the free memory)",
+        on_resume=FREE,
     )
 
     filters: int = _flag("networks", "channels after the first convolution (default: 64; stripes: 16)")
@@ -200,9 +214,9 @@ class Config:
                 raise UserError(f"--{name} {value}: expected at least {least} {units.get(name, '')}".rstrip())
         if self.image_size % 4:
             raise UserError(f"--image_size {self.image_size}: expected a multiple of 4 (the generators halve it twice)")
-        for name in ("lr", "lambda_cycle", "lambda_identity", "checkpoint_minutes"):
+        for name in ("lr", "lambda_cycle", "lambda_identity", "checkpoint_minutes", "cache_gb"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0) or (name == "lr" and value == 0):
+            if value is not None and (not (math.isfinite(value) and value >= 0) or (name == "lr" and value == 0)):
                 least = "above 0" if name == "lr" else "of at least 0"
                 raise UserError(f"--{name} {value}: expected a finite number {least}")
         for name in ("beta_1", "beta_2"):

@@ -1,6 +1,6 @@
-"""Where two domains come from: TensorFlow Datasets, a folder, or the embedded set; decoded once into uint8.
+"""Where two domains come from: TensorFlow Datasets, a folder, or the embedded set; decoded into uint8, now or when asked for.
 
-Everything that can be wrong with a data set is found here, before training starts.
+Everything that can be wrong with a data set is found here, before training starts; but for the pixels of what is decoded later.
 """
 
 import contextlib
@@ -12,16 +12,14 @@ import sys
 import threading
 import zlib
 
-import numpy as np
 import requests  # TFDS downloads with it, so the same proxies and certificates are tried
 import tensorflow as tf
 import tensorflow_datasets as tfds
-import tqdm
 from absl import logging
-from PIL import Image
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
 from cyclegan import pictures, stripes
+from cyclegan.cache import OnDemand, Store
 from cyclegan.errors import UserError
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
@@ -42,14 +40,22 @@ class Domains:
     notes: tuple = ()
 
     def fingerprint(self):
-        """What makes this data set the same one at the next start, wherever it lies: a dict of texts."""
+        """What makes this data set the same one at the next start, wherever it lies and however it is cached: a dict of texts.
+
+        Names and their order have to be the same. The lengths of the files should be, see `RunFolder.check_data`.
+        """
+        parts = dict(zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)))
+        names = {split: "\0".join(part.names).encode(errors="surrogateescape") for split, part in parts.items()}
         return {
-            split: f"{len(part)} pictures ({zlib.crc32(part.images):08x})"
-            for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y))
+            **{split: f"{len(part)} pictures ({zlib.crc32(names[split]):08x})" for split, part in parts.items()},
+            **{
+                f"{split} bytes": f"{part.lengths.sum()} bytes ({zlib.crc32(part.lengths.astype('<i8')):08x})"
+                for split, part in parts.items()
+            },
         }
 
 
-def load(dataset, image_size, load_size, data_dir=None, bars=False):
+def load(dataset, image_size, load_size, data_dir=None, bars=False, cache="ram", cache_gb=None, folder=None, say=print):
     """Reads a data set. Training pictures become load_size x load_size pixels, test pictures image_size x image_size.
 
     Args:
@@ -57,17 +63,53 @@ def load(dataset, image_size, load_size, data_dir=None, bars=False):
             optionally, testA and testB.
         data_dir: where TensorFlow Datasets keeps what it has prepared; `None` for its own default.
         bars: show progress bars.
+        cache: "ram" decodes all pictures now; "disk" each when it is first asked for, and keeps it in a file; "none" each time it
+            is asked for; "auto" is "ram" for up to `cache_gb`, and "disk" above.
+        cache_gb: gigabytes of decoded pictures; `None` for a quarter of the memory that is free.
+        folder: where the file of "disk" is made when the first picture is asked for.
+        say: is called with a text when that file can't hold more.
 
     Raises:
-        UserError: the data set is not there, has an empty domain, or has pictures that do not decode; it names them.
+        UserError: the data set is not there, has an empty domain, or has pictures that do not decode; it names them. Unless they
+            are decoded now, only those are found whose header or end is not that of a picture.
     """
     sizes = dict(zip(SPLITS, (load_size, load_size, image_size, image_size)))
+    files, names, notes = _find(dataset, sizes, data_dir, bars)
+    counts = {split: len(part) for split, part in files.items()}
+    needed = pictures.bytes_needed(counts, sizes)
+    if cache == "auto":
+        most = pictures.free_memory() / 4 if cache_gb is None else cache_gb * 1e9
+        cache = "ram" if needed <= most else "disk"
+    if cache == "ram":
+        images, lengths = pictures.read(files, sizes, bars)
+    else:
+        files = {split: list(part) for split, part in files.items()}
+        lengths = pictures.look(files, bars)
+        store = Store(folder, say) if cache == "disk" else None
+        images = {split: _on_demand(files[split], split, sizes[split], store) for split in SPLITS}
+        kept = f"kept on disk from then on ({needed / 1e9:.1f} GB in {folder})" if store else "not kept (--cache none)"
+        notes += (f"Pictures are decoded when they are needed, and {kept}",)
+    return Domains(*(pictures.Pictures(images[split], names[split], lengths[split]) for split in SPLITS), notes=notes)
+
+
+def _on_demand(files, split, size, store):
+    def decode(i):
+        return pictures.pixels(files[i], pictures.name_of(files[i], split, i), size)
+
+    return OnDemand(decode, len(files), size, store)
+
+
+def _find(dataset, sizes, data_dir, bars):
+    """What there is, not decoded.
+
+    Returns:
+        (files, names, notes): dicts by split of what `pictures.read` reads, and of lists of texts; and a tuple of texts.
+    """
     if dataset == "stripes":
-        builders = {size: stripes.builder(size, data_dir) for size in {load_size, image_size}}
-        return _from_builders({split: builders[size] for split, size in sizes.items()}, sizes, bars)
+        builders = {size: stripes.builder(size, data_dir) for size in set(sizes.values())}
+        return _from_builders({split: builders[size] for split, size in sizes.items()}, bars)
     if dataset.startswith("cycle_gan/"):
-        builder = _cycle_gan(dataset, data_dir)
-        return _from_builders(dict.fromkeys(SPLITS, builder), sizes, bars)
+        return _from_builders(dict.fromkeys(SPLITS, _cycle_gan(dataset, data_dir)), bars)
     folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():
         if folder.exists():
@@ -77,39 +119,35 @@ def load(dataset, image_size, load_size, data_dir=None, bars=False):
             f"--dataset {dataset}: no such folder; expected a folder with trainA and trainB, stripes, or cycle_gan/NAME"
             f" with NAME one of {known}"
         )
-    return _from_folder(folder, sizes, bars)
+    return _from_folder(folder)
 
 
-def _from_folder(folder, sizes, bars):
-    notes, files = [], {}
+def _from_folder(folder):
+    notes, names = [], {}
     for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
-        for name in (train, test):
-            if (folder / name).is_dir():
-                files[name] = [folder / name / path for path in pictures.find(folder / name)]
-                if not files[name]:
+        for split in (train, test):
+            if (folder / split).is_dir():
+                names[split] = [os.path.join(split, name) for name in pictures.find(folder / split)]
+                if not names[split]:
                     raise UserError(
-                        f"{folder / name}: no pictures; expected at least one of {' '.join(pictures.ENDINGS)}"
+                        f"{folder / split}: no pictures; expected at least one of {' '.join(pictures.ENDINGS)}"
                     )
-        if train not in files:
+        if train not in names:
             raise UserError(
                 f"{folder / train}: no such folder; expected pictures of one domain in trainA, of the other in trainB"
             )
-        if test not in files:
-            count = max(1, round(HELD_OUT * len(files[train])))
-            if len(files[train]) < 2:
+        if test not in names:
+            whole = len(names[train])
+            count = max(1, round(HELD_OUT * whole))
+            if whole < 2:
                 raise UserError(f"{folder / train}: 1 picture and no {test}; expected 2, one of them to test on")
-            files[train], files[test] = files[train][:-count], files[train][-count:]
-            whole = count + len(files[train])
+            names[train], names[test] = names[train][:-count], names[train][-count:]
             notes.append(
                 f"No {test} in {folder}: the last {count} of {whole} pictures of {train} are held out for testing"
             )
-    images = pictures.read({split: files[split] for split in SPLITS}, sizes, bars)
-    parts = [
-        pictures.Pictures(images[split], [os.fspath(path.relative_to(folder)) for path in files[split]])
-        for split in SPLITS
-    ]
-    return Domains(*parts, notes=tuple(notes))
+    files = {split: [os.path.join(folder, name) for name in names[split]] for split in SPLITS}
+    return files, names, tuple(notes)
 
 
 def _cycle_gan(dataset, data_dir):
@@ -147,30 +185,38 @@ def _answers(url):
     return any(answered)
 
 
-def _from_builders(builders, sizes, bars):
-    """Reads the four splits, each from its TFDS builder, which is prepared first."""
-    counts = {}
+def _from_builders(builders, bars):
+    """The four splits, each from its TFDS builder, which is prepared first."""
+    files, names = {}, {}
     for split, builder in builders.items():
         _prepare(builder, bars)
-        counts[split] = builder.info.splits[split].num_examples
-        if not counts[split]:
+        files[split] = Encoded(builder, split)
+        if not len(files[split]):
             raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one picture")
-    pictures.check_memory(counts, sizes)
-    parts = []
-    for split, count in counts.items():
-        builder = builders[split]
-        images = np.empty((count, sizes[split], sizes[split], 3), np.uint8)
-        examples = tfds.as_numpy(builder.as_dataset(split, shuffle_files=False))
-        bar = tqdm.tqdm(examples, f"Reading {split}", count, unit=" images", disable=not bars or None, leave=False)
+        names[split] = [f"{builder.info.full_name}/{split}[{i}]" for i in range(len(files[split]))]
+    return files, names, ()
+
+
+class Encoded:
+    """The pictures of a split of a prepared TFDS builder, as the bytes of their files; one after the other only."""
+
+    def __init__(self, builder, split):
+        self._builder, self._split = builder, split
+
+    def __len__(self):
+        return self._builder.info.splits[self._split].num_examples
+
+    def __iter__(self):
+        encoded = {"image": tfds.decode.SkipDecoding()}
         try:
-            for i, example in enumerate(bar):
-                images[i] = pictures.resize(Image.fromarray(example["image"]), sizes[split])
+            examples = self._builder.as_dataset(self._split, shuffle_files=False, decoders=encoded)
+            for example in tfds.as_numpy(examples):
+                yield example["image"]
         except tf.errors.OpError as error:
             raise UserError(
-                f"{builder.data_path}: {split} is damaged ({str(error).splitlines()[0]}): remove that folder and start again"
+                f"{self._builder.data_path}: {self._split} is damaged ({str(error).splitlines()[0]}): remove that folder and"
+                " start again"
             ) from error
-        parts.append(pictures.Pictures(images, [f"{builder.info.full_name}/{split}[{i}]" for i in range(count)]))
-    return Domains(*parts)
 
 
 def _prepare(builder, bars):

@@ -79,6 +79,9 @@ def test_every_verbosity_is_accepted(verbose):
         ("--checkpoint_minutes -0.5", "--checkpoint_minutes -0.5: expected a finite number of at least 0"),
         ("--checkpoint_minutes nan", "--checkpoint_minutes nan: expected a finite number of at least 0"),
         ("--checkpoint_minutes inf", "--checkpoint_minutes inf: expected a finite number of at least 0"),
+        ("--cache_gb -1", "--cache_gb -1.0: expected a finite number of at least 0"),
+        ("--cache_gb nan", "--cache_gb nan: expected a finite number of at least 0"),
+        ("--cache_gb inf", "--cache_gb inf: expected a finite number of at least 0"),
         ("--log_every 0", "--log_every 0: expected at least 1"),
         ("--max_bad_steps 0", "--max_bad_steps 0: expected at least 1"),
     ],
@@ -90,8 +93,11 @@ def test_values_that_cannot_work_are_refused(flags, text):
 
 
 def test_the_least_values_that_can_work_are_accepted():
-    config = Config.from_args(["--checkpoint_minutes=0", "--log_every=1", "--max_bad_steps=1", "--keep=1"])
+    config = Config.from_args(
+        ["--checkpoint_minutes=0", "--log_every=1", "--max_bad_steps=1", "--keep=1", "--cache_gb=0"]
+    )
     assert (config.checkpoint_minutes, config.log_every, config.max_bad_steps, config.keep) == (0, 1, 1, 1)
+    assert config.cache_gb == 0
 
 
 @pytest.mark.parametrize("flag", ["--dataset", "--output_dir", "--data_dir"])
@@ -106,7 +112,9 @@ def test_a_tilde_is_the_home_folder(monkeypatch):
     assert (config.output_dir, config.data_dir) == ("/home/me/runs", "/home/me/data")
 
 
-@pytest.mark.parametrize("flags", ["--epochs ten", "--adversarial wgan", "--verbose 3", "--no_such_flag", "--epoch 3"])
+@pytest.mark.parametrize(
+    "flags", ["--epochs ten", "--adversarial wgan", "--cache tape", "--verbose 3", "--no_such_flag", "--epoch 3"]
+)
 def test_what_argparse_refuses_is_one_line_and_code_2(flags, capsys):
     with pytest.raises(SystemExit) as exit:
         Config.from_args(flags.split())

@@ -261,6 +261,20 @@ def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tm
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
 
+def test_a_run_is_the_same_however_its_pictures_are_cached(photos, tmp_path, capsys):
+    small = ["--image_size", "32", "--filters", "2", "--residual_blocks", "0"]
+    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *small]
+    train.main([*flags, "--cache", "ram", "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
+    train.main([*flags, "--cache", "none", "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
+    train.main([*flags, "--cache_gb", "0", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])  # on disk
+    assert not capsys.readouterr().err
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+    whole, parts = ({path.name for path in (tmp_path / name).glob("[!e]*")} for name in ("whole", "parts"))
+    assert whole == parts
+
+
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_said_and_the_one_before_used(photos, tmp_path, capsys):
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]

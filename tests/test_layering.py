@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "cache": set(),
     "pictures": set(),
     "models": {"layers"},
-    "sources": {"pictures", "stripes"},
+    "sources": {"cache", "pictures", "stripes"},
     "run_folder": {"config"},
     "summaries": {"journal"},
     "gan": {"layers", "models", "losses", "optimizers"},

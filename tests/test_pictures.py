@@ -2,6 +2,7 @@ import io
 import os
 import pathlib
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from cyclegan import pictures
 from cyclegan.errors import UserError, printable
@@ -130,7 +131,7 @@ NAMES = [
 def test_a_file_may_have_any_name(tmp_path, name):
     save(tmp_path / "a.png").rename(tmp_path / name)
     assert pictures.find(tmp_path) == [name]
-    images = pictures.read({"a": [str(tmp_path / name)]}, {"a": 8})["a"]
+    images = pictures.read({"a": [str(tmp_path / name)]}, {"a": 8})[0]["a"]
     assert images.shape == (1, 8, 8, 3) and (images == [200, 100, 50]).all()
 
 
@@ -197,8 +198,9 @@ def test_a_header_that_promises_too_many_pixels_is_enough_to_refuse(tmp_path, ki
     path = tmp_path / "a.png"
     path.write_bytes(HUGE[kind])
     assert f"{path} (40000 x 40000 pixels: expected at most 180 million)" in refused(path)
-    with pytest.raises(ValueError, match="40000 x 40000 pixels"):
-        pictures.decode(path)
+    for function in (pictures.decode, pictures.check):
+        with pytest.raises(ValueError, match="40000 x 40000 pixels"):
+            function(path)
 
 
 def test_the_most_pixels_that_are_decoded(tmp_path, monkeypatch):
@@ -221,7 +223,7 @@ pictures.read({"a": [sys.argv[1]]}, {"a": 8})
 for path in sys.argv[2:]:
     before, begun = peak(), time.process_time()
     try:
-        answer = str(pictures.read({"a": [path]}, {"a": 8})["a"].shape)
+        answer = str(pictures.read({"a": [path]}, {"a": 8})[0]["a"].shape)
     except UserError as error:
         answer = "refused"
     print(pathlib.Path(path).stem, answer, peak() - before, time.process_time() - begun, sep="|")
@@ -316,6 +318,54 @@ def valid_files():
 
 
 VALID = valid_files()
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """What is decoded from here on, a list of paths or bytes."""
+    decode, sources = pictures.decode, []
+    monkeypatch.setattr(pictures, "decode", lambda source: sources.append(source) or decode(source))
+    return sources
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_looking_at_a_whole_picture_does_not_decode_it(tmp_path, name, decoded):
+    (tmp_path / "a").write_bytes(VALID[name])
+    assert pictures.check(VALID[name]) == pictures.check(str(tmp_path / "a")) == len(VALID[name])
+    assert not decoded
+
+
+@pytest.mark.parametrize("junk", [b"\0" * 3000, b"added by a camera" * 50, b"\n"])
+@pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "png", "palette png"])
+def test_what_follows_the_end_of_a_picture_does_not_matter(name, junk, decoded):
+    assert pictures.check(VALID[name] + junk) == len(VALID[name] + junk) and not decoded
+    assert pictures.check(VALID[name] + 100 * junk)  # decoded, to know
+
+
+def camera_file(size):
+    """A JPEG of noise, with a thumbnail in its header, that has an end of its own."""
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (size, size, 3), np.uint8))
+    small, file = io.BytesIO(), io.BytesIO()
+    noise.resize((8, 8)).save(small, "jpeg")
+    noise.save(file, "jpeg", exif=b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + small.getvalue())
+    assert file.getvalue().count(b"\xff\xd9") == 2
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize(
+    "whole",
+    [camera_file(40), camera_file(100), VALID["png"], VALID["progressive jpeg"]],
+    ids=["small", "large", "png", "prog"],
+)
+def test_a_picture_without_its_end_is_found_by_looking(whole, kept):
+    content = whole[: int(len(whole) * kept)]
+    with pytest.raises(Exception) as looking:
+        pictures.check(content)
+    with pytest.raises(type(looking.value), match=re.escape(str(looking.value)) if kept > 0.5 else None):
+        pictures.decode(content)
+
+
 FUZZ = settings(max_examples=250, deadline=None, derandomize=True, database=None)
 
 
@@ -343,13 +393,26 @@ def reads_or_refuses(content):
             file.write(content)
         # Small, so that a damaged size does not cost seconds and gigabytes.
         with unittest.mock.patch.object(pictures, "LARGEST", 1_000_000):
+            agrees_with_decoding(content)
             try:
-                images = pictures.read({"a": [path]}, {"a": 8})["a"]
+                images = pictures.read({"a": [path]}, {"a": 8})[0]["a"]
             except UserError as error:
                 assert path in str(error) and str(error).isprintable()
                 return False
     assert images.shape == (1, 8, 8, 3) and images.dtype == np.uint8
     return True
+
+
+def agrees_with_decoding(content):
+    """Looking at a picture refuses it for the reason for which it would not decode, or it accepts it."""
+    try:
+        assert pictures.check(content) == len(content)
+    except AssertionError:
+        raise
+    except Exception as error:
+        with pytest.raises(type(error)) as decoding:
+            pictures.decode(content)
+        assert decoding.value.args == error.args or isinstance(error, UnidentifiedImageError)
 
 
 @pytest.mark.parametrize("name", VALID)
