@@ -22,7 +22,7 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
-        from cyclegan import data, distribute, layers, sources, speed
+        from cyclegan import data, devices, distribute, layers, sources
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.loop import Loop
@@ -44,7 +44,7 @@ def main(argv=None):
 
         replicas = strategy.num_replicas_in_sync
         batch = replicas * config.batch_size
-        precision = distribute.best_precision() if config.precision == "auto" else config.precision
+        precision = devices.best_precision() if config.precision == "auto" else config.precision
         train, test = (
             data.Pairs(x.images, y.images, batch, config.image_size, seed, (x.names, y.names))
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
@@ -119,7 +119,7 @@ def main(argv=None):
             verbose=config.verbose,
             say=warn,
             check=run.check,
-            peak=0.0 if config.no_peak else speed.peak(precision) * distribute.shares(strategy),
+            peak=0.0 if config.no_peak else devices.peak(precision) * distribute.shares(strategy),
             profile=config.profile_steps,
         ).fit()
 

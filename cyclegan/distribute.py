@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import shlex
 import shutil
 import subprocess
@@ -10,9 +9,9 @@ import sys
 
 import tensorflow as tf
 
+from cyclegan import devices
 from cyclegan.errors import UserError
 
-CPU_INFO = pathlib.Path("/proc/cpuinfo")
 LOGICAL_LIMIT = 64  # they share the cores; thousands of them only hang
 
 
@@ -94,25 +93,7 @@ def unseen_gpus(requirements):
 
 def shares(strategy):
     """How many devices' worth of speed a strategy has: logical CPU devices share the cores of one."""
-    return strategy.num_replicas_in_sync if tf.config.list_logical_devices("GPU") else 1
-
-
-def best_precision():
-    """What networks compute in on the devices that there are: "float32", "bfloat16" or "float16".
-
-    bfloat16 on NVIDIA GPUs from compute capability 8.0 on and on CPUs with instructions for it (AMX, AVX512-BF16), float16 on
-    GPUs of capability 7, which have no bfloat16; float32 elsewhere. See docs/performance.md for what that does to quality.
-    """
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-        major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
-        return "bfloat16" if major >= 8 else "float16" if major == 7 else "float32"
-    try:
-        flags = set(CPU_INFO.read_text().split())
-    except OSError:
-        return "float32"  # not Linux
-    return "bfloat16" if flags & {"amx_bf16", "avx512_bf16"} else "float32"
+    return strategy.num_replicas_in_sync if devices.on_gpu() else 1
 
 
 def reduce_dict(strategy, per_replica):

@@ -144,7 +144,7 @@ class CycleGAN:
         figures = self._figures(similar, deceived, judged, weight)
         figures.update({name: tf.linalg.global_norm(part) / scale for name, part in zip(GRADIENTS, gradients)})
         if self.scaled:
-            figures[LOSS_SCALE] = scale * len(x) / self.global_batch_size
+            figures[LOSS_SCALE] = scale * x.shape[0] / self.global_batch_size
         return figures, gradients
 
     def update(self, gradients, good):

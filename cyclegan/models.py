@@ -7,7 +7,14 @@ import math
 
 import tensorflow as tf
 
-from cyclegan.layers import LeakyReLU, ReflectionPadding2D, convolution, instance_normalization, normal, residual_block
+from cyclegan.layers import (
+    LeakyReLU,
+    ReflectionPadding2D,
+    convolution,
+    instance_normalization,
+    residual_block,
+    upsampling_convolution,
+)
 
 
 def generator(filters=64, residual_blocks=9, channels=3, name="generator"):
@@ -30,7 +37,7 @@ def generator(filters=64, residual_blocks=9, channels=3, name="generator"):
     for _ in range(residual_blocks):
         x = residual_block(x)
     for width in (2 * filters, filters):
-        x = layers.Conv2DTranspose(width, 3, 2, "same", use_bias=False, kernel_initializer=normal())(x)
+        x = upsampling_convolution(width, 3)(x)
         x = layers.ReLU()(instance_normalization()(x))
     x = ReflectionPadding2D(3)(x)
     x = convolution(channels, 7, padding="valid", use_bias=True)(x)

@@ -1,13 +1,10 @@
 """How fast training is, how close that comes to what the device can do, and TensorFlow's profile of it."""
 
-import resource
-import sys
-import time
-
 import tensorflow as tf
 
+from cyclegan import devices
+
 PREFIX = "speed/"  # of the names of all figures here
-PEAK_SECONDS = 0.3  # spent on looking for the peak
 
 
 class Speed:
@@ -15,7 +12,7 @@ class Speed:
 
     Args:
         flops: floating-point operations of a step, on all devices together; 0 where nobody counted.
-        peak: FLOP/s that the devices together have been seen to do, see `peak`; 0 if not measured.
+        peak: FLOP/s that the devices together have been seen to do, see `devices.peak`; 0 if not measured.
     """
 
     def __init__(self, flops=0.0, peak=0.0):
@@ -51,7 +48,7 @@ class Speed:
             values["TFLOP_per_second"] = self.flops * self.steps / self.seconds / 1e12
             if self.peak:
                 values["share_of_peak"] = self.flops * self.steps / self.seconds / self.peak
-        values["memory_GB"] = memory() / 1e9
+        values["memory_GB"] = devices.memory() / 1e9
         return {PREFIX + name: value for name, value in values.items()}
 
     def __str__(self):
@@ -65,31 +62,6 @@ class Speed:
         if "share_of_peak" in values:
             text += " ({share_of_peak:.0%})"
         return (text + ", {memory_GB:.2g} GB").format(**values)
-
-
-def memory():
-    """The most memory that any device has used so far, in bytes: of a GPU its own, of the CPU that of the process."""
-    gpus = tf.config.list_logical_devices("GPU")
-    if gpus:
-        return max(tf.config.experimental.get_memory_info(gpu.name[len("/device:") :])["peak"] for gpu in gpus)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def peak(precision):
-    """FLOP/s of the first device in a product of square matrices in a precision: the best that a third of a second shows."""
-    began, best, side = time.perf_counter(), 0.0, 512
-    multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
-    while True:
-        a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
-        multiply(a, a).numpy()  # traces
-        for _ in range(3):
-            start = time.perf_counter()
-            multiply(a, a).numpy()
-            seconds = time.perf_counter() - start
-            best = max(best, 2.0 * side**3 / seconds)
-        if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
-            return best
-        side *= 2
 
 
 class Profile:

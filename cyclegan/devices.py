@@ -1,0 +1,68 @@
+"""What the devices that TensorFlow computes on are good at, measured or looked up."""
+
+import functools
+import pathlib
+import resource
+import sys
+import time
+
+import tensorflow as tf
+
+CPU_INFO = pathlib.Path("/proc/cpuinfo")
+INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86
+PEAK_SECONDS = 0.3  # spent on looking for the peak
+
+
+def on_gpu():
+    """Whether the networks are on GPUs."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+@functools.cache
+def is_native(precision):
+    """Whether the devices multiply numbers of a precision themselves: "float32", "bfloat16" or "float16"."""
+    if precision == "float32" or on_gpu():
+        return True
+    try:
+        return bool(INSTRUCTIONS[precision] & set(CPU_INFO.read_text().split()))
+    except OSError:
+        return False  # not Linux
+
+
+def best_precision():
+    """What networks compute in on the devices that there are: "float32", "bfloat16" or "float16".
+
+    bfloat16 on NVIDIA GPUs from compute capability 8.0 on and on CPUs with instructions for it (AMX, AVX512-BF16); float16 on
+    GPUs of capability 7, which have no bfloat16; float32 elsewhere. See docs/performance.md for what that does to quality.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+        major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
+        return "bfloat16" if major >= 8 else "float16" if major == 7 else "float32"
+    return "bfloat16" if is_native("bfloat16") else "float32"
+
+
+def peak(precision):
+    """FLOP/s of the first device in a product of square matrices in a precision: the best that a third of a second shows."""
+    began, best, side = time.perf_counter(), 0.0, 512
+    multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
+    while True:
+        a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
+        multiply(a, a).numpy()  # traces
+        for _ in range(3):
+            start = time.perf_counter()
+            multiply(a, a).numpy()
+            seconds = time.perf_counter() - start
+            best = max(best, 2.0 * side**3 / seconds)
+        if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
+            return best
+        side *= 2
+
+
+def memory():
+    """The most memory that any device has used so far, in bytes: of a GPU its own, of the CPU that of the process."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if gpus:
+        return max(tf.config.experimental.get_memory_info(gpu.name[len("/device:") :])["peak"] for gpu in gpus)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
