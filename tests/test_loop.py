@@ -113,6 +113,54 @@ def test_figures_are_exact_means_over_the_samples_whatever_the_last_batch(fit):
         assert figures[split]["skipped_steps"] == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"bad": (2, 5)}, {"bad": (4, 5, 6), "max_bad_steps": 3, "bad_tests": (1,)}])
+def test_calls_of_several_steps_write_what_single_steps_write(fit, options):
+    def written(steps):
+        _, recorder, done = fit(3, steps=steps, log_every=6, **options)
+        calls = [(*call[:3], without_speed(call[3])) if len(call) > 3 else call for call in recorder.calls]
+        for values in (call[3] for call in calls if len(call) > 3):
+            for name in ("seconds", "epoch_seconds"):
+                values.pop(name, None)
+        return calls, fit.said, done.progress.step
+
+    assert written(1) == written(2) == written(3) == written(6)
+
+
+def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint(fit):
+    fit(1)
+    domain = fit.loop.train.domains[0]
+
+    class Gone:
+        shape, failure = domain.shape, None
+
+        def __len__(self):
+            return len(domain)
+
+        def __getitem__(self, index):
+            if index == 2:
+                self.failure = "a picture does not decode any more: two.jpg; put it back"
+                raise TrainingError(self.failure)
+            return domain[index]
+
+    fit.loop.train.domains = (Gone(), fit.loop.train.domains[1])
+    fit.loop.progress = Progress()
+    fit.recorder.calls.clear()
+    with pytest.raises(TrainingError, match="two.jpg; put it back"):
+        fit.loop.fit()
+    saves = [call[2] for call in fit.recorder.calls if call[0] == "save"]
+    assert saves[0] == 0 and saves[-1] == fit.loop.progress.step < 3
+
+
+def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch):
+    done = []
+    monkeypatch.setattr(
+        "tensorflow.profiler.experimental.start", lambda folder: done.append((folder, fit.loop.progress.step))
+    )
+    monkeypatch.setattr("tensorflow.profiler.experimental.stop", lambda: done.append(fit.loop.progress.step))
+    fit(3, profile=(2, 5))
+    assert done == [("nowhere", 2), 5]
+
+
 def test_things_happen_every_so_many_epochs_and_at_the_end(fit):
     _, recorder, done = fit(5, plot_every=2, checkpoint_every=3)
     assert recorder.of("train") == recorder.of("test") == [1, 2, 3, 4, 5]

@@ -57,8 +57,9 @@ class World:
     def values(self):
         return [tf.convert_to_tensor(v).numpy() for v in self.variables()]
 
-    def begin(self, folder, before_step=lambda number, loop: None, keep=3, **options):
-        """Starts the program on a folder. `before_step` is called with the number of each step, from 1, test steps included."""
+    def begin(self, folder, before_step=lambda number, loop: None, keep=3, steps_per_call=1, **options):
+        """Starts the program on a folder. `before_step` is called with the number of each call, from 1, of testing too."""
+        self.train.steps_per_call = self.test.steps_per_call = steps_per_call
         with self.strategy.scope():
             for variable, value in zip(self.variables(), self.first):
                 variable.assign(value)
@@ -189,6 +190,24 @@ def test_stopped_by_a_signal_at_any_step_and_resumed(world, undisturbed, tmp_pat
     )  # that step and no other was finished
     assert (progress.train.pairs, progress.test.pairs) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def test_calls_of_several_steps_are_the_same_and_can_be_stopped_in_between(world, tmp_path):
+    world.finish(tmp_path / "whole", log_every=2)
+    values, lines = world.values(), log(tmp_path / "whole")
+    for call in range(1, EPOCHS * 3 + 1):  # two of training and one of testing in an epoch
+        folder = tmp_path / str(call)
+        with pytest.raises(Stopped):
+            world.finish(folder, wait_for(signal.SIGTERM)(call), steps_per_call=2, log_every=2)
+        epochs, calls = divmod(call - 1, 3)
+        progress = world.begin(folder).progress
+        assert (progress.epoch, progress.train.pairs) == (epochs, (12, 13, 13)[calls])
+        loop = world.finish(folder, steps_per_call=1 + call % 2, log_every=2)
+        check_equal(world, loop, folder, (values, place(loop), lines))
+    assert [world.steps[split].experimental_get_tracing_count() for split in ("train", "test")] == [
+        2,
+        2,
+    ]  # 1 and 2 a call
 
 
 @pytest.mark.parametrize("step, minutes", [*((step, 0) for step in range(1, EPOCHS * STEPS + 1)), (3, 10), (9, 10)])
