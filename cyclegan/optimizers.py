@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-SMALLEST_SCALE = 1.0
+SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 
 
 class Adam(tf.Module):
@@ -61,7 +61,8 @@ class Adam(tf.Module):
 class LossScale(tf.Module):
     """The factor that keeps float16 gradients away from zero (Micikevicius et al. 2018, section 3.2), found as training goes.
 
-    It is halved after a step whose gradients were not finite, and doubled after `patience` good ones in a row. Not Keras's
+    It is halved after a step whose gradients were not finite, and doubled after `patience` good ones in a row; not beyond what
+    helps, for from infinity, which gradients of zero would let it come to, no halving leads back. Not Keras's
     LossScaleOptimizer, which would skip steps where nobody sees it, and is another one in Keras 2 and in Keras 3.
     """
 
@@ -75,7 +76,8 @@ class LossScale(tf.Module):
         """Call it on every replica after each step. `good` is a bool scalar, whether the gradients were finite."""
         scale, steps = tf.convert_to_tensor(self.scale), tf.convert_to_tensor(self.good_steps) + 1
         grow = steps >= self.patience
-        larger, smaller = tf.where(grow, 2.0 * scale, scale), tf.maximum(scale / 2.0, SMALLEST_SCALE)
+        larger = tf.where(grow, tf.minimum(2.0 * scale, LARGEST_SCALE), scale)
+        smaller = tf.maximum(scale / 2.0, SMALLEST_SCALE)
         steps = tf.where(good & ~grow, steps, tf.zeros_like(steps))
         tf.raw_ops.AssignVariableOp(resource=self.scale.handle, value=tf.where(good, larger, smaller))
         tf.raw_ops.AssignVariableOp(resource=self.good_steps.handle, value=steps)

@@ -41,9 +41,9 @@ def test_adam_updates_as_keras_does(rates):
     adam, variables = made(rates)
     kerases = [tf.Variable(v) for v in variables]
     other = tf.keras.optimizers.Adam(*rates)
-    for gradients in map(lambda arrays: [tf.constant(g) for g in arrays], several_gradients()):
-        adam.apply(gradients, variables, GOOD)
-        other.apply_gradients(zip(gradients, kerases))
+    for gradients in several_gradients():
+        adam.apply([tf.constant(g) for g in gradients], variables, GOOD)
+        other.apply_gradients(zip(map(tf.constant, gradients), kerases))
         for one, same in zip(variables, kerases):
             np.testing.assert_allclose(one.numpy(), same.numpy(), rtol=1e-6, atol=1e-5 * rates[0])
 
@@ -161,6 +161,15 @@ def test_a_loss_scale_is_halved_by_bad_steps_down_to_1_and_doubled_by_good_ones_
         update(tf.constant(good))
         assert copies(strategy, loss_scale.scale, loss_scale.good_steps) == [(scale, in_a_row)] * 3
     assert update.experimental_get_tracing_count() == 1
+
+
+def test_a_loss_scale_does_not_grow_without_end():
+    loss_scale = LossScale(initial=2.0**23, patience=1)
+    for _ in range(3):
+        loss_scale.update(GOOD)
+    assert float(loss_scale.scale.numpy()) == 2.0**24
+    loss_scale.update(BAD)
+    assert float(loss_scale.scale.numpy()) == 2.0**23
 
 
 def test_a_loss_scale_comes_back_from_a_checkpoint(tmp_path):
