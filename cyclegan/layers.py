@@ -124,8 +124,9 @@ class Convolution(tf.keras.layers.Conv2D):
     """
 
     def convolution_op(self, inputs, kernel):
-        with_few = self.filters <= FEW and self.strides == (1, 1) and not devices.on_gpu()
-        return _in_native(self._to_few if with_few else super().convolution_op, inputs, kernel)
+        plain = self.strides == self.dilation_rate == (1, 1)
+        few = self.filters <= FEW and plain and not devices.on_gpu()
+        return _in_native(self._to_few if few else super().convolution_op, inputs, kernel)
 
     def _to_few(self, inputs, kernel):
         if self.padding == "same":

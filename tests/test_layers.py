@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import layers
+from cyclegan import devices, layers
 
 
 def oracle(x, gamma, beta, epsilon=1e-3):
@@ -90,3 +90,220 @@ def test_a_residual_block_adds_to_its_input():
 
 def test_stack_says_what_a_checkpoint_depends_on():
     assert layers.stack()["keras"] == (3 if tf.__version__ >= "2.16" else 2)
+
+
+def noise(*shape, seed=0):
+    return tf.constant(np.random.default_rng(seed).normal(size=shape), tf.float32)
+
+
+def with_random_weights(*alike):
+    """Gives built layers the same weights."""
+    for number, same in enumerate(zip(*(layer.trainable_variables for layer in alike))):
+        for weight in same:
+            weight.assign(0.3 * noise(*weight.shape, seed=number))
+
+
+def upstream(y):
+    """A gradient for y, always the same."""
+    return tf.cast(tf.random.stateless_normal(tf.shape(y), seed=[1, 2]), y.dtype)
+
+
+def output_and_gradients(layer, x, compiled_for=None):
+    """What a layer makes of x, and what comes back from noise there to x and to the layer's variables, as float32 arrays.
+
+    Args:
+        compiled_for: shape of x as the tracing sees it; `None` to call the layer eagerly.
+    """
+
+    def call(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        return y, tape.gradient(y, [x, *layer.trainable_variables], upstream(y))
+
+    if compiled_for:
+        call = tf.function(call, autograph=False, input_signature=[tf.TensorSpec(compiled_for, x.dtype)])
+    y, gradients = call(x)
+    return [tf.cast(value, tf.float32).numpy() for value in (y, *gradients)]
+
+
+def assert_all_close(ours, theirs, tolerance):
+    """The tolerance is relative to the largest value of each array."""
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+@pytest.mark.parametrize("filters", [3, layers.FEW])
+@pytest.mark.parametrize("kernel", [1, 3, 4, 7, (3, 5), (5, 2)], ids=str)
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize("batch, height, width", [(1, 12, 8), (3, 9, 8), (1, 10, 11), (3, 13, 9)])
+def test_a_convolution_to_few_channels_is_keras_s_but_for_rounding(filters, kernel, padding, batch, height, width):
+    """Outputs and all gradients. The sizes cover blocks of 2 x 2 pixels and what can't be split into such."""
+    ours = layers.Convolution(filters, kernel, padding=padding)
+    theirs = tf.keras.layers.Conv2D(filters, kernel, padding=padding)
+    x = noise(batch, height, width, 5)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    assert_all_close(output_and_gradients(ours, x), output_and_gradients(theirs, x), 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(None, None, None, 4), (2, None, 10, 4), (None, 12, 10, 4)], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("make", ["Convolution", "UpsamplingConvolution"])
+def test_convolutions_are_keras_s_where_sizes_are_not_known_when_traced(make, stride, shape):
+    settings = {"filters": 3, "kernel_size": 3, "strides": stride, "padding": "same", "use_bias": False}
+    ours = getattr(layers, make)(**settings)
+    theirs = {
+        "Convolution": tf.keras.layers.Conv2D,
+        "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose,
+    }[make](**settings)
+    for layer in (ours, theirs):
+        layer.build((None, None, None, 4))
+    with_random_weights(ours, theirs)
+    x = noise(2, 12, 10, 4)
+    assert_all_close(output_and_gradients(ours, x, shape), output_and_gradients(theirs, x), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"filters": layers.FEW + 1},
+        {"filters": 3, "strides": 2},
+        {"filters": 3, "strides": (1, 2), "padding": "same"},
+        {"filters": 3, "dilation_rate": 2},
+        {"filters": 3, "dilation_rate": (2, 1), "padding": "same"},
+    ],
+    ids=str,
+)
+def test_other_convolutions_are_exactly_keras_s(settings):
+    ours, theirs = layers.Convolution(kernel_size=3, **settings), tf.keras.layers.Conv2D(kernel_size=3, **settings)
+    x = noise(2, 10, 9, 4)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    for one, other in zip(output_and_gradients(ours, x), output_and_gradients(theirs, x)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_on_a_gpu_convolutions_to_few_channels_are_exactly_keras_s(monkeypatch):
+    monkeypatch.setattr(devices, "on_gpu", lambda: True)
+    monkeypatch.setattr(layers, "convolve_to_few", None)  # not to be called
+    ours, theirs = layers.Convolution(3, 7), tf.keras.layers.Conv2D(3, 7)
+    x = noise(1, 10, 10, 4)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    np.testing.assert_array_equal(ours(x).numpy(), theirs(x).numpy())
+
+
+@pytest.mark.parametrize("kernel, height, width", [((3, 3), 6, 8), ((3, 5), 5, 8), ((2, 3), 5, 6), ((1, 1), 2, 4)])
+def test_convolve_to_few_and_its_gradients_against_loops_in_float64(kernel, height, width):
+    rng = np.random.default_rng(0)
+    tall, wide = kernel
+    x, weight = rng.normal(size=(2, height, width, 3)), rng.normal(size=(tall, wide, 3, 2))
+    y = np.zeros((2, height - tall + 1, width - wide + 1, 2))
+    dy = rng.normal(size=y.shape)
+    dx, dweight = np.zeros(x.shape), np.zeros(weight.shape)
+    for n, i, j, down, right in np.ndindex(*y.shape[:3], tall, wide):
+        y[n, i, j] += x[n, i + down, j + right] @ weight[down, right]
+        dx[n, i + down, j + right] += weight[down, right] @ dy[n, i, j]
+        dweight[down, right] += np.outer(x[n, i + down, j + right], dy[n, i, j])
+    x, weight, back = (tf.constant(array, tf.float32) for array in (x, weight, dy))
+    with tf.GradientTape() as tape:
+        tape.watch([x, weight])
+        got = layers.convolve_to_few(x, weight)
+    gradients = tape.gradient(got, [x, weight], back)
+    assert_all_close([t.numpy() for t in (got, *gradients)], [y, dx, dweight], 1e-6)
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 4, 7])
+@pytest.mark.parametrize("height, width", [(4, 6), (5, 3), (1, 1)])
+def test_an_upsampling_convolution_is_keras_s(kernel, height, width):
+    ours = layers.upsampling_convolution(6, kernel)
+    theirs = tf.keras.layers.Conv2DTranspose(6, kernel, 2, "same", use_bias=False)
+    x = noise(2, height, width, 4)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    assert ours(x).shape == (2, 2 * height, 2 * width, 6)
+    assert_all_close(output_and_gradients(ours, x), output_and_gradients(theirs, x), 1e-6)
+
+
+EPSILONS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # the largest relative error of rounding to nearest
+
+
+def convolutions_in(precision):
+    """(layer that computes in a precision, TensorFlow's operation for it): to few and to many channels, down and up."""
+    with layers.computing_in(precision):
+        return (
+            (layers.convolution(3, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
+            (layers.convolution(12, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
+            (layers.convolution(12, 4, stride=2), lambda x, k: tf.nn.conv2d(x, k, 2, "SAME")),
+            (
+                layers.upsampling_convolution(6, 3),
+                lambda x, k: tf.nn.conv2d_transpose(x, k, [2, 2 * x.shape[1], 2 * x.shape[2], 6], 2, "SAME"),
+            ),
+        )
+
+
+def operation_and_gradients(operation, x, kernel):
+    """As `output_and_gradients`, of an operation on x and a kernel."""
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel])
+        y = operation(x, kernel)
+    return [tf.cast(value, tf.float32).numpy() for value in (y, *tape.gradient(y, [x, kernel], upstream(y)))]
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_convolutions_in_lower_precision_are_tensorflow_s_to_its_rounding(precision, native, monkeypatch):
+    """TensorFlow adds some of the up to 320 products of a sum in that precision, hence the factor of 16."""
+    monkeypatch.setattr(devices, "is_native", lambda name: native or name == "float32")
+    for layer, operation in convolutions_in(precision):
+        x = tf.cast(noise(2, 8, 10, 5), precision)
+        layer.build(x.shape)
+        with_random_weights(layer)
+        theirs = operation_and_gradients(operation, x, tf.cast(layer.kernel, precision))
+        assert layer(x).dtype == precision and layer.kernel.dtype == "float32"
+        assert_all_close(output_and_gradients(layer, x), theirs, 16 * EPSILONS[precision])
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_without_instructions_for_a_precision_only_what_goes_in_and_comes_out_is_rounded(precision, monkeypatch):
+    monkeypatch.setattr(devices, "is_native", lambda name: name == "float32")
+    for layer, operation in convolutions_in(precision):
+        x = tf.cast(noise(2, 8, 10, 5), precision)
+        layer.build(x.shape)
+        with_random_weights(layer)
+
+        def exact(x, kernel, operation=operation):  # upstream is rounded as y is
+            return tf.cast(operation(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32)), x.dtype)
+
+        expected = operation_and_gradients(exact, x, tf.cast(layer.kernel, precision))
+        for ours, same in zip(output_and_gradients(layer, x), expected):
+            np.testing.assert_allclose(ours, same, rtol=2 * EPSILONS[precision], atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_layers_compute_in_the_precision_asked_for_with_float32_variables(precision):
+    with layers.computing_in(precision):
+        layer = layers.convolution(3, 3, use_bias=True)
+        pad, relu, norm = layers.ReflectionPadding2D(1), layers.LeakyReLU(), layers.instance_normalization()
+    after = layers.convolution(3, 3)
+    x = noise(1, 8, 8, 3)
+    assert layer(x).dtype == pad(x).dtype == relu(x).dtype == precision
+    assert norm(layer(x)).dtype == after(x).dtype == "float32"
+    assert {tf.as_dtype(v.dtype).name for v in layer.variables + norm.variables + after.variables} == {"float32"}
+
+
+def test_the_precision_is_as_before_after_an_exception():
+    before = tf.keras.mixed_precision.global_policy().name
+    with pytest.raises(RuntimeError), layers.computing_in("bfloat16"):
+        assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+        with layers.computing_in("float32"):
+            assert tf.keras.mixed_precision.global_policy().name == "float32"
+        assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+        raise RuntimeError
+    assert tf.keras.mixed_precision.global_policy().name == before == "float32"
