@@ -44,7 +44,11 @@ def best_precision():
 
 
 def peak(precision):
-    """FLOP/s of the first device in a product of square matrices in a precision: the best that a third of a second shows."""
+    """FLOP/s of the first device in a product of square matrices: the best that a third of a second shows.
+
+    In a precision, or in float32 where that stands in for it, see `layers.Convolution`.
+    """
+    precision = precision if is_native(precision) else "float32"
     began, best, side = time.perf_counter(), 0.0, 512
     multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
     while True:

@@ -1,0 +1,153 @@
+import types
+
+import pytest
+import tensorflow as tf
+
+from cyclegan import devices
+
+CPUS = {
+    "a CPU with AMX": "processor : 0\nflags\t\t: fpu avx512f amx_bf16 amx_tile\n",
+    "a CPU with AVX512-BF16": "flags : avx512f avx512_bf16\n",
+    "a CPU with both precisions": "flags : amx_bf16 avx512_fp16\n",
+    "a CPU with neither": "flags : fpu avx2 avx512f my_amx_bf16_not\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered():
+    """What a CPU can do is looked up once per process: here, once per test."""
+    devices.is_native.cache_clear()
+    yield
+    devices.is_native.cache_clear()
+
+
+@pytest.fixture
+def cpu(tmp_path, monkeypatch):
+    """A function that puts a text in place of /proc/cpuinfo."""
+
+    def install(text):
+        (tmp_path / "cpuinfo").write_text(text)
+        monkeypatch.setattr(devices, "CPU_INFO", tmp_path / "cpuinfo")
+
+    return install
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A function that makes TensorFlow list GPUs with these details, and peaks of memory in bytes."""
+
+    def install(*details, peaks=()):
+        names = [types.SimpleNamespace(name=f"/device:GPU:{i}") for i in range(max(len(details), len(peaks)))]
+        memory = {f"GPU:{i}": {"current": 1, "peak": peak} for i, peak in enumerate(peaks)}
+        known = dict(zip((gpu.name for gpu in names), details))
+        for name in ("list_physical_devices", "list_logical_devices"):
+            monkeypatch.setattr(tf.config, name, lambda kind: names if kind == "GPU" else [])
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: known[gpu.name])
+        monkeypatch.setattr(tf.config.experimental, "get_memory_info", memory.__getitem__)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    "capabilities, precision",
+    [
+        ([(6, 1)], "float32"),
+        ([(7, 0)], "float16"),
+        ([(7, 5)], "float16"),
+        ([(8, 0)], "bfloat16"),
+        ([(9, 0)], "bfloat16"),
+        ([(10, 0), (12, 0)], "bfloat16"),
+        ([(8, 6), (7, 5)], "float16"),
+        ([(6, 1), (9, 0)], "float32"),
+        ([None], "float32"),
+        ([(9, 0), None], "float32"),
+    ],
+    ids=str,
+)
+def test_the_best_precision_is_what_the_oldest_gpu_is_good_at(gpus, cpu, capabilities, precision):
+    cpu(CPUS["a CPU with AMX"])  # which does not matter
+    gpus(*({"compute_capability": capability} if capability else {} for capability in capabilities))
+    assert devices.best_precision() == precision
+    assert devices.on_gpu() and devices.is_native("bfloat16") and devices.is_native("float16")
+
+
+@pytest.mark.parametrize(
+    "kind, best, bfloat16, float16",
+    [
+        ("a CPU with AMX", "bfloat16", True, False),
+        ("a CPU with AVX512-BF16", "bfloat16", True, False),
+        ("a CPU with both precisions", "bfloat16", True, True),
+        ("a CPU with neither", "float32", False, False),
+    ],
+)
+def test_the_best_precision_of_a_cpu_depends_on_its_instructions(cpu, kind, best, bfloat16, float16):
+    cpu(CPUS[kind])
+    assert devices.best_precision() == best and not devices.on_gpu()
+    assert devices.is_native("bfloat16") == bfloat16 and devices.is_native("float16") == float16
+    assert devices.is_native("float32")
+
+
+def test_where_nothing_is_known_of_the_cpu_it_computes_in_float32(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "CPU_INFO", tmp_path / "no such file")
+    assert devices.best_precision() == "float32" and devices.is_native("float32")
+    assert not devices.is_native("bfloat16") and not devices.is_native("float16")
+
+
+@pytest.fixture
+def computer(monkeypatch):
+    """A function that puts a computer of so many FLOP/s in a precision in place of the device, of which only products take time.
+
+    It returns its clock in seconds, [now], and the sides of the matrices that it has multiplied, which grow while it does so.
+    """
+
+    def install(flops, precision):
+        clock, products = [0.0], []
+
+        def multiply(a, b):
+            assert a.shape == b.shape == (a.shape[0],) * 2 and a.dtype == precision
+            side = a.shape[0]
+            clock[0] += 2.0 * side**3 / flops
+            products.append(side)
+            return types.SimpleNamespace(numpy=lambda: None)
+
+        monkeypatch.setattr(devices.time, "perf_counter", lambda: clock[0])
+        monkeypatch.setattr(tf, "function", lambda call, autograph: multiply)
+        monkeypatch.setattr(tf.random, "stateless_uniform", lambda shape, seed: tf.TensorSpec(shape))
+        monkeypatch.setattr(tf, "cast", lambda x, kind: tf.TensorSpec(x.shape, kind))
+        return clock, products
+
+    return install
+
+
+@pytest.mark.parametrize(
+    "flops, largest", [(1e9, 512), (50e9, 1024), (1e12, 2048), (100e12, 8192), (1e15, 16384), (1e18, 16384)]
+)
+def test_the_peak_is_looked_for_in_products_that_are_as_large_as_time_allows(computer, cpu, flops, largest):
+    cpu(CPUS["a CPU with AMX"])
+    clock, products = computer(flops, "bfloat16")
+    assert devices.peak("bfloat16") == pytest.approx(flops)
+    assert max(products) == largest and len(products) == 4 * len(set(products))
+    assert clock[0] < max(devices.PEAK_SECONDS, 4.1 * 2 * 512**3 / flops)
+
+
+def test_the_peak_in_a_precision_without_instructions_is_that_of_float32_which_stands_in_for_it(computer, cpu):
+    cpu(CPUS["a CPU with neither"])
+    computer(1e12, "float32")
+    assert devices.peak("bfloat16") == pytest.approx(1e12)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_peak_of_this_device_is_a_number_that_it_can_have(precision):
+    assert 1e8 < devices.peak(precision) < 1e17
+
+
+def test_memory_is_what_the_process_has_used():
+    now = devices.memory()
+    assert 1e7 < now < 1e13
+    held = b"1" * 20_000_000
+    assert devices.memory() >= now and held
+
+
+def test_memory_is_that_of_the_gpu_that_used_most(gpus):
+    gpus(peaks=(3, 7, 5))
+    assert devices.memory() == 7
