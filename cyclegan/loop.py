@@ -50,7 +50,7 @@ class Loop:
         verbose: 0 is silent, 1 shows bars and errors, 2 all losses too.
         say: called with a text that the user should not miss.
         check: called before a checkpoint is written; raises if the run's folder has been taken away.
-        peak: FLOP/s of all devices, see `speed.peak`; 0 if not measured.
+        peak: FLOP/s of all devices, see `devices.peak`; 0 if not measured.
         profile: (START, END), the steps of which TensorFlow writes a profile; or `None`.
     """
 

@@ -56,12 +56,18 @@ class Speed:
         values = {name[len(PREFIX) :]: value for name, value in self.figures().items()}
         if not values:
             return ""
-        text = "{images_per_second:.3g} images/s, {ms_per_step:.3g} ms, data {data_wait:.1%}"
+        text = f"{_short(values['images_per_second'])} images/s, {_short(values['ms_per_step'])} ms"
+        text += f", data {values['data_wait']:.1%}"
         if "TFLOP_per_second" in values:
-            text += ", {TFLOP_per_second:.2g} TFLOP/s"
+            text += f", {_short(values['TFLOP_per_second'])} TFLOP/s"
         if "share_of_peak" in values:
-            text += " ({share_of_peak:.0%})"
-        return (text + ", {memory_GB:.2g} GB").format(**values)
+            text += f" ({values['share_of_peak']:.0%})"
+        return text + f", {_short(values['memory_GB'])} GB"
+
+
+def _short(value):
+    """Three digits, without an exponent: 0.0123, 12.3, 12300."""
+    return f"{float(f'{value:.3g}'):g}"
 
 
 class Profile:
