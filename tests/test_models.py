@@ -1,8 +1,10 @@
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import models
+from cyclegan import devices, models
 
 
 def test_parameter_counts_are_those_of_the_keras_example():
@@ -41,3 +43,46 @@ def test_the_patch_of_a_discriminator_is_70_pixels_wide():
     for layer in reversed(convolutions):
         field = (field - 1) * layer.strides[0] + layer.kernel_size[0]
     assert field == 70
+
+
+def test_the_multiplications_of_the_paper_s_networks_by_hand():
+    """At 256 px. Generator: 7x7 in and out, two convolutions down, 18 in the blocks, two up. Discriminator: five of 4x4."""
+    generator = (
+        256**2 * 7**2 * 3 * 64
+        + 128**2 * 3**2 * 64 * 128
+        + 64**2 * 3**2 * 128 * 256
+        + 18 * 64**2 * 3**2 * 256 * 256
+        + 64**2 * 3**2 * 256 * 128  # transposed: each number that goes in is multiplied by the whole kernel
+        + 128**2 * 3**2 * 128 * 64
+        + 256**2 * 7**2 * 64 * 3
+    )
+    assert generator == pytest.approx(49.55e9, rel=1e-4)
+    assert models.multiplications(models.generator(64, 9), 256, 256) == generator
+    channels = (3, 64, 128, 256, 512, 1)
+    discriminator = sum(
+        side**2 * 4**2 * before * after for side, before, after in zip((128, 64, 32, 32, 32), channels, channels[1:])
+    )
+    assert models.multiplications(models.discriminator(64), 256, 256) == discriminator
+
+
+@pytest.mark.parametrize(
+    "make, height, width",
+    [
+        (lambda: models.generator(2, 2), 16, 16),
+        (lambda: models.generator(2, 0), 36, 20),
+        (lambda: models.generator(3, 1, channels=1), 20, 44),
+        (lambda: models.discriminator(2), 16, 16),
+        (lambda: models.discriminator(2), 37, 53),
+        (lambda: models.discriminator(2, channels=5), 70, 31),
+    ],
+)
+def test_multiplications_are_those_of_the_operations_of_the_graph(make, height, width, monkeypatch):
+    monkeypatch.setattr(devices, "on_gpu", lambda: True)  # where every convolution is one operation
+    network = make()
+    graph = tf.function(network).get_concrete_function(tf.TensorSpec([1, height, width, network.input_shape[-1]])).graph
+    counted = 0
+    for operation in graph.get_operations():
+        if operation.type in ("Conv2D", "Conv2DBackpropInput"):
+            which = operation.outputs[0] if operation.type == "Conv2D" else operation.inputs[2]
+            counted += math.prod(which.shape[1:3]) * math.prod(operation.inputs[1].shape)
+    assert models.multiplications(network, height, width) == counted > 0
