@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cyclegan.config import FIXED, FREE, WARN, Config
+from cyclegan.config import CALL_FLOPS, FIXED, FREE, MOST_STEPS, WARN, Config
 from cyclegan.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -84,6 +84,14 @@ def test_every_verbosity_is_accepted(verbose):
         ("--cache_gb inf", "--cache_gb inf: expected a finite number of at least 0"),
         ("--log_every 0", "--log_every 0: expected at least 1"),
         ("--max_bad_steps 0", "--max_bad_steps 0: expected at least 1"),
+        ("--steps_per_call 0", "--steps_per_call 0: expected at least 1"),
+        ("--steps_per_call 3", "--steps_per_call 3: expected a divisor of --log_every, which is 100"),
+        ("--steps_per_call 200", "--steps_per_call 200: expected a divisor of --log_every, which is 100"),
+        ("--steps_per_call 2 --log_every 7", "--steps_per_call 2: expected a divisor of --log_every, which is 7"),
+        *(
+            (f"--profile {text}", f"--profile {text}: expected START:END, two numbers of steps with START < END")
+            for text in ("3", "3:", ":3", "5:3", "3:3", "1:2:3", "1.5:3", "a:b", "1:٣", "1:1234567890123")
+        ),
     ],
 )
 def test_values_that_cannot_work_are_refused(flags, text):
@@ -100,6 +108,63 @@ def test_the_least_values_that_can_work_are_accepted():
     assert config.cache_gb == 0
 
 
+@pytest.mark.parametrize("text, steps", [("0:1", (0, 1)), ("3:20", (3, 20)), ("007:999999999999", (7, 999999999999))])
+def test_the_steps_to_profile_are_two_numbers(text, steps):
+    assert Config.from_args(["--profile", text]).profile_steps == steps
+
+
+def test_nothing_is_profiled_unless_asked_for():
+    assert Config.from_args([]).profile_steps is None
+    with pytest.raises(UserError, match="--profile : expected START:END"):
+        Config.from_args(["--profile", ""])
+
+
+@pytest.mark.parametrize("name, values", [("precision", "auto float32 bfloat16 float16"), ("xla", "auto on off")])
+def test_the_choices_of_speed(name, values):
+    assert getattr(Config(), name) == "auto"
+    for value in values.split():
+        assert getattr(Config.from_args([f"--{name}", value]), name) == value
+
+
+@pytest.mark.parametrize(
+    "flops, log_every, steps",
+    [
+        (2e9, 100, 10),  # 10 such steps are 20 GFLOP
+        (2.1e9, 100, 5),  # 9 would do, but 5 is a divisor
+        (4e9, 100, 5),
+        (4.1e9, 100, 4),
+        (15e9, 100, 1),
+        (650e9, 100, 1),  # a pair of 256 pixels
+        (0.0, 100, 10),
+        (1.0, 7, 7),
+        (1.0, 13, 1),
+        (1.0, 1, 1),
+        (1.0, 6, 6),
+        (1.0, 36, 9),
+    ],
+)
+def test_steps_that_take_little_are_made_several_at_a_time(flops, log_every, steps):
+    assert Config.from_args(["--log_every", str(log_every)]).steps_together(flops) == steps
+
+
+@given(flops=st.floats(0, 1e18), log_every=st.integers(1, 10_000), minutes=st.sampled_from([0.0, 10.0]))
+@FUZZ
+def test_the_steps_of_a_call_are_a_divisor_of_log_every_and_few(flops, log_every, minutes):
+    steps = Config(log_every=log_every, checkpoint_minutes=minutes).steps_together(flops)
+    assert 1 <= steps <= MOST_STEPS and log_every % steps == 0
+    assert steps == 1 or (steps * flops <= CALL_FLOPS and minutes)
+
+
+def test_a_checkpoint_after_every_step_needs_calls_of_one():
+    assert Config.from_args(["--checkpoint_minutes", "0"]).steps_together(1.0) == 1
+
+
+@pytest.mark.parametrize("steps", [1, 4, 25, 100])
+def test_steps_per_call_given_by_hand_win(steps):
+    config = Config.from_args(["--steps_per_call", str(steps), "--checkpoint_minutes", "0"])
+    assert config.steps_together(1e15) == steps
+
+
 @pytest.mark.parametrize("flag", ["--dataset", "--output_dir", "--data_dir"])
 def test_empty_names_are_refused(flag):
     with pytest.raises(UserError, match=f"{flag} '': expected"):
@@ -113,7 +178,17 @@ def test_a_tilde_is_the_home_folder(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "flags", ["--epochs ten", "--adversarial wgan", "--cache tape", "--verbose 3", "--no_such_flag", "--epoch 3"]
+    "flags",
+    [
+        "--epochs ten",
+        "--adversarial wgan",
+        "--cache tape",
+        "--verbose 3",
+        "--precision double",
+        "--xla 1",
+        "--no_such_flag",
+        "--epoch 3",
+    ],
 )
 def test_what_argparse_refuses_is_one_line_and_code_2(flags, capsys):
     with pytest.raises(SystemExit) as exit:
