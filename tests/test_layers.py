@@ -286,6 +286,22 @@ def test_without_instructions_for_a_precision_only_what_goes_in_and_comes_out_is
             np.testing.assert_allclose(ours, same, rtol=2 * EPSILONS[precision], atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("filters", [3, 12])
+def test_the_gradient_of_a_bias_is_the_sum_over_all_pixels_in_any_precision(precision, filters):
+    with layers.computing_in(precision):
+        layer = layers.convolution(filters, 1, use_bias=True)
+    x = tf.zeros([1, 128, 128, 2], precision)
+    layer.build(x.shape)
+    layer.bias.assign(tf.range(float(filters)))
+    with tf.GradientTape() as tape:
+        y = layer(x)
+    gradient = tape.gradient(y, layer.bias, tf.fill(y.shape, tf.constant(0.5, precision)))
+    assert y.dtype == precision and gradient.dtype == "float32"
+    assert gradient.numpy() == pytest.approx([0.5 * 128**2] * filters, rel=2 * EPSILONS[precision])
+    np.testing.assert_array_equal(tf.cast(y[0, 0, 0], tf.float32).numpy(), np.arange(filters))
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_layers_compute_in_the_precision_asked_for_with_float32_variables(precision):
     with layers.computing_in(precision):
