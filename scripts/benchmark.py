@@ -1,154 +1,323 @@
 #!/usr/bin/env python
-"""Times training steps on synthetic pictures: `scripts/benchmark.py --help`.
+"""Times training on synthetic pictures: `scripts/benchmark.py --help`; docs/performance.md says how to read what it prints.
 
-Each combination of --size, --batch, --replicas and --identity is timed as it is (`default`) and, with one replica, in the plain
-form that tutorials have (`plain`): every network on every input by itself, four tapes, four optimizers, nothing shared. All are
-built first and then take turns, run by run, so that whatever else the machine does hits all of them: compare the rows of one
-run with each other, not with those of another.
+All that is compared is built first and then takes turns, call by call, so that whatever else the machine does hits all of it:
+compare the rows of one run with each other, not with those of another.
 """
 
 import argparse
+import contextlib
+import dataclasses
 import itertools
 import json
 import os
 import pathlib
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
 import time
-from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cyclegan import quiet  # noqa: E402  the package lies beside this folder
+from cyclegan.config import Config  # noqa: E402
+from cyclegan.errors import UserError  # noqa: E402
 
-COLUMNS = (
-    "form",
-    "size",
-    "batch",
-    "replicas",
-    "identity",
-    "ms",
-    "spread",
-    "images_per_second",
-    "ratio",
-    "trace_seconds",
-)
-
-
-def arguments(argv):
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, nargs="+", default=[128], help="sides of the pictures (default: 128)")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1], help="global batches (default: 1)")
-    parser.add_argument("--replicas", type=int, nargs="+", default=[1], help="numbers of devices (default: 1)")
-    parser.add_argument(
-        "--identity", type=float, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)"
-    )
-    parser.add_argument("--filters", type=int, default=64, help="default: 64")
-    parser.add_argument("--residual_blocks", type=int, help="default: 9, and 6 under 256 pixels")
-    parser.add_argument("--runs", type=int, default=5, help="timed steps of each row (default: 5)")
-    parser.add_argument("--no_plain", action="store_true", help="leave the plain form out")
-    parser.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine here")
-    return parser.parse_args(argv)
+COLUMNS = {
+    "steps": (
+        *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call", "ms", "spread"),
+        *("images_per_second", "TFLOP_per_second", "share_of_peak", "ratio", "traces", "memory_GB", "first_seconds"),
+    ),
+    "data": (
+        *("size", "batch", "precision", "xla", "identity", "steps_per_call"),
+        *("pipeline_images_per_second", "spread", "step_images_per_second", "data_wait", "traces"),
+    ),
+    "scaling": (
+        *("size", "batch", "precision", "xla", "identity", "steps_per_call", "replicas"),
+        *("ms", "spread", "relative", "traces", "first_seconds"),
+    ),
+}
+PERCENT = ("spread", "share_of_peak", "data_wait")
+DRAINED = 1.0  # seconds that one measurement of the pipeline alone takes
+PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "steps_per_call": 1}
 
 
-def default_step(strategy, batch, identity, filters, blocks):
-    """The step of the package. Returns f(batch) -> a scalar to wait for."""
-    from cyclegan import distribute
-    from cyclegan.gan import CycleGAN
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is timed. `batch` is the global batch, `form` "default" or "plain", `xla` "on" or "off"."""
 
-    with strategy.scope():
-        gan = CycleGAN(batch, filters, blocks, lambda_identity=identity)
-    step = distribute.accumulate(strategy, gan.train_step, batch, gan.update)
-    return lambda inputs: step(inputs, {}, 1)[1]
+    form: str
+    size: int
+    batch: int
+    precision: str
+    xla: str
+    replicas: int
+    identity: float
+    steps_per_call: int
+    filters: int
+    residual_blocks: int
 
 
-def plain_step(strategy, batch, identity, filters, blocks):
-    """The step as tutorials have it. Returns f(batch) -> a scalar to wait for."""
-    import tensorflow as tf
+class Timed:
+    """A compiled step with pictures for it, and the times of its calls.
 
-    from cyclegan import layers, models
+    Attributes:
+        row: dict of the setting and the figures; has an "error" if it can't be built or has failed.
+        seconds: of each turn that counts, per step.
+    """
 
-    with strategy.scope(), mock.patch.object(layers, "FEW", 0):
-        G, F = (models.generator(filters, blocks) for _ in "GF")
-        D_X, D_Y = (models.discriminator(filters) for _ in "XY")
-        networks = (G, F, D_X, D_Y)
-        optimizers = [tf.keras.optimizers.Adam(2e-4, 0.5) for _ in networks]
-        for optimizer, network in zip(optimizers, networks):
-            optimizer.build(network.trainable_variables)
+    def __init__(self, setting):
+        self.setting, self.row, self.seconds = setting, dataclasses.asdict(setting), []
 
-    def mean(values):
-        return tf.reduce_sum(tf.reduce_mean(values, axis=[1, 2, 3])) / batch
+    def build(self):
+        """Makes the networks and the step; calls it once, which traces it, and once more, for the memory that it takes."""
+        from cyclegan import distribute, speed
 
-    def step(x, y, weight):
-        x, y = (tf.cast(images, tf.float32) / 127.5 - 1 for images in (x, y))
-        with tf.GradientTape() as g, tf.GradientTape() as f, tf.GradientTape() as d_x, tf.GradientTape() as d_y:
-            fake_y, fake_x = G(x, training=True), F(y, training=True)
-            cycle_x, cycle_y = F(fake_y, training=True), G(fake_x, training=True)
-            same_x, same_y = F(x, training=True), G(y, training=True)
-            real_x, judged_x = D_X(x, training=True), D_X(fake_x, training=True)
-            real_y, judged_y = D_Y(y, training=True), D_Y(fake_y, training=True)
-            losses = (
-                mean((judged_y - 1) ** 2) + 10 * mean(abs(y - cycle_y)) + identity * mean(abs(y - same_y)),
-                mean((judged_x - 1) ** 2) + 10 * mean(abs(x - cycle_x)) + identity * mean(abs(x - same_x)),
-                0.5 * (mean((real_x - 1) ** 2) + mean(judged_x**2)),
-                0.5 * (mean((real_y - 1) ** 2) + mean(judged_y**2)),
-            )
-        for tape, loss, network, optimizer in zip((g, f, d_x, d_y), losses, networks, optimizers):
-            gradients = tape.gradient(loss, network.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, network.trainable_variables))
-        return sum(losses)
+        held = _gpu_memory()
+        self.strategy = distribute.make_strategy(self.setting.replicas)
+        make = {"default": default_form, "plain": plain_form}[self.setting.form]
+        self.gan, self.function, self.step = make(self.strategy, self.setting)
+        self.inputs = next(self.pairs(1).distributed(self.strategy))
+        began = time.perf_counter()
+        self.call()
+        self.row["first_seconds"] = time.perf_counter() - began
+        _forget_gpu_memory()  # tracing, and trying kernels, needs more than a step does
+        self.call()
+        self.row["memory_GB"] = (speed.memory() - held) / 1e9
 
-    @tf.function(autograph=False)
-    def run(inputs):
-        return strategy.reduce(
-            "SUM", strategy.run(lambda *parts: step(*(part[0] for part in parts)), args=inputs), axis=None
+    def pairs(self, calls):
+        """`data.Pairs` of noise with `calls` calls in an epoch, cropped at random from larger pictures and flipped."""
+        import numpy as np
+
+        from cyclegan.data import Pairs
+
+        size, batch, steps = self.setting.size, self.setting.batch, self.setting.steps_per_call
+        load_size = Config(image_size=size).load_size
+        shape = (2, batch * steps * calls, load_size, load_size, 3)
+        pictures = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        return Pairs(*pictures, batch, size, seed=0, steps_per_call=steps)
+
+    def call(self):
+        """Does the steps of one call, and waits for them."""
+        self.step(self.inputs).numpy()
+
+    def take_turn(self, counts):
+        """Does a call, and notes its time where it `counts`."""
+        began = time.perf_counter()
+        self.call()
+        if counts:
+            self.seconds.append((time.perf_counter() - began) / self.setting.steps_per_call)
+
+    def finish(self, peak):
+        """Fills the row. `peak` is of a device, in FLOP/s; 0 if it is not known."""
+        from cyclegan import distribute
+
+        median, batch = statistics.median(self.seconds), self.setting.batch
+        flops = self.gan.flops(self.setting.size) * batch / median
+        peak *= distribute.shares(self.strategy)
+        self.row.update(
+            runs=len(self.seconds),
+            ms=1000 * median,
+            spread=spread(self.seconds),
+            images_per_second=2 * batch / median,
+            TFLOP_per_second=flops / 1e12,
+            share_of_peak=flops / peak if peak else None,
+            traces=self.function.experimental_get_tracing_count(),
         )
 
-    return run
 
-
-def build(form, size, batch, replicas, identity, options):
-    """A row to be filled, and the call that it times."""
-    import numpy as np
+def default_form(strategy, setting):
+    """The step of the package. Returns (gan, compiled function, f(batches) -> something to wait for)."""
+    import tensorflow as tf
 
     from cyclegan import distribute
-    from cyclegan.data import Pairs
+    from cyclegan.gan import LOSSES, SAMPLES, CycleGAN
 
-    strategy = distribute.make_strategy(replicas)
-    blocks = options.residual_blocks
-    if blocks is None:
-        blocks = 9 if size >= 256 else 6
-    make = {"default": default_step, "plain": plain_step}[form]
-    step = make(strategy, batch, identity, options.filters, blocks)
-    pictures = np.random.default_rng(0).integers(0, 256, (2, batch, size, size, 3)).astype(np.uint8)
-    data = Pairs(*pictures, batch, size)
-    inputs = next(data.distributed(strategy))
+    networks = (setting.batch, setting.filters, setting.residual_blocks)
+    with strategy.scope():
+        gan = CycleGAN(*networks, lambda_identity=setting.identity, precision=setting.precision)
+    function = distribute.accumulate(strategy, gan.train_step, setting.batch, gan.update, setting.xla == "on")
+    totals = {key: tf.constant(0.0) for key in (*LOSSES, SAMPLES)}
+    return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
+
+
+def plain_form(strategy, setting):
+    """The step as tutorials have it. Returns as `default_form`."""
+    from scripts import tutorial_step
+
+    networks = (setting.filters, setting.residual_blocks)
+    gan, function = tutorial_step.make(strategy, setting.batch, setting.identity, *networks)
+    return gan, function, function
+
+
+@contextlib.contextmanager
+def failures_told(row):
+    """Within it, what a device can't do (no such kernel, no memory left) becomes the "error" of the row, one line."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (tf.errors.OpError, MemoryError, NotImplementedError, TypeError, ValueError) as error:
+        lines = str(getattr(error, "message", error)).strip().splitlines()
+        row["error"] = f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+
+
+def _gpus():
+    import tensorflow as tf
+
+    return [gpu.name[len("/device:") :] for gpu in tf.config.list_logical_devices("GPU")]
+
+
+def _gpu_memory():
+    """Bytes that the fullest GPU holds; 0 where there is no GPU."""
+    import tensorflow as tf
+
+    return max((tf.config.experimental.get_memory_info(name)["current"] for name in _gpus()), default=0)
+
+
+def _forget_gpu_memory():
+    """The most that `speed.memory` knows of begins anew, on GPUs."""
+    import tensorflow as tf
+
+    for name in _gpus():
+        tf.config.experimental.reset_memory_stats(name)
+
+
+def _peak(precision):
+    """`speed.peak`; 0 where the device has no product of matrices in this precision."""
+    import tensorflow as tf
+
+    from cyclegan import speed
+
+    try:
+        return speed.peak(precision)
+    except tf.errors.OpError:
+        return 0.0
+
+
+def spread(values):
+    """The interquartile range over the median, for which single outliers count little; None for a single value."""
+    if len(values) < 2:
+        return None
+    first, median, third = statistics.quantiles(values, n=4, method="inclusive")
+    return (third - first) / median
+
+
+def measure(settings, options):
+    """Builds what the settings say, times all of it in turns and fills the rows. Returns `Timed`s."""
+    timed = [Timed(setting) for setting in settings]
+    peaks = {setting.precision: _peak(setting.precision) for setting in settings}
+    for each in timed:
+        with failures_told(each.row):
+            each.build()
+    for turn in range(-options.warmup, options.runs):
+        for each in timed:
+            if "error" not in each.row:
+                with failures_told(each.row):
+                    each.take_turn(turn >= 0)
+    for precision in peaks:  # once more: what else the machine does only makes it smaller
+        peaks[precision] = max(peaks[precision], _peak(precision))
+    for each in timed:
+        if "error" not in each.row:
+            each.finish(peaks[each.setting.precision])
+    return timed
+
+
+def compare(timed, name, reference, quotient):
+    """Fills the figure `name` of each row: the median over the turns of quotient(seconds, seconds of the reference).
+
+    The reference differs in the fields of the dict `reference` alone. Where there is none, the figure is None.
+    """
+    found = {each.setting: each for each in timed if "error" not in each.row}
+    for each in found.values():
+        other = found.get(dataclasses.replace(each.setting, **reference))
+        turns = zip(each.seconds, other.seconds) if other else ()
+        each.row[name] = statistics.median(quotient(*turn) for turn in turns) if other else None
+
+
+def combinations(options, **chosen):
+    """The settings of all combinations; `chosen` has lists of values that go before those of the command line."""
+    names = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")
+    values = {"form": ["default"], **{name: getattr(options, name) for name in names}, **chosen}
+    for combination in itertools.product(*values.values()):
+        setting = dict(zip(values, combination))
+        blocks = options.residual_blocks
+        if blocks is None:
+            blocks = Config(image_size=setting["size"]).residual_blocks
+        yield Setting(**setting, filters=options.filters, residual_blocks=blocks)
+
+
+def steps(options):
+    """Rows of training steps: the default form in all combinations, and the plain form beside them."""
+    plain = {name: [value] for name, value in PLAIN.items()}
+    settings = [*([] if options.no_plain else combinations(options, **plain)), *combinations(options)]
+    settings.sort(key=lambda setting: (setting.size, setting.batch, setting.identity))
+    timed = measure(settings, options)
+    compare(timed, "ratio", PLAIN, lambda own, plain: plain / own)
+    return [each.row for each in timed]
+
+
+def scaling(options):
+    """Rows of the same step, with the same global batch, on several numbers of devices."""
+    timed = measure(list(combinations(options)), options)
+    compare(timed, "relative", {"replicas": min(options.replicas)}, lambda own, fewest: own / fewest)
+    return [each.row for each in timed]
+
+
+def data(options):
+    """Rows of the pipeline: how fast it is alone, and what a step that is fed by it gets."""
+    rows = []
+    for setting in combinations(options):
+        timed = Timed(setting)
+        rows.append(timed.row)
+        with failures_told(timed.row):
+            timed.build()
+            rates = [drain(timed) for _ in range(options.runs)]
+            timed.row.update(pipeline_images_per_second=statistics.median(rates), spread=spread(rates))
+            timed.row.update(feed(timed, 2 * options.runs))
+            timed.row["traces"] = timed.function.experimental_get_tracing_count()
+    return rows
+
+
+def drain(timed):
+    """Images per second, of both domains, that the pipeline has where nothing else runs."""
+    batches, calls = timed.pairs(8).distributed(timed.strategy), 0
+    next(batches)  # starts it
     began = time.perf_counter()
-    step(inputs).numpy()  # traces
-    row = {"form": form, "size": size, "batch": batch, "replicas": replicas, "identity": identity}
-    row.update(filters=options.filters, residual_blocks=blocks, trace_seconds=time.perf_counter() - began)
-    step(inputs).numpy()  # warm
-    return row, lambda: step(inputs).numpy()
+    while time.perf_counter() < began + DRAINED:
+        next(batches)
+        calls += 1
+    images = 2 * calls * timed.setting.steps_per_call * timed.setting.batch
+    return images / (time.perf_counter() - began)
 
 
-def measure(rows, runs):
-    """Times the calls of all rows in turns, and fills the rows with seconds, medians and ratios to the first one."""
-    seconds = [[] for _ in rows]
-    for _ in range(runs):
-        for times, (_, call) in zip(seconds, rows):
-            began = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - began)
-    for times, (row, _) in zip(seconds, rows):
-        median = statistics.median(times)
-        row.update(runs=runs, ms=1000 * median, spread=(max(times) - min(times)) / median)
-        row["images_per_second"] = 2 * row["batch"] / median
-    for row, _ in rows:
-        row["ratio"] = rows[0][0]["ms"] / row["ms"]
+def feed(timed, calls):
+    """The figures of some calls with pictures from the pipeline, counted as in training, see `loop.Loop`."""
+    from cyclegan.loop import AHEAD
+    from cyclegan.speed import PREFIX, Speed
+
+    batches, counter, waiting = timed.pairs(8).distributed(timed.strategy), Speed(), []
+    timed.step(next(batches)).numpy()  # starts it
+    mark = time.perf_counter()
+    for call in range(calls):
+        began = time.perf_counter()
+        pictures = next(batches)
+        waited = time.perf_counter() - began
+        waiting.append(timed.step(pictures))
+        while len(waiting) > (0 if call == calls - 1 else AHEAD):
+            waiting.pop(0).numpy()
+        now = time.perf_counter()
+        steps = timed.setting.steps_per_call
+        counter.add(2 * steps * timed.setting.batch, steps, now - mark, waited)
+        mark = now
+    figures = counter.figures()
+    return {
+        "step_images_per_second": figures[f"{PREFIX}images_per_second"],
+        "data_wait": figures[f"{PREFIX}data_wait"],
+    }
 
 
 def machine():
@@ -159,48 +328,144 @@ def machine():
     if pathlib.Path("/proc/cpuinfo").exists():
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "commit": git.stdout.strip() or "unknown",
         "cpu": cpu,
         "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
         "gpus": [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")],
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
+        "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS"),
     }
 
 
-def table(rows):
+def table(rows, columns):
     """The rows as Markdown."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    for row in rows:
-        cells = [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in COLUMNS]
-        lines.append("| " + " | ".join(cells) + " |")
+    if any("error" in row for row in rows):
+        columns = (*columns, "error")
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell(name, row.get(name)) for name in columns) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def main(argv=None):
-    options = arguments(argv)
+def cell(name, value):
+    """A value of a column as a text."""
+    if not isinstance(value, float):
+        return "" if value is None else str(value).replace("|", "/")
+    if name in PERCENT:
+        return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def at_least(least, multiple=1):
+    """The type of a flag's value: a whole number of at least so much."""
+
+    def number(text):
+        value = int(text)
+        if value < least or value % multiple:
+            what = f" and a multiple of {multiple}" if multiple > 1 else ""
+            raise argparse.ArgumentTypeError(f"{text}: expected at least {least}{what}")
+        return value
+
+    return number
+
+
+def arguments(argv):
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parts = parser.add_argument_group("parts, of which each prints a table; --steps if none is given")
+    parts.add_argument("--steps", action="store_true", help="training steps, in all combinations of the flags below")
+    parts.add_argument("--data", action="store_true", help="the pictures' pipeline alone, and feeding the step")
+    parts.add_argument("--scaling", action="store_true", help="the same global batch on 1, 2 and 3 devices")
+    what = parser.add_argument_group("what is timed: one value or several")
+    one = at_least(1)
+    several = what.add_argument
+    several("--size", type=at_least(16, 4), nargs="+", default=[128], help="sides of the pictures (default: 128)")
+    several("--batch", type=one, nargs="+", help="global batches, in pairs (default: 1; of --scaling: 6)")
+    several(
+        "--precision",
+        nargs="+",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        default=["auto", "float32"],
+        help="auto is what train.py takes here (default: auto and float32)",
+    )
+    several("--xla", nargs="+", choices=("off", "on"), default=["off"], help="default: off")
+    several("--replicas", type=one, nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
+    several("--identity", type=float, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
+    several("--steps_per_call", type=one, nargs="+", default=[1], help="ms are per step all the same (default: 1)")
+    how = parser.add_argument_group("how")
+    how.add_argument("--filters", type=one, default=64, help="default: 64")
+    how.add_argument("--residual_blocks", type=at_least(0), help="default: 9, and 6 under 256 pixels")
+    how.add_argument("--runs", type=one, default=5, help="timed calls of each row (default: 5)")
+    how.add_argument("--warmup", type=at_least(0), default=1, help="calls before them that do not count (default: 1)")
+    how.add_argument("--no_plain", action="store_true", help="leave the plain form out")
+    how.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine here")
+    return parser.parse_args(argv)
+
+
+def prepare(options):
+    """The options of each part that was asked for, a dict; starts TensorFlow with as many devices as they want.
+
+    Raises:
+        UserError: something in them can't work.
+    """
+    defaults = {"steps": ([1], [1]), "data": ([1], [1]), "scaling": ([6], [1, 2, 3])}
+    asked = [name for name in defaults if getattr(options, name)] or ["steps"]
+    parts = {}
+    for name in asked:
+        parts[name] = argparse.Namespace(**vars(options))
+        parts[name].batch = options.batch or defaults[name][0]
+        parts[name].replicas = options.replicas or defaults[name][1]
+        for batch, replicas in itertools.product(parts[name].batch, parts[name].replicas):
+            if batch % replicas:
+                raise UserError(f"--batch {batch} on --replicas {replicas}: expected a multiple")
+    if options.json and not options.json.parent.is_dir():
+        raise UserError(f"--json {options.json}: no folder {options.json.parent}: make it, or name another")
     with quiet.start():
+        import tensorflow as tf
+
         from cyclegan import distribute
 
-        distribute.make_strategy(max(options.replicas))  # starts TensorFlow with as many devices
-    rows = []
-    for size, batch, replicas, identity in itertools.product(
-        options.size, options.batch, options.replicas, options.identity
-    ):
-        if batch % replicas:
-            raise SystemExit(f"--batch {batch} on --replicas {replicas}: expected a multiple")
-        for form in ("plain", "default"):
-            if form == "default" or (replicas == 1 and not options.no_plain):
-                rows.append(build(form, size, batch, replicas, identity, options))
-    measure(rows, options.runs)
-    rows = [row for row, _ in rows]
-    print(table(rows))
+        tf.get_logger().setLevel("ERROR")  # it takes so many different functions for one traced again and again
+        try:
+            distribute.make_strategy(max(max(part.replicas) for part in parts.values()))
+        except UserError as error:
+            raise UserError(str(error).replace("--devices", "--replicas")) from None
+    best = distribute.best_precision()
+    precisions = dict.fromkeys(best if name == "auto" else name for name in options.precision)
+    for part in parts.values():
+        part.precision = list(precisions)
+    return parts
+
+
+def main(argv=None):
+    """Returns what `--json` writes: the command, the machine, and the rows of each part.
+
+    Raises:
+        SystemExit: a row is missing everywhere, or a step was traced more than once.
+    """
+    options = arguments(argv)
+    parts = prepare(options)
+    command = shlex.join(["scripts/benchmark.py", *(sys.argv[1:] if argv is None else argv)])
+    result = {"command": command, "machine": machine()}
+    for name, part in parts.items():
+        result[name] = {"steps": steps, "data": data, "scaling": scaling}[name](part)
+        print(f"\n{table(result[name], COLUMNS[name])}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")
-    return rows
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    rows = [row for name in parts for row in result[name]]
+    if all("error" in row for row in rows):
+        raise SystemExit("benchmark.py: nothing could be timed, see the errors in the table")
+    if any(row.get("traces", 1) != 1 for row in rows):
+        raise SystemExit("benchmark.py: a step was traced more than once, see the column traces")
+    return result
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        print(f"benchmark.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
