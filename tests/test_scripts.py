@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import gan, sources
+from cyclegan import distribute, gan, layers, sources
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.progress import Progress
-from scripts import benchmark, score_stripes
+from scripts import benchmark, score_stripes, tutorial_step
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -222,41 +222,117 @@ def test_the_demo_beats_the_identity(tmp_path):
     assert pathlib.Path(picture.strip()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_benchmark_times_each_form_in_turns(tmp_path, capsys):
-    flags = [
-        "--size",
-        "16",
-        "--batch",
-        "2",
-        "--replicas",
-        "1",
-        "2",
-        "--filters",
-        "1",
-        "--residual_blocks",
-        "0",
-        "--runs",
-        "2",
+TINY = ["--size", "16", "--batch", "2", "--filters", "2", "--residual_blocks", "0", "--runs", "2"]
+
+
+def test_the_benchmark_times_each_form_in_turns(tmp_path, capsys, monkeypatch):
+    made = benchmark.default_form
+
+    def without_float16(strategy, setting):
+        if setting.precision == "float16":
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory\nand a long story")
+        return made(strategy, setting)
+
+    monkeypatch.setattr(benchmark, "default_form", without_float16)
+    flags = ["--precision", "float32", "float16", "--steps_per_call", "3", "--json", str(tmp_path / "rows.json")]
+    result = benchmark.main([*TINY, *flags])
+    plain, default, failed = rows = result["steps"]
+    assert [(row["form"], row["precision"], row["steps_per_call"]) for row in rows] == [
+        ("plain", "float32", 1),
+        ("default", "float32", 3),
+        ("default", "float16", 3),
     ]
-    rows = benchmark.main([*flags, "--json", str(tmp_path / "rows.json")])
-    assert [(row["form"], row["replicas"]) for row in rows] == [("plain", 1), ("default", 1), ("default", 2)]
-    assert rows[0]["ratio"] == 1 and all(
-        row["ms"] > 0 and row["trace_seconds"] > 0.01 * row["ms"] / 1000 for row in rows
-    )
-    assert rows[1]["images_per_second"] == pytest.approx(2 * 2 / (rows[1]["ms"] / 1000))
-    printed = capsys.readouterr().out.splitlines()
+    assert plain["ratio"] == 1 and default["ratio"] > 0
+    for row in (plain, default):
+        assert row["traces"] == 1 and row["runs"] == 2 and row["spread"] >= 0 and row["memory_GB"] > 0.1
+        assert row["images_per_second"] == pytest.approx(2 * 2 / (row["ms"] / 1000))
+        assert 1e-7 < row["share_of_peak"] < 1 and row["first_seconds"] > row["ms"] / 1000
+    assert plain["TFLOP_per_second"] * plain["ms"] == pytest.approx(default["TFLOP_per_second"] * default["ms"])
+    assert failed["error"] == "ResourceExhaustedError: out of memory" and "ms" not in failed
+    printed = capsys.readouterr().out.strip().splitlines()
     assert len(printed) == 5 and printed[0].startswith("| form | size |") and "| plain | 16 | 2 |" in printed[2]
+    assert printed[4].startswith("| default | 16 | 2 | float16 | off | 1 | 5 | 3 |  |")
+    assert printed[4].endswith("| ResourceExhaustedError: out of memory |")
     saved = json.loads((tmp_path / "rows.json").read_text())
-    assert saved["rows"] == rows and saved["machine"]["tensorflow"] == tf.__version__
-    with pytest.raises(SystemExit, match="--batch 1 on --replicas 2: expected a multiple"):
-        benchmark.main(["--batch", "1", "--replicas", "2"])
+    assert saved == result and saved["machine"]["tensorflow"] == tf.__version__
+    assert saved["command"].startswith("scripts/benchmark.py --size 16 --batch 2 ")
+    with pytest.raises(SystemExit, match="nothing could be timed, see the errors in the table"):
+        benchmark.main([*TINY, "--precision", "float16", "--no_plain"])
 
 
-def test_the_benchmarks_plain_form_trains_the_same_networks(strategies, pictures_of):
-    step = benchmark.plain_step(strategies[1], 2, 5.0, 2, 0)
-    inputs = (tf.constant(pictures_of(2, 16, 1)), tf.constant(pictures_of(2, 16, 2)), tf.ones([2]))
-    losses = [float(step(inputs)) for _ in range(3)]
-    assert len(set(losses)) == 3 and all(np.isfinite(losses))
+def test_the_benchmark_measures_the_pipeline_and_what_distribution_costs(capsys, monkeypatch):
+    monkeypatch.setattr(benchmark, "DRAINED", 0.05)
+    result = benchmark.main([*TINY, "--precision", "float32", "--data", "--scaling", "--replicas", "2", "1"])
+    assert set(result) == {"command", "machine", "data", "scaling"}
+    for row in result["data"]:
+        assert row["pipeline_images_per_second"] > row["step_images_per_second"] > 0 and row["traces"] == 1
+        assert 0 < row["data_wait"] < 1
+    two, one = result["scaling"]
+    assert (two["replicas"], one["replicas"]) == (2, 1) and one["relative"] == 1 and two["relative"] > 0
+    assert two["batch"] == one["batch"] == 2 and two["traces"] == one["traces"] == 1
+    assert "| relative |" in capsys.readouterr().out
+
+
+def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
+    made, calls = benchmark.default_form, iter(range(100))
+
+    def retracing(strategy, setting):
+        gan, function, _ = made(strategy, setting)
+        return gan, function, lambda batches: function(batches, {}, 1 + next(calls) % 2)[1]  # Python numbers
+
+    monkeypatch.setattr(benchmark, "default_form", retracing)
+    with pytest.raises(SystemExit, match="a step was traced more than once, see the column traces"):
+        benchmark.main([*TINY, "--precision", "float32", "--steps_per_call", "2", "--no_plain"])
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        (["--scaling", "--batch", "4"], "--batch 4 on --replicas 3: expected a multiple"),
+        (["--json", "/nowhere/rows.json"], "--json /nowhere/rows.json: no folder /nowhere: make it, or name another"),
+        (["--size", "30"], "argument --size: 30: expected at least 16 and a multiple of 4"),
+        (["--runs", "0"], "argument --runs: 0: expected at least 1"),
+    ],
+)
+def test_the_benchmark_refuses_what_cannot_work(flags, text):
+    command = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), *flags]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2 and result.stdout == "" and text in result.stderr.splitlines()[-1]
+
+
+def test_the_benchmark_compares_turn_by_turn():
+    def timed(replicas, seconds, **row):
+        setting = benchmark.Setting("default", 16, 6, "float32", "off", replicas, 5.0, 1, 2, 0)
+        result = benchmark.Timed(setting)
+        result.seconds, result.row = seconds, row
+        return result
+
+    rows = [timed(1, [1.0, 2.0, 8.0]), timed(2, [2.0, 2.0, 8.8]), timed(3, [], error="no memory")]
+    benchmark.compare(rows, "relative", {"replicas": 1}, lambda own, fewest: own / fewest)
+    assert [each.row.get("relative") for each in rows] == [1.0, 1.1, None]
+    benchmark.compare(rows, "relative", {"replicas": 4}, lambda own, fewest: own / fewest)
+    assert [each.row.get("relative") for each in rows] == [None, None, None]
+    assert benchmark.spread([1.0, 2.0, 3.0, 4.0, 500.0]) == pytest.approx(2 / 3) and benchmark.spread([1.0]) is None
+
+
+def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
+    """The same networks and losses as the package's step, in TensorFlow's own convolutions, one input at a time."""
+    inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
+    plain, function = tutorial_step.make(strategies[1], 2, 5.0, 2, 0)
+    kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
+    assert tf.keras.layers.Conv2D in kinds and layers.ConvolutionToFew not in kinds
+    with strategies[1].scope():
+        package = gan.CycleGAN(2, 2, 0)
+    step = distribute.accumulate(strategies[1], package.train_step, 2, package.update)
+    figures = step(inputs, {}, 1)[2]
+    totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")
+    losses = [float(function(inputs)) for _ in range(3)]
+    assert losses[0] == pytest.approx(sum(float(figures[name][0]) for name in totals), rel=1e-5)
+    assert losses[2] < losses[1] < losses[0]
+    convolutions = [
+        node for node in function.get_concrete_function(inputs).graph.get_operations() if node.type == "Conv2D"
+    ]
+    assert convolutions and all(node.inputs[0].shape[0] in (2, None) for node in convolutions)  # no two batches joined
 
 
 @pytest.mark.slow
