@@ -74,7 +74,7 @@ class Timed:
 
     def build(self):
         """Makes the networks and the step; calls it once, which traces it, and once more, for the memory that it takes."""
-        from cyclegan import distribute, speed
+        from cyclegan import devices, distribute
 
         held = _gpu_memory()
         self.strategy = distribute.make_strategy(self.setting.replicas)
@@ -86,7 +86,7 @@ class Timed:
         self.row["first_seconds"] = time.perf_counter() - began
         _forget_gpu_memory()  # tracing, and trying kernels, needs more than a step does
         self.call()
-        self.row["memory_GB"] = (speed.memory() - held) / 1e9
+        self.row["memory_GB"] = (devices.memory() - held) / 1e9
 
     def pairs(self, calls):
         """`data.Pairs` of noise with `calls` calls in an epoch, cropped at random from larger pictures and flipped."""
@@ -179,7 +179,7 @@ def _gpu_memory():
 
 
 def _forget_gpu_memory():
-    """The most that `speed.memory` knows of begins anew, on GPUs."""
+    """The most that `devices.memory` knows of begins anew, on GPUs."""
     import tensorflow as tf
 
     for name in _gpus():
@@ -187,13 +187,13 @@ def _forget_gpu_memory():
 
 
 def _peak(precision):
-    """`speed.peak`; 0 where the device has no product of matrices in this precision."""
+    """`devices.peak`; 0 where the device has no product of matrices in this precision."""
     import tensorflow as tf
 
-    from cyclegan import speed
+    from cyclegan import devices
 
     try:
-        return speed.peak(precision)
+        return devices.peak(precision)
     except tf.errors.OpError:
         return 0.0
 
@@ -426,14 +426,14 @@ def prepare(options):
     with quiet.start():
         import tensorflow as tf
 
-        from cyclegan import distribute
+        from cyclegan import devices, distribute
 
         tf.get_logger().setLevel("ERROR")  # it takes so many different functions for one traced again and again
         try:
             distribute.make_strategy(max(max(part.replicas) for part in parts.values()))
         except UserError as error:
             raise UserError(str(error).replace("--devices", "--replicas")) from None
-    best = distribute.best_precision()
+    best = devices.best_precision()
     precisions = dict.fromkeys(best if name == "auto" else name for name in options.precision)
     for part in parts.values():
         part.precision = list(precisions)

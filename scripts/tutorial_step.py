@@ -7,11 +7,13 @@ import tensorflow as tf
 from cyclegan import layers
 from cyclegan.gan import CycleGAN, to_float
 
+CONVOLUTIONS = {"Convolution": tf.keras.layers.Conv2D, "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose}
+
 
 def make(strategy, batch, identity, filters, blocks):
     """The networks of the package, trained as tutorials do it.
 
-    Every network runs on every input by itself, in TensorFlow's own convolutions and float32; a tape and Keras's Adam for each
+    Every network runs on every input by itself, in Keras's own convolutions and float32; a tape and Keras's Adam for each
     network; one step per call. Each network descends its own total only, as in the Keras example: no more work than the paper's
     objective, which the package descends.
 
@@ -20,7 +22,7 @@ def make(strategy, batch, identity, filters, blocks):
         one batch as `data.Pairs` gives it (an axis of length 1 in front), which returns the sum of all losses.
     """
     with strategy.scope():
-        with mock.patch.object(layers, "FEW", 0):  # no convolution is one to few channels: all are Conv2D
+        with mock.patch.multiple(layers, **CONVOLUTIONS):
             gan = CycleGAN(batch, filters, blocks, lambda_identity=identity)
         gan.generator_optimizer = gan.discriminator_optimizer = None  # their memory is not the plain form's
         networks = (gan.G, gan.F, gan.D_X, gan.D_Y)

@@ -316,11 +316,12 @@ def test_the_benchmark_compares_turn_by_turn():
 
 
 def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
-    """The same networks and losses as the package's step, in TensorFlow's own convolutions, one input at a time."""
+    """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
     inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
     plain, function = tutorial_step.make(strategies[1], 2, 5.0, 2, 0)
     kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
-    assert tf.keras.layers.Conv2D in kinds and layers.ConvolutionToFew not in kinds
+    assert {tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose} <= kinds
+    assert not {layers.Convolution, layers.UpsamplingConvolution} & kinds
     with strategies[1].scope():
         package = gan.CycleGAN(2, 2, 0)
     step = distribute.accumulate(strategies[1], package.train_step, 2, package.update)
