@@ -116,6 +116,11 @@ class Loop:
                     figures = self._epoch()
                 except Diverged:
                     self._go_back()
+        if self._profile.missed:
+            self.say(
+                f"nothing was profiled: the last step was {self.progress.step}, and --profile begins after {self.profile[0]}"
+                f" and ends with {self.profile[1]}, counted over the whole run"
+            )
         return figures
 
     def _epoch(self):
@@ -160,7 +165,7 @@ class Loop:
             while part.pairs < pairs.pairs:
                 steps = pairs.call(0, progress.epoch, part.pairs)[2]
                 if split == "train":
-                    self._profile.before(progress.step)
+                    self._profile.before(progress.step, steps)
                 began = time.perf_counter()
                 batches = self._next(split)
                 waited = time.perf_counter() - began

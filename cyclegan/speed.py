@@ -71,17 +71,21 @@ def _short(value):
 
 
 class Profile:
-    """TensorFlow's profile of some steps, for TensorBoard.
+    """TensorFlow's profile of some steps, for TensorBoard. Calls of several steps are profiled as a whole.
 
     Args:
-        steps: (START, END): it begins when START steps of the run are done and ends when END are; `None` for no profile.
+        steps: (START, END), for the steps after START steps of the run are done until END are; `None` for no profile.
         folder: where it is written, under plugins/profile.
+
+    Attributes:
+        missed: whether a profile was asked for and none has begun.
     """
 
     def __init__(self, steps, folder):
         self.start, self.end = steps or (0, 0)
         self.folder = str(folder)
         self.running = False
+        self.missed = steps is not None
 
     def __enter__(self):
         return self
@@ -89,11 +93,11 @@ class Profile:
     def __exit__(self, *exception):
         self._stop()
 
-    def before(self, step):
-        """Call it when `step` steps are done and the next one is about to begin."""
-        if self.start <= step < self.end and not self.running:
+    def before(self, step, steps):
+        """Call it when `step` steps are done and the next `steps` are about to begin."""
+        if self.start < step + steps and step < self.end and not self.running:
             tf.profiler.experimental.start(self.folder)
-            self.running = True
+            self.running, self.missed = True, False
 
     def over(self, step):
         """Whether to call `after`, once the device has done `step` steps."""

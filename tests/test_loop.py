@@ -158,7 +158,9 @@ def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch):
     )
     monkeypatch.setattr("tensorflow.profiler.experimental.stop", lambda: done.append(fit.loop.progress.step))
     fit(3, profile=(2, 5))
-    assert done == [("nowhere", 2), 5]
+    assert done == [("nowhere", 2), 5] and not fit.said
+    fit(3, profile=(9, 12))
+    assert len(done) == 2 and "nothing was profiled: the last step was 9, and --profile begins after 9" in fit.said[0]
 
 
 def test_things_happen_every_so_many_epochs_and_at_the_end(fit):

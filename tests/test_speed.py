@@ -90,7 +90,7 @@ def calls_of(profile, first, last, together, profiler):
     """Trains from one step to another, as many together in a call. Returns what was told to the profiler, with its step."""
     told = []
     for step in range(first, last, together):
-        profile.before(step)
+        profile.before(step, together)
         told += [(step, call) for call in profiler]
         profiler.clear()
         if profile.over(step + together):
@@ -105,7 +105,8 @@ def calls_of(profile, first, last, together, profiler):
     [
         ((3, 5), 0, 1, [(3, "start there"), (5, "stop")]),
         ((0, 1), 0, 1, [(0, "start there"), (1, "stop")]),
-        ((3, 5), 0, 2, [(4, "start there"), (6, "stop")]),  # a call is not split
+        ((3, 5), 0, 2, [(2, "start there"), (6, "stop")]),  # a call is not split
+        ((3, 5), 0, 10, [(0, "start there"), (10, "stop")]),
         ((4, 12), 0, 2, [(4, "start there"), (12, "stop")]),
         ((3, 5), 4, 1, [(4, "start there"), (5, "stop")]),  # resumed in the middle
         ((3, 5), 5, 1, []),  # resumed after it
@@ -117,7 +118,7 @@ def calls_of(profile, first, last, together, profiler):
 def test_a_profile_is_of_the_steps_asked_for(profiler, steps, first, together, told):
     with Profile(steps, "there") as profile:
         assert calls_of(profile, first, 20, together, profiler) == told
-    assert profiler == []
+    assert profiler == [] and profile.missed == (steps is not None and not told)
 
 
 def test_going_back_does_not_profile_again(profiler):
@@ -136,7 +137,7 @@ def test_a_profile_ends_with_training(profiler, error):
 
 def test_tensorflow_writes_a_profile_where_tensorboard_looks_for_it(tmp_path):
     with Profile((0, 1), tmp_path) as profile:
-        profile.before(0)
+        profile.before(0, 1)
         tf.reduce_sum(tf.ones([10, 10])).numpy()
         assert profile.over(1)
         profile.after()
