@@ -28,8 +28,9 @@ from cyclegan.errors import UserError  # noqa: E402
 
 COLUMNS = {
     "steps": (
-        *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call", "ms", "spread"),
-        *("images_per_second", "TFLOP_per_second", "share_of_peak", "ratio", "traces", "memory_GB", "first_seconds"),
+        *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
+        *("ms", "best_ms", "spread", "images_per_second", "TFLOP_per_second", "share_of_peak", "ratio"),
+        *("traces", "memory_GB", "first_seconds"),
     ),
     "data": (
         *("size", "batch", "precision", "xla", "identity", "steps_per_call"),
@@ -37,7 +38,7 @@ COLUMNS = {
     ),
     "scaling": (
         *("size", "batch", "precision", "xla", "identity", "steps_per_call", "replicas"),
-        *("ms", "spread", "relative", "traces", "first_seconds"),
+        *("ms", "best_ms", "spread", "relative", "traces", "first_seconds"),
     ),
 }
 PERCENT = ("spread", "share_of_peak", "data_wait")
@@ -120,7 +121,9 @@ class Timed:
         peak *= distribute.shares(self.strategy)
         self.row.update(
             runs=len(self.seconds),
+            seconds=self.seconds,
             ms=1000 * median,
+            best_ms=1000 * min(self.seconds),
             spread=spread(self.seconds),
             images_per_second=2 * batch / median,
             TFLOP_per_second=flops / 1e12,
