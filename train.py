@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """Train a CycleGAN between two unpaired sets of pictures, on every GPU there is: `python train.py --help`."""
 
+import dataclasses
 import pathlib
 import shlex
 import sys
@@ -30,21 +31,21 @@ def main(argv=None):
         from cyclegan.run_folder import RunFolder
         from cyclegan.summaries import Summary
 
-        run = RunFolder(config, layers.stack())
         notice = distribute.unseen_gpus(HERE / "requirements-gpu.txt")
         strategy = distribute.make_strategy(config.devices)
+        if config.precision == "auto":  # what it stands for is kept, so that another machine can say what changes
+            config = dataclasses.replace(config, precision=devices.best_precision())
+        run = RunFolder(config, layers.stack())
     with run:
         if notice:
             warn(notice)
-        cache = (config.cache, config.cache_gb, run.path, warn)
-        domains = sources.load(
-            config.dataset, config.image_size, config.load_size, config.data_dir, config.verbose > 0, *cache
-        )
+        where, cache = (config.dataset, config.data_dir), (config.cache, config.cache_gb, run.path, warn)
+        domains = sources.load(where[0], config.image_size, config.load_size, where[1], config.verbose > 0, *cache)
         run.check_data(domains.fingerprint())
 
         replicas = strategy.num_replicas_in_sync
         batch = replicas * config.batch_size
-        precision = devices.best_precision() if config.precision == "auto" else config.precision
+        peak = 0.0 if config.no_peak else devices.peak(config.precision) * distribute.shares(strategy)
         train, test = (
             data.Pairs(x.images, y.images, batch, config.image_size, seed, (x.names, y.names))
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
@@ -61,14 +62,14 @@ def main(argv=None):
                 config.lambda_identity,
                 config.adversarial,
                 config.seed,
-                precision,
+                config.precision,
             )
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
             restored = None if config.clear_output_dir else checkpoints.restore()
             if restored:
                 gan.learning_rate = config.lr
-        xla = config.xla == "on"
-        train.steps_per_call = test.steps_per_call = config.steps_together(gan.flops(config.image_size) * batch)
+        together = config.steps_together(gan.flops(config.image_size) * batch, peak)
+        train.steps_per_call = test.steps_per_call = together
         progress, folder = restored or (Progress(), None)
 
         def describe():
@@ -77,7 +78,9 @@ def main(argv=None):
             yield f"Number of devices: {replicas} ({strategy.extended.worker_devices[0].split(':')[-2]})"
             yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {batch}"
             pairs = f"{train.steps} for training ({train.pairs} pairs), {test.steps} for testing ({test.pairs} pairs)"
-            yield f"Precision: {precision}{', XLA' if xla else ''}, steps per call: {train.steps_per_call}"
+            if peak:
+                yield f"Peak of a matrix product: {peak / 1e12:.3g} TFLOP/s"
+            yield f"Precision: {config.precision}{', XLA' if config.xla == 'on' else ''}, steps per call: {together}"
             yield f"Steps per epoch: {pairs}"
             yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
             yield f"Writing to {run.path} (tensorboard --logdir {shlex.quote(str(run.path))})"
@@ -91,12 +94,8 @@ def main(argv=None):
             print(*map(printable, describe()), sep="\n", flush=True)
         if progress.epoch >= config.epochs:
             return {}
-        for text in (*run.warnings, *progress.batch_warnings(replicas, batch)):
+        for text in (*run.warnings, *progress.batch_warnings(replicas, batch, train.pairs)):
             warn(text)
-        if batch > train.pairs:
-            warn(
-                f"the global batch of {batch} is larger than an epoch of {train.pairs} pairs: most of every step is idle"
-            )
         run.start(domains.fingerprint())
         summary = Summary(run.path, warn)
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
@@ -104,8 +103,8 @@ def main(argv=None):
             gan,
             train,
             test,
-            distribute.accumulate(strategy, gan.train_step, batch, gan.update, xla),
-            distribute.accumulate(strategy, gan.test_step, batch, xla=xla),
+            distribute.accumulate(strategy, gan.train_step, batch, gan.update, xla=config.xla == "on"),
+            distribute.accumulate(strategy, gan.test_step, batch, xla=config.xla == "on"),
             strategy,
             summary,
             checkpoints,
@@ -119,7 +118,7 @@ def main(argv=None):
             verbose=config.verbose,
             say=warn,
             check=run.check,
-            peak=0.0 if config.no_peak else devices.peak(precision) * distribute.shares(strategy),
+            peak=peak,
             profile=config.profile_steps,
         ).fit()
 

@@ -67,7 +67,9 @@ class OnDemand:
         try:
             return self._decode(index)
         except Exception as error:
-            text = f"a picture does not decode any more: {error}; put it back as it was, then the same command resumes"
+            text = (
+                f"a picture does not decode any more: {error}; repair it or put it back, then the same command resumes"
+            )
             self.failure = self.failure or text
             raise TrainingError(text) from error
 

@@ -21,6 +21,7 @@ FIXED = "fixed"  # the checkpoint would not fit, or it would be another experime
 
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
 CALL_FLOPS = 20e9  # a call of several steps has at most so many operations: a fraction of a second on any CPU
+CALL_SECONDS = 0.1  # or what the device could do in this time at its peak, if that is more
 MOST_STEPS = 10
 SEED_LIMIT = 2**32 - 1  # NumPy's
 # Settings that suit a data set better than the general defaults; flags given by hand win.
@@ -120,7 +121,7 @@ class Config:
     )
     xla: str = _flag(
         "speed",
-        "compile forward and backward with XLA; auto: off, which is faster on CPUs and safe on GPUs",
+        "compile forward and backward with XLA; auto: off, which is faster on CPUs (on GPUs it was not measured yet)",
         "auto",
         FREE,
         choices=("auto", "on", "off"),
@@ -128,9 +129,10 @@ class Config:
     steps_per_call: int = _flag(
         "speed",
         "training steps from one return to Python to the next, a divisor of --log_every; a run can be stopped and saved only"
-        " between calls (default: few or one where a step takes long)",
+        " between calls (auto, the default: few, or one where a step takes long)",
         on_resume=FREE,
         metavar="N",
+        type=lambda text: None if text == "auto" else int(text),
     )
     no_peak: bool = _flag("speed", "do not look for the device's peak at start, so its share is not shown", False, FREE)
     profile: str = _flag(
@@ -151,7 +153,10 @@ class Config:
     plot_every: int = _flag("output", "epochs between sample pictures; there is always one at the end", 10, FREE)
     checkpoint_every: int = _flag("output", "epochs between checkpoints; there is always one at the end", 1, FREE)
     checkpoint_minutes: float = _flag(
-        "output", "minutes between checkpoints inside of an epoch; 0 saves after every step", 10.0, FREE
+        "output",
+        "minutes between checkpoints inside of an epoch; 0 saves after every call, which has one step then by default",
+        10.0,
+        FREE,
     )
     log_every: int = _flag("output", "training steps between logged losses inside of an epoch", 100, FREE)
     keep: int = _flag("output", "checkpoints to keep, the newest ones", 3, FREE)
@@ -185,17 +190,18 @@ class Config:
         start, end = map(int, numbers.groups()) if numbers else (0, 0)
         return (start, end) if start < end else None
 
-    def steps_together(self, flops):
-        """How many steps a call has.
+    def steps_together(self, flops, peak=0.0):
+        """How many steps a call has: so few that it takes a fraction of a second.
 
         Args:
-            flops: what a step takes; calls are made as long as that is little beside `CALL_FLOPS`.
+            flops: of a step, on all devices.
+            peak: FLOP/s of all devices, 0 if not measured.
         """
         if self.steps_per_call:
             return self.steps_per_call
         if not self.checkpoint_minutes:
             return 1  # a checkpoint after every step was asked for
-        most = max(1, min(MOST_STEPS, int(CALL_FLOPS / max(flops, 1.0))))
+        most = max(1, min(MOST_STEPS, int(max(CALL_FLOPS, CALL_SECONDS * peak) / max(flops, 1.0))))
         return max(steps for steps in range(1, most + 1) if self.log_every % steps == 0)
 
     def _check(self):
@@ -345,6 +351,6 @@ def _parser(config):
         if field.type is bool:
             argument["action"] = "store_true"
         else:
-            argument["type"] = field.type
+            argument.setdefault("type", field.type)
         groups[group].add_argument(*names, **argument)
     return parser

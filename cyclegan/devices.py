@@ -10,7 +10,7 @@ import tensorflow as tf
 
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86
-PEAK_SECONDS = 0.3  # spent on looking for the peak
+PEAK_SECONDS = 0.6  # spent on looking for the peak
 
 
 def on_gpu():
@@ -35,7 +35,7 @@ def best_precision():
     bfloat16 on NVIDIA GPUs from compute capability 8.0 on and on CPUs with instructions for it (AMX, AVX512-BF16); float16 on
     GPUs of capability 7, which have no bfloat16; float32 elsewhere. See docs/performance.md for what that does to quality.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if gpus:
         details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
         major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
@@ -44,11 +44,20 @@ def best_precision():
 
 
 def peak(precision):
-    """FLOP/s of the first device in a product of square matrices: the best that a third of a second shows.
+    """FLOP/s of the first device in a product of square matrices: the best of what half a second allows.
 
-    In a precision, or in float32 where that stands in for it, see `layers.Convolution`.
+    In a precision, or in float32 where that stands in for it, see `layers.Convolution`. 0 where there is no room for it.
     """
-    precision = precision if is_native(precision) else "float32"
+    try:
+        return _peak(precision if is_native(precision) else "float32")
+    except tf.errors.OpError:
+        return 0.0
+    finally:
+        for gpu in tf.config.list_logical_devices("GPU"):  # what it took is no part of training
+            tf.config.experimental.reset_memory_stats(gpu.name[len("/device:") :])
+
+
+def _peak(precision):
     began, best, side = time.perf_counter(), 0.0, 512
     multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
     while True:

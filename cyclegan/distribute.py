@@ -97,8 +97,13 @@ def shares(strategy):
 
 
 def reduce_dict(strategy, per_replica):
-    """The sum over the replicas of each value. A new dict of scalars; the argument is not changed."""
-    return {key: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for key, value in per_replica.items()}
+    """The sum over the replicas of each value, in one reduction. A new dict of scalars; the argument is not changed.
+
+    All values are of one type.
+    """
+    packed = strategy.run(lambda values: tf.stack(list(values.values())), args=(dict(per_replica),))
+    summed = strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
+    return dict(zip(per_replica, tf.unstack(summed)))
 
 
 def accumulate(strategy, step, global_batch_size, update=None, xla=False):

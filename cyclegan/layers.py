@@ -23,11 +23,14 @@ def stack():
 def computing_in(precision):
     """While it is entered, layers are made that compute in "float32", "bfloat16" or "float16", with float32 variables."""
     before = tf.keras.mixed_precision.global_policy()
+    level = tf.get_logger().level
+    tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU, in terms of its own
     tf.keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
     try:
         yield
     finally:
         tf.keras.mixed_precision.set_global_policy(before)
+        tf.get_logger().setLevel(level)
 
 
 def normal():

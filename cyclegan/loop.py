@@ -23,7 +23,7 @@ SAMPLE_PICTURES = 5  # test pictures to plot
 FIGURES = {"train": LOSSES, "test": LOSSES + ERRORS + CHANGES}
 LABELS = {"train": "Train", "test": "Test"}
 LISTED = 4  # at most so many losses and pictures are named on the terminal; metrics.jsonl has all
-AHEAD = 2  # steps that the host may be ahead of the device
+AHEAD = 2  # calls that the host may be ahead of the device
 
 
 class Diverged(Exception):
@@ -149,7 +149,11 @@ class Loop:
         return figures
 
     def _pass(self, split):
-        """Does what is left of one pass over the training or test pairs."""
+        """Does what is left of one pass over the training or test pairs.
+
+        Raises:
+            TrainingError: a picture can't be read any more. A checkpoint was saved first.
+        """
         progress, pairs = self.progress, getattr(self, split)
         part, step = getattr(progress, split), getattr(self, f"{split}_step")
         if part.pairs >= pairs.pairs:
@@ -167,7 +171,16 @@ class Loop:
                 if split == "train":
                     self._profile.before(progress.step, steps)
                 began = time.perf_counter()
-                batches = self._next(split)
+                try:
+                    batches = next(self._batches[split])
+                except tf.errors.OpError:
+                    if not pairs.failure:
+                        raise
+                    while waiting:
+                        self._look_at(split, *waiting.pop(0))
+                    part.sums = {key: float(total) for key, total in totals.items()}
+                    self._saver.save(progress, self._sound, "Training stops")
+                    raise TrainingError(pairs.failure) from None
                 waited = time.perf_counter() - began
                 with _short_of_memory_said():
                     totals, good, figures = step(batches, totals, tf.constant(steps))
@@ -194,26 +207,13 @@ class Loop:
                     part.sums = {key: float(total) for key, total in totals.items()}
                     if profiled:
                         self._profile.after()
+                        if self.verbose:
+                            tqdm.tqdm.write(f"Profile written to {self.summary.folder}/plugins/profile")
                     if logs:
                         self._log_steps()
                     if self._saver.due():
                         self._save()
                     mark = time.perf_counter()  # saving is no part of the speed
-
-    def _next(self, split):
-        """The batches of the next call.
-
-        Raises:
-            TrainingError: a picture can't be read any more. A checkpoint was saved first.
-        """
-        try:
-            return next(self._batches[split])
-        except tf.errors.OpError:
-            pairs = getattr(self, split)
-            if not pairs.failure:
-                raise
-            self._saver.save(self.progress, self._sound, "Training stops")
-            raise TrainingError(pairs.failure) from None
 
     def _bar(self, split):
         pairs = getattr(self, split)

@@ -61,7 +61,7 @@ class Adam(tf.Module):
 class LossScale(tf.Module):
     """The factor that keeps float16 gradients away from zero (Micikevicius et al. 2018, section 3.2), found as training goes.
 
-    It is halved after a step whose gradients were not finite, and doubled after `patience` good ones in a row; not beyond what
+    It is halved after a step that was not finite, and doubled after `patience` good ones in a row; not beyond what
     helps, for from infinity, which gradients of zero would let it come to, no halving leads back. Not Keras's
     LossScaleOptimizer, which would skip steps where nobody sees it, and is another one in Keras 2 and in Keras 3.
     """

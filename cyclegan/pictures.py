@@ -26,6 +26,7 @@ FORMATS = (
 )  # what is in them, whatever their names say; no EPS, which is a program
 LARGEST = 180_000_000  # pixels: 0.7 GB decoded, above any camera's; more is a mistake or an attack
 LARGE = 25_000_000  # pixels: pictures above this are decoded one at a time, for the memory's sake
+CGROUP = pathlib.Path("/sys/fs/cgroup")  # of the container, if this is one
 LISTED = 10  # at most so many files are named in an error
 AHEAD = 64  # pictures that are waited for at the same time: what they take in memory is bounded
 END = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # of a whole file, by format; no compressed pixels look like it
@@ -250,12 +251,17 @@ def bytes_needed(counts, sizes):
 
 
 def free_memory():
-    """Bytes of memory that are free; all that the computer has, where that is not known (it is on Linux)."""
+    """Bytes of memory that are free, also by a container's limit; all that there is, where that is not known (it is on Linux)."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return free  # no container, or one without a limit ("max")
+    return max(0, min(free, limit - used))
 
 
 def check_memory(counts, sizes):

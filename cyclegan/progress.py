@@ -51,17 +51,23 @@ class Progress:
         """
         return cls(**{**_checked(cls, values), **{k: Pass(**_checked(Pass, values[k])) for k in ("train", "test")}})
 
-    def batch_warnings(self, replicas, global_batch):
-        """What it means to go on from here with `global_batch` pairs per step on `replicas` replicas: a list of texts."""
+    def batch_warnings(self, replicas, global_batch, pairs=math.inf):
+        """What it means to go on from here with `global_batch` pairs per step on `replicas` replicas: a list of texts.
+
+        An epoch has `pairs` pairs.
+        """
+        idle = f"the global batch of {global_batch} is larger than an epoch of {pairs} pairs: most of each step is idle"
+        warnings = [idle] if global_batch > pairs else []
         if self.global_batch in (0, global_batch):
-            return []
+            return warnings
         devices = max(n for n in range(1, replicas + 1) if self.global_batch % n == 0)
         fewer = f"--devices {devices} " if devices < replicas else ""
         advice = f"{fewer}--batch_size {self.global_batch // devices}"
         return [
+            *warnings,
             f"the global batch is {global_batch} pairs instead of {self.global_batch} from here on: the steps of an epoch become"
             f" {'fewer' if global_batch > self.global_batch else 'more'}, each with another noise in its gradient, so the result"
-            f" will not be that of the run as it began, and --lr may want to change with it. For the same batch use {advice}"
+            f" will not be that of the run as it began, and --lr may want to change with it. For the same batch use {advice}",
         ]
 
     def next_epoch(self):

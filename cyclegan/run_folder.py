@@ -14,6 +14,7 @@ from cyclegan.errors import TrainingError, UserError
 # What a run writes, and so what clearing removes: files, and folders of checkpoints.
 WRITTEN = (
     "metrics.jsonl",
+    "plugins",
     "events.out.tfevents.*",
     "test/events.out.tfevents.*",
     "steps/events.out.tfevents.*",

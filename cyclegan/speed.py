@@ -45,9 +45,10 @@ class Speed:
             "data_wait": self.waited / self.seconds,
         }
         if self.flops:
-            values["TFLOP_per_second"] = self.flops * self.steps / self.seconds / 1e12
-            if self.peak:
-                values["share_of_peak"] = self.flops * self.steps / self.seconds / self.peak
+            rate = self.flops * self.steps / self.seconds
+            values["TFLOP_per_second"] = rate / 1e12
+            if self.peak:  # which was too low if it is beaten: the device had other things to do
+                values["share_of_peak"] = rate / max(self.peak, rate)
         values["memory_GB"] = devices.memory() / 1e9
         return {PREFIX + name: value for name, value in values.items()}
 

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import os
 import pathlib
 import platform
@@ -362,6 +363,14 @@ def cell(name, value):
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
+def weight(text):
+    """The type of an argument: a finite number of at least 0."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: expected a finite number of at least 0")
+    return number
+
+
 def at_least(least, multiple=1):
     """The type of a flag's value: a whole number of at least so much."""
 
@@ -396,7 +405,7 @@ def arguments(argv):
     )
     several("--xla", nargs="+", choices=("off", "on"), default=["off"], help="default: off")
     several("--replicas", type=one, nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
-    several("--identity", type=float, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
+    several("--identity", type=weight, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
     several("--steps_per_call", type=one, nargs="+", default=[1], help="ms are per step all the same (default: 1)")
     how = parser.add_argument_group("how")
     how.add_argument("--filters", type=one, default=64, help="default: 64")

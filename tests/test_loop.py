@@ -147,6 +147,8 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
     fit.recorder.calls.clear()
     with pytest.raises(TrainingError, match="two.jpg; put it back"):
         fit.loop.fit()
+    place = fit.recorder.saved["train"]
+    assert place["pairs"] == place["sums"][SAMPLES] == place["sums"]["loss_G/loss"]
     saves = [call[2] for call in fit.recorder.calls if call[0] == "save"]
     assert saves[0] == 0 and saves[-1] == fit.loop.progress.step < 3
 
