@@ -191,7 +191,7 @@ def test_a_picture_that_does_not_decode_any_more_ends_training(source, store, ke
     images[0]
     assert images.failure is None
     for i in (1, 2, 1):
-        text = re.escape(f"a picture does not decode any more: {gone[i]}; put it back")
+        text = re.escape(f"a picture does not decode any more: {gone[i]}; repair it or put it back")
         with pytest.raises(TrainingError, match=f"{text}.*then the same command resumes"):
             images[i]
     assert "b.png (gone)" in images.failure

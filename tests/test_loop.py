@@ -138,14 +138,14 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
 
         def __getitem__(self, index):
             if index == 2:
-                self.failure = "a picture does not decode any more: two.jpg; put it back"
+                self.failure = "a picture does not decode any more: two.jpg; repair it or put it back"
                 raise TrainingError(self.failure)
             return domain[index]
 
     fit.loop.train.domains = (Gone(), fit.loop.train.domains[1])
     fit.loop.progress = Progress()
     fit.recorder.calls.clear()
-    with pytest.raises(TrainingError, match="two.jpg; put it back"):
+    with pytest.raises(TrainingError, match="two.jpg; repair it or put it back"):
         fit.loop.fit()
     place = fit.recorder.saved["train"]
     assert place["pairs"] == place["sums"][SAMPLES] == place["sums"]["loss_G/loss"]

@@ -213,7 +213,7 @@ def test_a_picture_that_goes_later_is_named(photos, tmp_path, cache):
     images[0]
     with pytest.raises(TrainingError, match=r"does not decode any more: .*photos/trainA/s0/2\.webp \(.*No such file"):
         images[1]
-    with pytest.raises(TrainingError, match=r"trainA/s0/4\.gif \(not a picture\); put it back"):
+    with pytest.raises(TrainingError, match=r"trainA/s0/4\.gif \(not a picture\); repair it or put it back"):
         images[2]
     assert "2.webp" in images.failure
     photograph(photos / "trainA" / "s0" / "2.webp", 2, 26)
