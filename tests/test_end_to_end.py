@@ -171,7 +171,7 @@ def check_board(board, logged):
     speed = {f"speed/{name}" for name in ("images_per_second", "ms_per_step", "data_wait", "memory_GB")}
     trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
     assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
-    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *every_pass, *speed}
+    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *every_pass}  # one call in each start: no speed is known
     assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate", *trained)}
     check_scalars(board, logged)
     check_profile(board)
