@@ -188,7 +188,7 @@ def check_profile(board):
     """TensorBoard shows the operations of the steps asked for, where it has its plugin for that."""
     if importlib.util.find_spec("tensorboard_plugin_profile"):
         (profile,) = board.json("profile/runs")
-        (host,) = (entry["hostname"] for entry in board.json("profile/hosts", run=profile, tag="trace_viewer@^"))
+        (host,) = board.json("profile/hosts", run=profile, tag="trace_viewer@^")
         trace = board.get("profile/data", run=profile, tag="trace_viewer@^", host=host)
         assert b"Conv2DBackpropFilter" in trace and b"D_Y" in trace
 
