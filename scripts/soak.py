@@ -100,7 +100,10 @@ def variables(folder, epochs):
 def log(folder):
     """The lines of metrics.jsonl without the times."""
     lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if "second" not in key} for line in lines]
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith("speed/") and "seconds" not in key}
+        for line in lines
+    ]
 
 
 def main(argv=None):
