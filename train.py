@@ -39,8 +39,8 @@ def main(argv=None):
     with run:
         if notice:
             warn(notice)
-        where, cache = (config.dataset, config.data_dir), (config.cache, config.cache_gb, run.path, warn)
-        domains = sources.load(where[0], config.image_size, config.load_size, where[1], config.verbose > 0, *cache)
+        bars, cache = config.verbose > 0, (config.cache, config.cache_gb, run.path, warn)
+        domains = sources.load(config.dataset, config.image_size, config.load_size, config.data_dir, bars, *cache)
         run.check_data(domains.fingerprint())
 
         replicas = strategy.num_replicas_in_sync

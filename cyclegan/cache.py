@@ -66,7 +66,7 @@ class OnDemand:
     def _decoded(self, index):
         try:
             return self._decode(index)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it ends training, and has to name the picture
             text = (
                 f"a picture does not decode any more: {error}; repair it or put it back, then the same command resumes"
             )

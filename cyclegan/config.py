@@ -20,8 +20,8 @@ WARN = "warn"  # changes the training from here on: allowed, and said
 FIXED = "fixed"  # the checkpoint would not fit, or it would be another experiment: refused
 
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
-CALL_FLOPS = 20e9  # a call of several steps has at most so many operations: a fraction of a second on any CPU
-CALL_SECONDS = 0.1  # or what the device could do in this time at its peak, if that is more
+CALL_FLOPS = 4e9  # a call of several steps has at most so many operations: a tenth of a second on any CPU
+CALL_SECONDS = 0.03  # or what the device could do in this time at its peak, if that is more
 MOST_STEPS = 10
 SEED_LIMIT = 2**32 - 1  # NumPy's
 # Settings that suit a data set better than the general defaults; flags given by hand win.
@@ -41,7 +41,7 @@ class Config:
     """Everything one can ask of a training run. Values are checked when an instance is made.
 
     `None` stands for a default that depends on other fields; `Config.from_args` and `Config()` fill it in, so that a
-    finished instance holds no `None` but in `data_dir`, `cache_gb` and `devices`.
+    finished instance holds no `None` but in `data_dir`, `cache_gb`, `devices`, `steps_per_call` and `profile`.
 
     Raises:
         UserError: a value that cannot work, named with what was received and what was expected.
@@ -191,7 +191,7 @@ class Config:
         return (start, end) if start < end else None
 
     def steps_together(self, flops, peak=0.0):
-        """How many steps a call has: so few that it takes a fraction of a second.
+        """How many steps a call has: so few that it takes no longer than a step of usual networks.
 
         Args:
             flops: of a step, on all devices.

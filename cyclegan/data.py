@@ -90,15 +90,14 @@ class Pairs:
             (epoch, pair, steps): its first pair, and how many steps it has.
         """
         done = math.ceil(pair / self.global_batch_size)  # steps of the epoch
-        left = (
-            math.ceil((done + self.steps_from(pair)) / self.steps_per_call) - done // self.steps_per_call
-        )  # calls of it
+        together = self.steps_per_call
+        left = math.ceil((done + self.steps_from(pair)) / together) - done // together  # calls of it
         if number >= left:
-            more, number = divmod(number - left, math.ceil(self.steps / self.steps_per_call))
+            more, number = divmod(number - left, math.ceil(self.steps / together))
             epoch, pair, done = epoch + 1 + more, 0, 0
-        block = done // self.steps_per_call + number
-        start = max(block * self.steps_per_call, done)
-        end = min((block + 1) * self.steps_per_call, done + self.steps_from(pair))
+        block = done // together + number
+        start = max(block * together, done)
+        end = min((block + 1) * together, done + self.steps_from(pair))
         return epoch, pair + (start - done) * self.global_batch_size, end - start
 
     def batches(self, epoch, pair, steps, draw=0, replica=0, replicas=1):

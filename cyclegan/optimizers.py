@@ -73,7 +73,7 @@ class LossScale(tf.Module):
         self.patience = patience
 
     def update(self, good):
-        """Call it on every replica after each step. `good` is a bool scalar, whether the gradients were finite."""
+        """Call it on every replica after each step. `good` is a bool scalar, whether the step was finite."""
         scale, steps = tf.convert_to_tensor(self.scale), tf.convert_to_tensor(self.good_steps) + 1
         grow = steps >= self.patience
         larger = tf.where(grow, tf.minimum(2.0 * scale, LARGEST_SCALE), scale)

@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cyclegan import quiet  # noqa: E402  the package lies beside this folder
-from cyclegan.config import Config  # noqa: E402
-from cyclegan.errors import UserError  # noqa: E402
+from cyclegan.config import Config  # noqa: E402  as above
+from cyclegan.errors import UserError  # noqa: E402  as above
 
 COLUMNS = {
     "steps": (
@@ -164,6 +164,7 @@ def failures_told(row):
 
     try:
         yield
+    # The last three are what TensorFlow raises, while it traces, for a type or a shape that it has no kernel for.
     except (tf.errors.OpError, MemoryError, NotImplementedError, TypeError, ValueError) as error:
         lines = str(getattr(error, "message", error)).strip().splitlines()
         row["error"] = f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]

@@ -129,11 +129,11 @@ def test_the_choices_of_speed(name, values):
 @pytest.mark.parametrize(
     "flops, log_every, steps",
     [
-        (2e9, 100, 10),  # 10 such steps are 20 GFLOP
-        (2.1e9, 100, 5),  # 9 would do, but 5 is a divisor
-        (4e9, 100, 5),
-        (4.1e9, 100, 4),
-        (15e9, 100, 1),
+        (0.4e9, 100, 10),  # 10 such steps are 4 GFLOP
+        (0.41e9, 100, 5),  # 9 would do, but 5 is a divisor
+        (0.8e9, 100, 5),
+        (0.81e9, 100, 4),
+        (3e9, 100, 1),
         (650e9, 100, 1),  # a pair of 256 pixels
         (0.0, 100, 10),
         (1.0, 7, 7),

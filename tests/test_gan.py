@@ -30,6 +30,16 @@ def with_sgd(gan, lr):
     return gan
 
 
+def as_trained(gan):
+    """Gives the normalizations values as after some training. Before it, networks answer almost nothing to anything."""
+    rng = np.random.default_rng(0)
+    for variable in (*gan.generator_variables, *gan.discriminator_variables):
+        if len(variable.shape) == 1:
+            middle = 0.3 if "gamma" in variable.name else 0.0
+            variable.assign(rng.normal(middle, 0.1, variable.shape))
+    return gan
+
+
 def weights(gan):
     return [tf.convert_to_tensor(w).numpy() for w in gan.generator_variables + gan.discriminator_variables]
 
@@ -104,10 +114,10 @@ def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
 
     def make():
-        return CycleGAN(2, adversarial=adversarial, seed=5, **TINY)
+        return as_trained(CycleGAN(2, adversarial=adversarial, seed=5, **TINY))
 
-    got = gradients(make(), x, y)
-    np.testing.assert_allclose(np.concatenate([g.ravel() for g in got]), oracle(make(), x, y, adversarial), atol=2e-6)
+    for got, expected in zip(gradients(make(), x, y), oracle(make(), x, y, adversarial)):
+        np.testing.assert_allclose(got, expected, atol=1e-6 + 2e-3 * np.abs(expected).max())
 
 
 def oracle(gan, x, y, adversarial):
@@ -135,7 +145,7 @@ def oracle(gan, x, y, adversarial):
         with tf.GradientTape() as tape:
             value = loss()
         result += tape.gradient(value, network.trainable_variables)
-    return np.concatenate([tf.convert_to_tensor(g).numpy().ravel() for g in result])
+    return [tf.convert_to_tensor(g).numpy() for g in result]
 
 
 def test_no_network_runs_twice_on_the_same_input(pictures_of):
@@ -154,11 +164,14 @@ def test_no_network_runs_twice_on_the_same_input(pictures_of):
 
 
 def test_two_inputs_in_one_batch_change_nothing(pictures_of):
-    gan = CycleGAN(2, filters=8, residual_blocks=2)
+    gan = as_trained(CycleGAN(2, filters=8, residual_blocks=2))
     x, y = (to_float(pictures_of(2, seed=seed)) for seed in (1, 2))
     for network in (gan.G, gan.D_X):
-        for one, other in zip(_both(network, x, y), (network(x), network(y))):
-            np.testing.assert_allclose(one, other, atol=1e-6)
+        alone = network(x).numpy(), network(y).numpy()
+        size = np.abs(alone[0] - alone[1]).max()
+        assert size > 1e-2
+        for one, other in zip(_both(network, x, y), alone):
+            np.testing.assert_allclose(one, other, atol=1e-4 * size)
 
 
 def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
@@ -428,12 +441,7 @@ def in_precision(precision, x, y, scale=None):
     With normalizations as after some training. Before it they make all signals so small that in float16 a translation of a
     translation is nothing but the offsets, which are 0 then, where the slope of a ReLU is 0.
     """
-    gan = CycleGAN(2, precision=precision, **TINY)
-    rng = np.random.default_rng(0)
-    for variable in (*gan.generator_variables, *gan.discriminator_variables):
-        if len(variable.shape) == 1:
-            middle = 0.3 if "gamma" in variable.name else 0.0
-            variable.assign(rng.normal(middle, 0.1, variable.shape))
+    gan = as_trained(CycleGAN(2, precision=precision, **TINY))
     if scale:
         gan.loss_scale.scale.assign(scale)
     received = []
