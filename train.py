@@ -51,19 +51,7 @@ def main(argv=None):
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
         )
         with strategy.scope():
-            gan = CycleGAN(
-                batch,
-                config.filters,
-                config.residual_blocks,
-                config.lr,
-                config.beta_1,
-                config.beta_2,
-                config.lambda_cycle,
-                config.lambda_identity,
-                config.adversarial,
-                config.seed,
-                config.precision,
-            )
+            gan = CycleGAN(batch, config)
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
             restored = None if config.clear_output_dir else checkpoints.restore()
             if restored:

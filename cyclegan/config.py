@@ -4,7 +4,6 @@ A field's metadata says all there is to know about its flag: the group it is lis
 happen to it when a run is resumed.
 """
 
-import argparse
 import dataclasses
 import json
 import math
@@ -12,6 +11,7 @@ import os
 import pathlib
 import re
 
+from cyclegan import flags
 from cyclegan.errors import UserError
 
 # What a run may change when it is resumed.
@@ -24,11 +24,31 @@ CALL_FLOPS = 4e9  # a call of several steps has at most so many operations: a te
 CALL_SECONDS = 0.03  # or what the device could do in this time at its peak, if that is more
 MOST_STEPS = 10
 SEED_LIMIT = 2**32 - 1  # NumPy's
+RESNET = re.compile(r"resnet_(\d{1,3})blocks", re.ASCII)
+UNETS = {"unet_256": 256, "unet_128": 128}  # sides of pictures have to be multiples of this, in pixels
+AUGMENTATIONS = ("color", "translation", "cutout")
+GENERAL = {"image_size": 256, "filters": 64, "lr": 2e-4}
 # Settings that suit a data set better than the general defaults; flags given by hand win.
 SUITED = {
     "stripes": {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
 }
 UNCROPPED = ("stripes",)  # every picture is drawn another way already: load_size is image_size
+
+
+# Named sets of flags.
+PRESETS = {
+    "paper": {
+        **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "load_size": 286},
+        **{"epochs": 200, "decay_from": 100, "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "pool_size": 50},
+    },
+    "tutorial": {
+        **{"variant": "keras", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "load_size": 286},
+        **{"epochs": 200, "lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
+    },
+    "fast": {"image_size": 128, "load_size": 143, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
+    "demo": {"dataset": "stripes", "epochs": 6, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
+}
+OF_A_START = ("output_dir", "clear_output_dir", "preset", "profile")  # not taken over from a saved configuration
 
 
 def _flag(group, help, default=None, on_resume=FIXED, **argument):
@@ -58,13 +78,28 @@ class Config:
         "data", "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
     )
     image_size: int = _flag(
-        "data", "side of the square pictures the networks see, in pixels, a multiple of 4 (default: 256; stripes: 64)"
+        "data",
+        "side of the pictures the networks see, in pixels, a multiple of 4; their height where --image_width is given"
+        " (default: 256; stripes: 64)",
     )
+    image_width: int = _flag("data", "their width in pixels, where they are not square (default: --image_size)")
     load_size: int = _flag(
         "data",
         "training pictures are resized to this side, in pixels, and cropped at random to --image_size (default: 286 for"
         " 256, and in proportion; stripes: --image_size)",
     )
+    preprocess: str = _flag(
+        "data",
+        "what training pictures go through: resized to --load_size and cropped at random to --image_size (resize_and_crop); only"
+        " cropped; their width scaled to --load_size (scale_width), and cropped; none: only made a multiple of 4. Without a"
+        " crop, all pictures have to come out of one size, and --image_size is not used",
+        "resize_and_crop",
+        choices=("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"),
+    )
+    no_flip: bool = _flag("data", "do not flip training pictures at random", False, WARN)
+    max_dataset_size: int = _flag("data", "use at most the first N pictures of each folder (default: all)", metavar="N")
+    channels_x: int = _flag("data", "channels of the pictures of domain X: 1 is gray, 3 is RGB, others as they are", 3)
+    channels_y: int = _flag("data", "channels of the pictures of domain Y", 3)
     cache: str = _flag(
         "data",
         "where decoded pictures are kept: ram: all are decoded before training starts; disk: each is decoded when it is first"
@@ -80,9 +115,46 @@ class Config:
         on_resume=FREE,
     )
 
-    filters: int = _flag("networks", "channels after the first convolution (default: 64; stripes: 16)")
+    variant: str = _flag(
+        "networks",
+        "keras: no biases, normalizations learn scales and offsets; paper: the networks of pytorch-CycleGAN-and-pix2pix",
+        "keras",
+        choices=("keras", "paper"),
+    )
+    generator: str = _flag(
+        "networks",
+        "resnet_9blocks, resnet_6blocks (or another number), unet_256, unet_128; auto: a ResNet of --residual_blocks",
+        "auto",
+    )
     residual_blocks: int = _flag(
-        "networks", "residual blocks of a generator (default: 9; 6 for pictures under 256 pixels; stripes: 3)"
+        "networks", "residual blocks of a ResNet generator (default: 9; 6 for pictures under 256 pixels; stripes: 3)"
+    )
+    filters: int = _flag("networks", "channels after the first convolution (default: 64; stripes: 16)")
+    discriminator: str = _flag(
+        "networks", "patch: a PatchGAN; pixel: judges every pixel by itself", "patch", choices=("patch", "pixel")
+    )
+    discriminator_layers: int = _flag(
+        "networks", "layers of a PatchGAN that halve the picture or widen the view; 3 sees patches of 70 x 70 pixels", 3
+    )
+    norm: str = _flag("networks", "normalization", "instance", choices=("instance", "batch", "none"))
+    norm_affine: str = _flag(
+        "networks",
+        "whether instance normalizations learn scales and offsets; auto: with --variant keras",
+        "auto",
+        choices=("auto", "yes", "no"),
+    )
+    upsample: str = _flag(
+        "networks",
+        "how generators enlarge: transpose: transposed convolutions; resize: nearest neighbours and a convolution",
+        "transpose",
+        choices=("transpose", "resize"),
+    )
+    dropout: float = _flag("networks", "share of the values dropped in the generators while training; 0 is off", 0.0)
+    init: str = _flag(
+        "networks",
+        "initial values of the convolutions",
+        "normal",
+        choices=("normal", "xavier", "kaiming", "orthogonal"),
     )
 
     epochs: int = _flag("training", "passes over min(|X|, |Y|) pairs", 200, FREE)
@@ -90,11 +162,46 @@ class Config:
         "training", "image pairs per replica and step", 1, FREE
     )  # the global batch is what is compared
     lr: float = _flag("training", "learning rate of Adam (default: 0.0002; stripes: 0.001)", on_resume=WARN)
+    lr_discriminator: float = _flag("training", "that of the discriminators (default: --lr)", on_resume=WARN)
+    lr_schedule: str = _flag(
+        "training",
+        "from --decay_from on, the learning rates go to zero in a straight line or along half a cosine; constant: never",
+        "linear",
+        WARN,
+        choices=("linear", "cosine", "constant"),
+    )
+    decay_from: int = _flag(
+        "training", "epochs with constant learning rates (default: half of --epochs)", on_resume=WARN
+    )
     beta_1: float = _flag("training", "Adam's decay of the mean gradient", 0.5, WARN)
     beta_2: float = _flag("training", "Adam's decay of the mean squared gradient", 0.999, WARN)
     lambda_cycle: float = _flag("training", "weight of the cycle losses", 10.0, WARN)
     lambda_identity: float = _flag("training", "weight of the identity losses; 0 leaves them out", 5.0, WARN)
-    adversarial: str = _flag("training", "adversarial loss", "lsgan", WARN, choices=("lsgan", "bce"))
+    adversarial: str = _flag(
+        "training", "adversarial loss", "lsgan", WARN, choices=("lsgan", "bce", "hinge", "wgan-gp")
+    )
+    lambda_gp: float = _flag("training", "weight of the gradient penalty of wgan-gp", 10.0, WARN)
+    r1: float = _flag(
+        "training", "weight of R1, the penalty on the discriminators' gradients at real pictures", 0.0, WARN
+    )
+    label_smoothing: float = _flag(
+        "training", "discriminators take real pictures for 1 - this (lsgan and bce)", 0.0, WARN
+    )
+    pool_size: int = _flag(
+        "training", "earlier translations of each domain kept to train discriminators on; 0 is off", 50
+    )
+    diffaugment: str = _flag(
+        "training", "what discriminators see is changed at random: any of color,translation,cutout", "", WARN
+    )
+    discriminator_steps: int = _flag("training", "steps of the discriminators for ...", 1, WARN, metavar="N")
+    generator_steps: int = _flag("training", "... so many of the generators", 1, WARN, metavar="N")
+    ema: float = _flag(
+        "training", "decay of the running means of the generators' weights, used for all but training; 0 is off", 0.0
+    )
+    clip_norm: float = _flag(
+        "training", "largest norm of the gradients of both generators, or discriminators; 0 is off", 0.0, WARN
+    )
+    weight_decay: float = _flag("training", "weight of the squares of all kernels in the losses", 0.0, WARN)
     seed: int = _flag(
         "training", "of the weights, the order of the pictures and their augmentation, below 2**32", 0, FIXED
     )
@@ -143,6 +250,9 @@ class Config:
         metavar="START:END",
     )
 
+    preset: str = _flag(
+        "output", "a named set of flags, printed when used; flags given by hand win", None, FREE, choices=tuple(PRESETS)
+    )
     output_dir: str = _flag(
         "output", "the run's folder; it is resumed if it holds a run (default: runs/NAME)", None, FREE
     )
@@ -162,21 +272,64 @@ class Config:
     keep: int = _flag("output", "checkpoints to keep, the newest ones", 3, FREE)
 
     def __post_init__(self):
-        suited = SUITED.get(self.dataset, {})
-        small = (self.image_size or suited.get("image_size", 256)) < 256
-        general = {"image_size": 256, "filters": 64, "residual_blocks": 6 if small else 9, "lr": 2e-4}
-        for name, value in {**general, **suited}.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        if self.load_size is None:
-            larger = self.image_size if self.dataset in UNCROPPED else round(self.image_size * 286 / 256)
-            object.__setattr__(self, "load_size", larger)
-        if self.output_dir is None:
-            object.__setattr__(self, "output_dir", os.path.join("runs", self.dataset_name))
+        suited = {**GENERAL, **SUITED.get(self.dataset, {})}
+        blocks = suited.pop("residual_blocks", None)
+        self._fill_in(**suited)
+        self._fill_in(image_width=self.image_size, lr_discriminator=self.lr, decay_from=self.epochs // 2)
+        larger = self.image_size if self.dataset in UNCROPPED else round(self.image_size * 286 / 256)
+        self._fill_in(load_size=larger, output_dir=os.path.join("runs", self.dataset_name))
+        self._name_the_generator(blocks or (6 if self.image_size < 256 else 9))
+        if self.norm_affine == "auto":
+            self._set(norm_affine="yes" if self.variant == "keras" else "no")
+        if self.channels_x != self.channels_y:
+            self._set(lambda_identity=0.0)
         for name in ("output_dir", "data_dir"):
             if getattr(self, name):
-                object.__setattr__(self, name, os.path.expanduser(getattr(self, name)))
+                self._set(**{name: os.path.expanduser(getattr(self, name))})
         self._check()
+
+    def _set(self, **values):
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _fill_in(self, **defaults):
+        self._set(**{name: value for name, value in defaults.items() if getattr(self, name) is None})
+
+    def _name_the_generator(self, blocks):
+        """Makes `generator` and `residual_blocks` say the same. `blocks` is the number of residual blocks by default."""
+        resnet = RESNET.fullmatch(self.generator)
+        if self.generator == "auto":
+            self._fill_in(residual_blocks=blocks)
+            self._set(generator=f"resnet_{self.residual_blocks}blocks")
+        elif resnet:
+            self._fill_in(residual_blocks=int(resnet[1]))
+            if self.residual_blocks != int(resnet[1]):
+                raise UserError(
+                    f"--residual_blocks {self.residual_blocks}: --generator {self.generator} says otherwise"
+                )
+        elif self.generator not in UNETS:
+            raise UserError(
+                f"--generator {self.generator}: expected auto, resnet_9blocks (or another number), {', '.join(UNETS)}"
+            )
+        elif self.residual_blocks is not None:
+            raise UserError(
+                f"--residual_blocks {self.residual_blocks}: --generator {self.generator} has none; expected no such flag"
+            )
+
+    @property
+    def image_shape(self):
+        """(height, width) of the pictures that the networks see, in pixels."""
+        return self.image_size, self.image_width
+
+    @property
+    def load_shape(self):
+        """(height, width) that training pictures are resized to before they are cropped, in pixels."""
+        return self.load_size, round(self.load_size * self.image_width / self.image_size)
+
+    @property
+    def augmentations(self):
+        """The parts of `diffaugment`, a tuple of texts."""
+        return tuple(part for part in self.diffaugment.split(",") if part)
 
     @property
     def dataset_name(self):
@@ -205,12 +358,22 @@ class Config:
         return max(steps for steps in range(1, most + 1) if self.log_every % steps == 0)
 
     def _check(self):
-        at_least = {"image_size": 16, "load_size": self.image_size, "filters": 1, "residual_blocks": 0, "epochs": 1}
-        at_least.update(batch_size=1, seed=0, devices=1, plot_every=1, checkpoint_every=1, keep=1, log_every=1)
-        at_least.update(max_bad_steps=1, steps_per_call=1)
+        crops = self.preprocess in ("resize_and_crop", "scale_width_and_crop")
+        at_least = {
+            **{"image_size": 16, "image_width": 16, "filters": 1, "residual_blocks": 0, "discriminator_layers": 1},
+            **{"load_size": (self.image_size if "resize" in self.preprocess else self.image_width) if crops else 16},
+            **dict.fromkeys(
+                ("channels_x", "channels_y", "max_dataset_size", "batch_size", "devices", "epochs", "keep"), 1
+            ),
+            **dict.fromkeys(("plot_every", "checkpoint_every", "log_every", "max_bad_steps", "steps_per_call"), 1),
+            **dict.fromkeys(("discriminator_steps", "generator_steps"), 1),
+            **dict.fromkeys(("seed", "pool_size", "decay_from"), 0),
+        }
+        cropped = " (--image_size)" if "resize" in self.preprocess else " (--image_width)"
         units = {
             "image_size": "pixels",
-            "load_size": "pixels (--image_size)",
+            "image_width": "pixels",
+            "load_size": "pixels" + (cropped if crops else ""),
             "batch_size": "image pair per replica",
             "devices": "device",
         }
@@ -218,19 +381,34 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name} {value}: expected at least {least} {units.get(name, '')}".rstrip())
-        if self.image_size % 4:
-            raise UserError(f"--image_size {self.image_size}: expected a multiple of 4 (the generators halve it twice)")
-        for name in ("lr", "lambda_cycle", "lambda_identity", "checkpoint_minutes", "cache_gb"):
+        multiple = UNETS.get(self.generator, 4)
+        for name in ("image_size", "image_width"):
+            if getattr(self, name) % multiple:
+                times = {4: "twice", 128: "7 times", 256: "8 times"}[multiple]
+                raise UserError(
+                    f"--{name} {getattr(self, name)}: expected a multiple of {multiple} (the generators halve it {times})"
+                )
+        not_negative = ("lambda_cycle", "lambda_identity", "lambda_gp", "r1", "clip_norm", "weight_decay")
+        for name in ("lr", "lr_discriminator", *not_negative, "checkpoint_minutes", "cache_gb"):
             value = getattr(self, name)
-            if value is not None and (not (math.isfinite(value) and value >= 0) or (name == "lr" and value == 0)):
-                least = "above 0" if name == "lr" else "of at least 0"
+            positive = name.startswith("lr")
+            if value is not None and (not (math.isfinite(value) and value >= 0) or (positive and value == 0)):
+                least = "above 0" if positive else "of at least 0"
                 raise UserError(f"--{name} {value}: expected a finite number {least}")
-        for name in ("beta_1", "beta_2"):
+        for name in ("beta_1", "beta_2", "dropout", "ema", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)}: expected at least 0 and less than 1")
+        if self.label_smoothing and self.adversarial not in ("lsgan", "bce"):
+            raise UserError(
+                f"--label_smoothing {self.label_smoothing}: --adversarial {self.adversarial} has no labels; expected lsgan or bce"
+            )
+        if unknown := [part for part in self.augmentations if part not in AUGMENTATIONS]:
+            raise UserError(
+                f"--diffaugment {self.diffaugment}: {unknown[0]}: expected any of {','.join(AUGMENTATIONS)}"
+            )
         for field in dataclasses.fields(self):
             choices = field.metadata["argument"].get("choices")
-            if choices and getattr(self, field.name) not in choices:
+            if choices and getattr(self, field.name) not in (*choices, field.default):
                 raise UserError(
                     f"--{field.name} {getattr(self, field.name)}: expected one of {', '.join(map(str, choices))}"
                 )
@@ -253,12 +431,19 @@ class Config:
         """The configuration that a command line asks for.
 
         Args:
-            argv: list of strings; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
+            argv: list of strings; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`. They win over what a file
+                given by --config has, which wins over what --preset stands for, which wins over the defaults.
 
         Raises:
             UserError: a value that cannot work. Unknown flags and wrong types make argparse exit with code 2.
         """
-        return cls(**vars(_parser(cls).parse_args(argv)))
+        given = flags.parse(cls, argv)
+        file = given.pop("config", None)
+        values = dict(PRESETS[given["preset"]]) if given.get("preset") else {}
+        if file:
+            saved, _, _ = cls.load(file)
+            values.update({name: value for name, value in dataclasses.asdict(saved).items() if name not in OF_A_START})
+        return cls(**{**values, **given})
 
     def save(self, path, stack, data):
         """Writes the configuration, the stack that it runs on and what it is trained on as JSON, whole or not at all.
@@ -317,40 +502,3 @@ class Config:
             for field in dataclasses.fields(self)
             if field.metadata["on_resume"] == on_resume and getattr(self, field.name) != getattr(saved, field.name)
         ]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
-
-
-class _Help(argparse.HelpFormatter):
-    """Says each default once: the text's own where it depends on other flags, the value otherwise."""
-
-    def _get_help_string(self, action):
-        known = action.default is not None and action.default is not False and action.dest != "help"
-        return f"{action.help} (default: %(default)s)" if known else action.help
-
-
-def _parser(config):
-    parser = _Parser(
-        prog="train.py",
-        description="Train a CycleGAN between two unpaired sets of pictures, on every GPU there is.",
-        epilog="The same command again resumes the run. CUDA_VISIBLE_DEVICES=0,1,2 python train.py uses three GPUs.",
-        formatter_class=_Help,
-        allow_abbrev=False,
-    )
-    groups = {}
-    for field in dataclasses.fields(config):
-        group = field.metadata["group"]
-        groups.setdefault(group, parser.add_argument_group(group))
-        names = [f"--{field.name}"]
-        if "_" in field.name:
-            names.append(f"--{field.name.replace('_', '-')}")
-        argument = dict(field.metadata["argument"], help=field.metadata["help"], default=field.default)
-        if field.type is bool:
-            argument["action"] = "store_true"
-        else:
-            argument.setdefault("type", field.type)
-        groups[group].add_argument(*names, **argument)
-    return parser

@@ -34,43 +34,28 @@ class CycleGAN:
 
     Args:
         global_batch_size: image pairs per step, over all replicas.
-        filters, residual_blocks: see `models.generator`.
-        lr, beta_1, beta_2: of both Adams.
-        lambda_cycle, lambda_identity: weights of these losses; with an identity weight of 0 nothing of it is computed.
-        adversarial: a key of `losses.ADVERSARIAL`.
-        seed: of the initial weights.
-        precision: "float32", "bfloat16" or "float16", what the networks compute in. The variables, the statistics of
-            normalizations, the generators' tanh and the losses are float32 always.
+        config: the `Config`: what networks, losses and optimizers are like. With an identity weight of 0 nothing of that loss is
+            computed. `precision` "auto" is float32 here. The variables, the statistics of normalizations, the generators' tanh
+            and the losses are float32 always.
     """
 
-    def __init__(
-        self,
-        global_batch_size,
-        filters=64,
-        residual_blocks=9,
-        lr=2e-4,
-        beta_1=0.5,
-        beta_2=0.999,
-        lambda_cycle=10.0,
-        lambda_identity=5.0,
-        adversarial="lsgan",
-        seed=0,
-        precision="float32",
-    ):
-        tf.keras.utils.set_random_seed(seed)
+    def __init__(self, global_batch_size, config):
+        tf.keras.utils.set_random_seed(config.seed)
         self.global_batch_size = global_batch_size
-        self.lambda_cycle = lambda_cycle
-        self.lambda_identity = lambda_identity
-        self.adversarial = adversarial
+        self.config = config
+        precision = "float32" if config.precision == "auto" else config.precision
+        x, y = config.channels_x, config.channels_y
         with layers.computing_in(precision):
-            self.G = models.generator(filters, residual_blocks, name="G")
-            self.F = models.generator(filters, residual_blocks, name="F")
-            self.D_X = models.discriminator(filters, name="D_X")
-            self.D_Y = models.discriminator(filters, name="D_Y")
+            self.G = models.generator(config, x, y, name="G")
+            self.F = models.generator(config, y, x, name="F")
+            self.D_X = models.discriminator(config, x, name="D_X")
+            self.D_Y = models.discriminator(config, y, name="D_Y")
         self.generator_variables = self.G.trainable_variables + self.F.trainable_variables
         self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
-        self.generator_optimizer = Adam(self.generator_variables, lr, beta_1, beta_2)
-        self.discriminator_optimizer = Adam(self.discriminator_variables, lr, beta_1, beta_2)
+        self.generator_optimizer = Adam(self.generator_variables, config.lr, config.beta_1, config.beta_2)
+        self.discriminator_optimizer = Adam(
+            self.discriminator_variables, config.lr_discriminator, config.beta_1, config.beta_2
+        )
         self.loss_scale = LossScale()  # always, so that a checkpoint fits whatever the precision
         self.scaled = precision == "float16"
 
@@ -102,7 +87,7 @@ class CycleGAN:
         generator, discriminator = (models.multiplications(network, size, size) for network in (self.G, self.D_X))
         # Each generator on a picture, a fake and, for the identity, one more; each discriminator on two pictures, once more
         # backward for the generators' sake.
-        passes = 2 * (3 if self.lambda_identity > 0 else 2) * 3
+        passes = 2 * (3 if self.config.lambda_identity > 0 else 2) * 3
         return 2.0 * (passes * generator + 2 * (2 * 3 + 1) * discriminator)
 
     def cycle(self, x, y):
@@ -127,7 +112,7 @@ class CycleGAN:
         """
         # The tapes meet at the fakes: what the discriminators' tape gives back there goes into the generators' tape.
         with tf.GradientTape() as generators:
-            pictures = self._translate(to_float(x), to_float(y), identity=self.lambda_identity > 0)
+            pictures = self._translate(to_float(x), to_float(y), identity=self.config.lambda_identity > 0)
             similar = self._similarity(pictures, weight)
         fakes = pictures[2:4]
         with tf.GradientTape(persistent=True) as discriminators:
@@ -201,10 +186,10 @@ class CycleGAN:
         """The cycle and identity losses, by name."""
         x, y, _, _, cycle_x, cycle_y, same_x, same_y = pictures
         return {
-            "loss_G/cycle": self._mean(weight, losses.cycle_loss(y, cycle_y, self.lambda_cycle)),
-            "loss_G/identity": self._mean(weight, losses.identity_loss(y, same_y, self.lambda_identity)),
-            "loss_F/cycle": self._mean(weight, losses.cycle_loss(x, cycle_x, self.lambda_cycle)),
-            "loss_F/identity": self._mean(weight, losses.identity_loss(x, same_x, self.lambda_identity)),
+            "loss_G/cycle": self._mean(weight, losses.cycle_loss(y, cycle_y, self.config.lambda_cycle)),
+            "loss_G/identity": self._mean(weight, losses.identity_loss(y, same_y, self.config.lambda_identity)),
+            "loss_F/cycle": self._mean(weight, losses.cycle_loss(x, cycle_x, self.config.lambda_cycle)),
+            "loss_F/identity": self._mean(weight, losses.identity_loss(x, same_x, self.config.lambda_identity)),
         }
 
     def _judgement(self, pictures, weight):
@@ -214,11 +199,11 @@ class CycleGAN:
         real_y_logits, fake_y_logits = _both(self.D_Y, y, fake_y)
         generator, discriminator = losses.generator_loss, losses.discriminator_loss
         return {
-            "loss_G/loss": self._mean(weight, generator(self.adversarial, fake_y_logits)),
-            "loss_F/loss": self._mean(weight, generator(self.adversarial, fake_x_logits)),
+            "loss_G/loss": self._mean(weight, generator(self.config.adversarial, fake_y_logits)),
+            "loss_F/loss": self._mean(weight, generator(self.config.adversarial, fake_x_logits)),
         }, {
-            "loss_X/loss": self._mean(weight, discriminator(self.adversarial, real_x_logits, fake_x_logits)),
-            "loss_Y/loss": self._mean(weight, discriminator(self.adversarial, real_y_logits, fake_y_logits)),
+            "loss_X/loss": self._mean(weight, discriminator(self.config.adversarial, real_x_logits, fake_x_logits)),
+            "loss_Y/loss": self._mean(weight, discriminator(self.config.adversarial, real_y_logits, fake_y_logits)),
         }
 
     def _figures(self, similar, deceived, judged, weight):

@@ -17,40 +17,40 @@ from cyclegan.layers import (
 )
 
 
-def generator(filters=64, residual_blocks=9, channels=3, name="generator"):
+def generator(config, inputs=3, outputs=3, name="generator"):
     """A ResNet generator: a picture of one domain to a picture of the other.
 
-    Input and output: float32 [N, H, W, channels] in [-1, 1], H and W multiples of 4. 11,383,427 parameters by default.
+    float32 [N, H, W, inputs] -> [N, H, W, outputs], both in [-1, 1], H and W multiples of 4. 11,383,427 parameters by default.
 
     Args:
-        filters: channels after the first convolution; twice and four times as many further in.
-        residual_blocks: how many blocks at a quarter of the resolution.
+        config: the `Config`: `filters` is the number of channels after the first convolution, twice and four times as many
+            further in; `residual_blocks` how many blocks there are at a quarter of the resolution.
     """
-    layers = tf.keras.layers
-    picture = tf.keras.Input((None, None, channels))
+    layers, filters = tf.keras.layers, config.filters
+    picture = tf.keras.Input((None, None, inputs))
     x = ReflectionPadding2D(3)(picture)
     x = convolution(filters, 7, padding="valid")(x)
     x = layers.ReLU()(instance_normalization()(x))
     for width in (2 * filters, 4 * filters):
         x = convolution(width, 3, stride=2)(x)
         x = layers.ReLU()(instance_normalization()(x))
-    for _ in range(residual_blocks):
+    for _ in range(config.residual_blocks):
         x = residual_block(x)
     for width in (2 * filters, filters):
         x = upsampling_convolution(width, 3)(x)
         x = layers.ReLU()(instance_normalization()(x))
     x = ReflectionPadding2D(3)(x)
-    x = convolution(channels, 7, padding="valid", use_bias=True)(x)
+    x = convolution(outputs, 7, padding="valid", use_bias=True)(x)
     return tf.keras.Model(picture, layers.Activation("tanh", dtype="float32")(x), name=name)
 
 
-def discriminator(filters=64, channels=3, name="discriminator"):
+def discriminator(config, channels=3, name="discriminator"):
     """A 70x70 PatchGAN: how real each patch of a picture looks, as logits.
 
     float32 [N, H, W, channels] in [-1, 1] -> [N, ceil(H / 8), ceil(W / 8), 1], unbounded. 2,765,633 parameters by
     default.
     """
-    layers = tf.keras.layers
+    layers, filters = tf.keras.layers, config.filters
     picture = tf.keras.Input((None, None, channels))
     x = convolution(filters, 4, stride=2, use_bias=True)(picture)
     x = LeakyReLU()(x)

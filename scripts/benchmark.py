@@ -62,6 +62,11 @@ class Setting:
     filters: int
     residual_blocks: int
 
+    def config(self):
+        """What is trained, a `Config`."""
+        names = ("precision", "filters", "residual_blocks")
+        return Config(lambda_identity=self.identity, **{name: getattr(self, name) for name in names})
+
 
 class Timed:
     """A compiled step with pictures for it, and the times of its calls.
@@ -140,9 +145,8 @@ def default_form(strategy, setting):
     from cyclegan import distribute
     from cyclegan.gan import LOSSES, SAMPLES, CycleGAN
 
-    networks = (setting.batch, setting.filters, setting.residual_blocks)
     with strategy.scope():
-        gan = CycleGAN(*networks, lambda_identity=setting.identity, precision=setting.precision)
+        gan = CycleGAN(setting.batch, setting.config())
     function = distribute.accumulate(strategy, gan.train_step, setting.batch, gan.update, setting.xla == "on")
     totals = {key: tf.constant(0.0) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
@@ -152,8 +156,7 @@ def plain_form(strategy, setting):
     """The step as tutorials have it. Returns as `default_form`."""
     from scripts import tutorial_step
 
-    networks = (setting.filters, setting.residual_blocks)
-    gan, function = tutorial_step.make(strategy, setting.batch, setting.identity, *networks)
+    gan, function = tutorial_step.make(strategy, setting.batch, setting.config())
     return gan, function, function
 
 

@@ -38,7 +38,7 @@ def score(run):
         from cyclegan import gan, metrics, sources
         from cyclegan.checkpoint import Checkpoints
 
-    trained = gan.CycleGAN(1, config.filters, config.residual_blocks)
+    trained = gan.CycleGAN(1, config)
     if not Checkpoints(run / "checkpoints", trained.state()).restore():
         raise UserError(f"{run}: no checkpoint; expected a run that has finished an epoch")
     domains = sources.load("stripes", config.image_size, config.image_size, config.data_dir)

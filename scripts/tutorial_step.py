@@ -10,7 +10,7 @@ from cyclegan.gan import CycleGAN, to_float
 CONVOLUTIONS = {"Convolution": tf.keras.layers.Conv2D, "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose}
 
 
-def make(strategy, batch, identity, filters, blocks):
+def make(strategy, batch, config):
     """The networks of the package, trained as tutorials do it.
 
     Every network runs on every input by itself, in Keras's own convolutions and float32; a tape and Keras's Adam for each
@@ -23,12 +23,14 @@ def make(strategy, batch, identity, filters, blocks):
     """
     with strategy.scope():
         with mock.patch.multiple(layers, **CONVOLUTIONS):
-            gan = CycleGAN(batch, filters, blocks, lambda_identity=identity)
+            gan = CycleGAN(batch, config)
         gan.generator_optimizer = gan.discriminator_optimizer = None  # their memory is not the plain form's
         networks = (gan.G, gan.F, gan.D_X, gan.D_Y)
         optimizers = [tf.keras.optimizers.Adam(2e-4, 0.5) for _ in networks]
         for optimizer, network in zip(optimizers, networks):
             optimizer.build(network.trainable_variables)
+
+    identity = config.lambda_identity
 
     def mean(values):
         return tf.reduce_sum(tf.reduce_mean(values, axis=[1, 2, 3])) / batch

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from cyclegan import checkpoint, gan
 from cyclegan.checkpoint import Checkpoints
+from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.progress import Pass, Progress
 
@@ -153,12 +154,12 @@ def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, stra
         return [tf.convert_to_tensor(v).numpy() for v in variables]
 
     with strategies[3].scope():
-        three = gan.CycleGAN(3, filters=2, residual_blocks=0, seed=1)
+        three = gan.CycleGAN(3, Config(filters=2, residual_blocks=0, seed=1))
         for i, moment in enumerate(three.generator_optimizer.variables):
             if moment.shape.rank and moment.shape.rank > 0:
                 moment.assign(tf.fill(moment.shape, tf.cast(i, moment.dtype)))
         Checkpoints(tmp_path, three.state()).save(at(4))
-    alone = gan.CycleGAN(1, filters=2, residual_blocks=0, seed=2)
+    alone = gan.CycleGAN(1, Config(filters=2, residual_blocks=0, seed=2))
     assert not all((a == b).all() for a, b in zip(everything(three), everything(alone)))
     assert Checkpoints(tmp_path, alone.state()).restore()[0].epoch == 4
     assert len(everything(alone)) > 20

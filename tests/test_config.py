@@ -225,7 +225,7 @@ def test_a_saved_configuration_comes_back(tmp_path):
 @pytest.mark.parametrize(
     "change, text",
     [
-        (lambda saved: saved["config"].update(pool_size=50), "unknown fields 'pool_size'"),
+        (lambda saved: saved["config"].update(cutmix=50), "unknown fields 'cutmix'"),
         (
             lambda saved: saved["config"].update(epochs="__import__('os')"),
             "epochs is \"__import__('os')\", expected int",
@@ -258,7 +258,7 @@ def test_a_configuration_that_is_missing_or_no_json_is_refused(tmp_path):
 def test_changes_are_told_by_what_they_mean_for_a_run():
     old, new = Config(filters=8, lr=1.0, epochs=2), Config(filters=9, lr=2.0, epochs=3)
     assert new.changes(old, FIXED) == ["filters 8 -> 9"]
-    assert new.changes(old, WARN) == ["lr 1.0 -> 2.0"]
+    assert new.changes(old, WARN) == ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0"]
     assert new.changes(old, FREE) == ["epochs 2 -> 3"]
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan import distribute, layers, models, stripes
+from cyclegan.config import Config
 from cyclegan.data import Pairs
 from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN, _both, to_float
 from cyclegan.guard import silent_failures
@@ -81,7 +82,7 @@ def two_steps(strategies):
     for replicas, strategy in strategies.items():
         pairs = Pairs(x, y, 6, 16, seed=0)
         with strategy.scope():
-            gan = with_sgd(CycleGAN(6, **TINY), 0.1)
+            gan = with_sgd(CycleGAN(6, Config(**TINY)), 0.1)
         before = weights(gan)
         step = distribute.accumulate(strategy, gan.train_step, 6, gan.update)
         figures, after = [], [before]
@@ -114,7 +115,7 @@ def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
 
     def make():
-        return as_trained(CycleGAN(2, adversarial=adversarial, seed=5, **TINY))
+        return as_trained(CycleGAN(2, Config(adversarial=adversarial, seed=5, **TINY)))
 
     for got, expected in zip(gradients(make(), x, y), oracle(make(), x, y, adversarial)):
         np.testing.assert_allclose(got, expected, atol=1e-6 + 2e-3 * np.abs(expected).max())
@@ -149,7 +150,7 @@ def oracle(gan, x, y, adversarial):
 
 
 def test_no_network_runs_twice_on_the_same_input(pictures_of):
-    gan = CycleGAN(1, **TINY)
+    gan = CycleGAN(1, Config(**TINY))
     seen = []
     for name in ("G", "F", "D_X", "D_Y"):
         network = getattr(gan, name)
@@ -164,7 +165,7 @@ def test_no_network_runs_twice_on_the_same_input(pictures_of):
 
 
 def test_two_inputs_in_one_batch_change_nothing(pictures_of):
-    gan = as_trained(CycleGAN(2, filters=8, residual_blocks=2))
+    gan = as_trained(CycleGAN(2, Config(filters=8, residual_blocks=2)))
     x, y = (to_float(pictures_of(2, seed=seed)) for seed in (1, 2))
     for network in (gan.G, gan.D_X):
         alone = network(x).numpy(), network(y).numpy()
@@ -175,7 +176,7 @@ def test_two_inputs_in_one_batch_change_nothing(pictures_of):
 
 
 def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
-    gan = CycleGAN(1, lambda_identity=0.0, **TINY)
+    gan = CycleGAN(1, Config(lambda_identity=0.0, **TINY))
     runs = []
     network = gan.G
     gan.G = lambda x, training: runs.append(1) or network(x, training=training)
@@ -186,7 +187,9 @@ def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
 
 
 def test_first_step_values_are_those_of_the_tutorial(pictures_of):
-    figures = eager_step(CycleGAN(1, filters=16, residual_blocks=1), pictures_of(1, seed=1), pictures_of(1, seed=2))
+    figures = eager_step(
+        CycleGAN(1, Config(filters=16, residual_blocks=1)), pictures_of(1, seed=1), pictures_of(1, seed=2)
+    )
     for key in ("loss_G/loss", "loss_F/loss"):
         assert figures[key] == pytest.approx(1, abs=0.01)
     for key in ("loss_X/loss", "loss_Y/loss"):
@@ -200,7 +203,7 @@ def test_first_step_values_are_those_of_the_tutorial(pictures_of):
 def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, **TINY)
+        gan = CycleGAN(3, Config(**TINY))
     x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(pictures_of(1, 16)))
     weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
     per_replica, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
@@ -213,7 +216,7 @@ def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
 
 
 def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
-    gan = CycleGAN(2, **TINY)
+    gan = CycleGAN(2, Config(**TINY))
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
     constant = {"G": 0.5, "F": -0.25}
     for name, value in constant.items():
@@ -243,7 +246,7 @@ def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
     "network, failures", [(lambda x, training: x, {"G does nothing"}), (lambda x, training: -0.9 * x, {"G inverts"})]
 )
 def test_generators_that_fail_silently_are_seen_in_the_figures(pictures_of, network, failures):
-    gan = CycleGAN(2, **TINY)
+    gan = CycleGAN(2, Config(**TINY))
     gan.G = network
     figures, _ = gan.test_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
     assert set(silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
@@ -253,11 +256,11 @@ def test_samples_of_weight_0_have_no_say(pictures_of):
     x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
     other = pictures_of(3, seed=9)
     other[0] = x[0]
-    one = gradients(CycleGAN(3, **TINY), x, y, [1, 0, 0])
-    same = gradients(CycleGAN(3, **TINY), other, y, [1, 0, 0])
+    one = gradients(CycleGAN(3, Config(**TINY)), x, y, [1, 0, 0])
+    same = gradients(CycleGAN(3, Config(**TINY)), other, y, [1, 0, 0])
     for a, b in zip(one, same):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    full = gradients(CycleGAN(3, **TINY), x, y, [1, 1, 1])
+    full = gradients(CycleGAN(3, Config(**TINY)), x, y, [1, 1, 1])
     assert max(np.abs(a - b).max() for a, b in zip(one, full)) > 1e-3
 
 
@@ -269,7 +272,7 @@ def everything(gan):
 def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pictures_of):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, **TINY)
+        gan = CycleGAN(3, Config(**TINY))
         slope = tf.Variable(1.0)
     similarity = gan._similarity
 
@@ -332,7 +335,7 @@ class Half:
     def __init__(self, strategy):
         self.strategy, self.reductions = strategy, []
         with strategy.scope():
-            self.gan = CycleGAN(2, filters=2, residual_blocks=0, precision="float16")
+            self.gan = CycleGAN(2, Config(filters=2, residual_blocks=0, precision="float16"))
         self.step = distribute.accumulate(strategy, self.gan.train_step, 2, self.gan.update)
         self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = everything(self.gan)
@@ -441,7 +444,7 @@ def in_precision(precision, x, y, scale=None):
     With normalizations as after some training. Before it they make all signals so small that in float16 a translation of a
     translation is nothing but the offsets, which are 0 then, where the slope of a ReLU is 0.
     """
-    gan = as_trained(CycleGAN(2, precision=precision, **TINY))
+    gan = as_trained(CycleGAN(2, Config(precision=precision, **TINY)))
     if scale:
         gan.loss_scale.scale.assign(scale)
     received = []
@@ -483,7 +486,7 @@ def test_the_loss_scale_has_no_say_in_what_is_updated(in_float32):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in_float32(precision):
-    gan = CycleGAN(1, precision=precision, **TINY)
+    gan = CycleGAN(1, Config(precision=precision, **TINY))
     normal = type(layers.instance_normalization())
     for network in (gan.G, gan.F, gan.D_X, gan.D_Y):
         kinds = {
@@ -498,7 +501,7 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
 @pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
 def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes):
     """Networks of 1000 and of 10 multiplications: three products for each pass, one for what the fakes get back."""
-    gan = CycleGAN(1, lambda_identity=identity, **TINY)
+    gan = CycleGAN(1, Config(lambda_identity=identity, **TINY))
     work = {gan.G: 1000, gan.D_X: 10}
     monkeypatch.setattr(models, "multiplications", lambda network, height, width: work[network] * height * width)
     assert gan.flops(4) == 2 * 16 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + 1) * 10)
@@ -513,7 +516,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
     outcomes = []
     for xla in (False, True):
         with strategy.scope():
-            gan = with_sgd(CycleGAN(replicas, filters=2, residual_blocks=0), 0.1)
+            gan = with_sgd(CycleGAN(replicas, Config(filters=2, residual_blocks=0)), 0.1)
         before = weights(gan)
         step = distribute.accumulate(strategy, gan.train_step, replicas, gan.update, xla=xla)
         _, good, figures = step(batches(strategy, x, y), {}, tf.constant(1))
@@ -527,7 +530,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
 
 
 def test_weights_start_from_the_seed():
-    one, same, other = (weights(CycleGAN(1, seed=seed, **TINY)) for seed in (1, 1, 2))
+    one, same, other = (weights(CycleGAN(1, Config(seed=seed, **TINY))) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, same))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other))
     distinct = [w for w in one if w.std() > 0]
@@ -535,14 +538,14 @@ def test_weights_start_from_the_seed():
 
 
 def test_the_learning_rate_can_be_set():
-    gan = CycleGAN(1, lr=0.25, **TINY)
+    gan = CycleGAN(1, Config(lr=0.25, **TINY))
     assert gan.learning_rate == 0.25
     gan.learning_rate = 0.5
     assert float(gan.discriminator_optimizer.learning_rate.numpy()) == gan.learning_rate == 0.5
 
 
 def test_the_state_is_all_that_evolves(pictures_of):
-    gan = CycleGAN(1, **TINY)
+    gan = CycleGAN(1, Config(**TINY))
     saved = tf.train.Checkpoint(**gan.state())
     kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
     assert {"G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "loss_scale"} == set(gan.state())
@@ -562,7 +565,7 @@ def test_learning_halves_the_cycle_loss(strategies):
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
     strategy = strategies[1]
     with strategy.scope():
-        gan = CycleGAN(1, filters=8, residual_blocks=1, lr=4e-3)
+        gan = CycleGAN(1, Config(filters=8, residual_blocks=1, lr=4e-3))
     step = distribute.accumulate(strategy, gan.train_step, 1, gan.update)
     cycles = []
     pairs = Pairs(x, y, 1, 32, seed=0)

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from cyclegan import distribute, saving
 from cyclegan.checkpoint import Checkpoints
+from cyclegan.config import Config
 from cyclegan.data import Pairs
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.gan import CycleGAN
@@ -44,7 +45,7 @@ class World:
         x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
         self.train, self.test = Pairs(x, y, BATCH, 16, seed=1), Pairs(test_x, test_y, BATCH, 16)
         with strategy.scope():
-            self.gan = CycleGAN(BATCH, filters=2, residual_blocks=0, lr=1e-3)
+            self.gan = CycleGAN(BATCH, Config(filters=2, residual_blocks=0, lr=1e-3))
         self.steps = {
             "train": distribute.accumulate(strategy, self.gan.train_step, BATCH, self.gan.update),
             "test": distribute.accumulate(strategy, self.gan.test_step, BATCH),
