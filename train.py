@@ -2,6 +2,7 @@
 """Train a CycleGAN between two unpaired sets of pictures, on every GPU there is: `python train.py --help`."""
 
 import dataclasses
+import functools
 import pathlib
 import shlex
 import sys
@@ -23,7 +24,7 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
-        from cyclegan import data, devices, distribute, layers, sources
+        from cyclegan import data, devices, distribute, layers, schedule, sources
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.loop import Loop
@@ -54,9 +55,7 @@ def main(argv=None):
             gan = CycleGAN(batch, config)
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
             restored = None if config.clear_output_dir else checkpoints.restore()
-            if restored:
-                gan.learning_rate = config.lr
-        together = config.steps_together(gan.flops(config.image_size) * batch, peak)
+        together = config.steps_together(gan.flops(*config.image_shape) * batch, peak)
         train.steps_per_call = test.steps_per_call = together
         progress, folder = restored or (Progress(), None)
 
@@ -91,8 +90,9 @@ def main(argv=None):
             gan,
             train,
             test,
-            distribute.accumulate(strategy, gan.train_step, batch, gan.update, xla=config.xla == "on"),
-            distribute.accumulate(strategy, gan.test_step, batch, xla=config.xla == "on"),
+            distribute.accumulate(strategy, gan.train_step, batch, gan.update),
+            distribute.accumulate(strategy, gan.test_step, batch),
+            functools.partial(schedule.rates, config),
             strategy,
             summary,
             checkpoints,
