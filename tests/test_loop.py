@@ -96,8 +96,8 @@ def fit(strategies, pictures_of):
 
         run.said, run.recorder = said, recorder = [], Recorder()
         run.loop = Loop(
-            gan, train, test, step("train", bad), step("test", bad_tests), lambda done: (0.5, 0.25), strategies[1], recorder, recorder,
-            progress or Progress(), epochs, **{"verbose": 0, "say": said.append, **options},
+            gan, train, test, step("train", bad), step("test", bad_tests), lambda done: (0.5, 0.25), strategies[1],
+            recorder, recorder, progress or Progress(), epochs, **{"verbose": 0, "say": said.append, **options},
         )  # fmt: skip
         return run.loop.fit(), recorder, run.loop
 

@@ -66,4 +66,3 @@ def test_a_bad_step_stores_nothing():
     _, kept = pool.query(fakes, tf.ones([2], bool), tf.zeros([2, 2]))
     pool.store(kept, tf.constant(False))
     assert pool.count.numpy() == 0 and not pool.images.numpy().any()
-

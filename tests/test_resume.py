@@ -89,8 +89,8 @@ class World:
 
         options = {"verbose": 0, "plot_every": 99, "log_every": 1, **options}
         loop = Loop(
-            self.gan, self.train, self.test, step("train"), step("test"), lambda done: RATES, self.strategy, summary, checkpoints, progress,
-            options.pop("epochs", EPOCHS), say=self.said.append, **options,
+            self.gan, self.train, self.test, step("train"), step("test"), lambda done: RATES, self.strategy, summary, checkpoints,
+            progress, options.pop("epochs", EPOCHS), say=self.said.append, **options,
         )  # fmt: skip
         return loop
 
