@@ -49,7 +49,7 @@ PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is timed. `batch` is the global batch, `form` "default" or "plain", `xla` "on" or "off"."""
+    """What is timed. `batch` is the global batch, `form` "default", "plain" or "without LEVER", `xla` "on" or "off"."""
 
     form: str
     size: int
@@ -84,14 +84,16 @@ class Timed:
     def build(self):
         """Makes the networks and the step; calls it once, which traces it, and once more, for the memory that it takes."""
         from cyclegan import devices, distribute
+        from scripts import levers
 
         held = _gpu_memory()
         self.strategy = distribute.make_strategy(self.setting.replicas)
-        make = {"default": default_form, "plain": plain_form}[self.setting.form]
-        self.gan, self.function, self.step = make(self.strategy, self.setting)
         self.inputs = next(self.pairs(1).distributed(self.strategy))
-        began = time.perf_counter()
-        self.call()
+        make = plain_form if self.setting.form == "plain" else default_form
+        with levers.without(self.setting.form.partition("without ")[2]):
+            self.gan, self.function, self.step = make(self.strategy, self.setting)
+            began = time.perf_counter()
+            self.call()
         self.row["first_seconds"] = time.perf_counter() - began
         _forget_gpu_memory()  # tracing, and trying kernels, needs more than a step does
         self.call()
@@ -261,9 +263,10 @@ def combinations(options, **chosen):
 
 
 def steps(options):
-    """Rows of training steps: the default form in all combinations, and the plain form beside them."""
+    """Rows of training steps: the default form in all combinations, with and without levers, and the plain form beside them."""
+    forms = ["default", *(f"without {name}" for name in options.without)]
     plain = {name: [value] for name, value in PLAIN.items()}
-    settings = [*([] if options.no_plain else combinations(options, **plain)), *combinations(options)]
+    settings = [*([] if options.no_plain else combinations(options, **plain)), *combinations(options, form=forms)]
     settings.sort(key=lambda setting: (setting.size, setting.batch, setting.identity))
     timed = measure(settings, options)
     compare(timed, "ratio", PLAIN, lambda own, plain: plain / own)
@@ -418,6 +421,9 @@ def arguments(argv):
     how.add_argument("--residual_blocks", type=at_least(0), help="default: 9, and 6 under 256 pixels")
     how.add_argument("--runs", type=one, default=5, help="timed calls of each row (default: 5)")
     how.add_argument("--warmup", type=at_least(0), default=1, help="calls before them that do not count (default: 1)")
+    how.add_argument(
+        "--without", nargs="+", choices=("few", "both", "adam", "packed"), default=[], help="also without these levers"
+    )
     how.add_argument("--no_plain", action="store_true", help="leave the plain form out")
     how.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine here")
     return parser.parse_args(argv)

@@ -1,0 +1,112 @@
+"""Every value of every option of the method trains a step, and makes a difference: `pytest tests/test_options.py`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan import config as configuration
+from cyclegan import schedule
+from cyclegan.config import Config
+from cyclegan.gan import CycleGAN
+from tests.test_gan import as_trained
+
+BASE = {
+    **{"filters": 2, "residual_blocks": 1, "image_size": 32, "precision": "float32", "epochs": 1, "pool_size": 2},
+    **{"lr": 0.01, "output_dir": "unused"},
+}
+WGAN = {"adversarial": "wgan-gp"}
+CHOSEN = {
+    "generator": [{"generator": f"resnet_{n}blocks", "residual_blocks": None} for n in (6, 9)]
+    + [{"generator": f"unet_{n}", "residual_blocks": None, "image_size": n} for n in (128, 256)],
+    "residual_blocks": [0, 2],
+    "filters": [3],
+    "discriminator_layers": [1, 2, 4],
+    "dropout": [0.5],
+    "lr": [0.02],
+    "lr_discriminator": [0.02],
+    "decay_from": [1],
+    "beta_1": [0.9],
+    "beta_2": [0.9],
+    "lambda_cycle": [0.0, 1.0],
+    "lambda_identity": [0.0, 1.0],
+    "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],
+    "r1": [1.0],
+    "label_smoothing": [0.1],
+    "pool_size": [0, 50],
+    "diffaugment": ["color", "translation", "cutout", "color,translation,cutout"],
+    "discriminator_steps": [3],
+    "generator_steps": [3],
+    "ema": [0.999],
+    "clip_norm": [1e-3],
+    "weight_decay": [0.1],
+    "seed": [1],
+}
+CHANNELS = [
+    {"channels_x": 1},
+    {"channels_y": 1},
+    {"channels_x": 1, "channels_y": 1},
+    {"channels_x": 5, "channels_y": 2},
+]
+
+
+def values(field):
+    """What to try of an option, a list of dicts of fields of the configuration."""
+    choices = field.metadata["argument"].get("choices", ())
+    tried = CHOSEN.get(field.name, [value for value in choices if value not in (field.default, "auto")])
+    return [value if isinstance(value, dict) else {field.name: value} for value in tried]
+
+
+FIELDS = [field for field in dataclasses.fields(Config) if field.metadata["group"] in ("networks", "training")]
+NOT_OF_A_STEP = {"epochs", "batch_size", "max_bad_steps", "devices"}  # the loop's, tested there
+TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"precision": "bfloat16"}]
+
+
+def outcome(options):
+    """All that two steps with some options have changed and reported, a vector of float32."""
+    config = Config(**{**BASE, **options})
+    gan = as_trained(CycleGAN(1, config))
+    rng = np.random.default_rng(0)
+    reported = []
+    for step in range(2):
+        x, y = (
+            rng.integers(0, 256, (1, *config.image_shape, channels)).astype(np.uint8)
+            for channels in (config.channels_x, config.channels_y)
+        )
+        figures, gradients, kept = gan.train_step(x, y, tf.ones([1]), step)
+        rates = tf.constant(schedule.rates(config, 0.75), tf.float32)
+        gan.update(gradients, tf.constant(True), kept, tf.constant(step), rates)
+        reported += [float(value) for value in figures.values()]
+    assert np.isfinite(reported).all()
+    return np.concatenate(
+        [np.ravel(tf.cast(v, tf.float32)) for part in gan.state().values() for v in part.variables] + [reported]
+    )
+
+
+@pytest.fixture(scope="module")
+def default_outcome():
+    return outcome({})
+
+
+def test_two_runs_with_the_same_options_are_the_same(default_outcome):
+    np.testing.assert_array_equal(outcome({}), default_outcome)
+
+
+@pytest.mark.parametrize("options", TRIED, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()))
+def test_every_value_of_every_option_trains_and_makes_a_difference(options, default_outcome):
+    got = outcome(options)
+    assert got.shape != default_outcome.shape or np.abs(got - default_outcome).max() > 1e-6
+
+
+def test_no_option_is_forgotten():
+    missing = {field.name for field in FIELDS if not values(field)} - NOT_OF_A_STEP
+    assert not missing
+    assert set(CHOSEN) <= {field.name for field in FIELDS}
+
+
+@pytest.mark.parametrize("preset", configuration.PRESETS)
+def test_presets_train(preset):
+    small = {"image_size": 32, "load_size": 32, "filters": 2, "epochs": 1}
+    values = {**configuration.PRESETS[preset], **{k: v for k, v in BASE.items() if k != "residual_blocks"}, **small}
+    assert len(outcome({k: v for k, v in values.items() if k != "residual_blocks"} | {"residual_blocks": None}))
