@@ -157,10 +157,27 @@ def _global_moments(x):
     # Each replica has a row of what is summed, so that one reduction tells all rows to all of them. (The sums of the values and
     # of their squares would need no rows, but lose the variance of values with a large mean.)
     row = tf.one_hot(context.replica_id_in_sync_group, replicas)[:, None, None]
-    rows = context.all_reduce(tf.distribute.ReduceOp.SUM, row * tf.stack([mean, variance]))
-    means, variances = tf.unstack(rows, axis=1)
+    own = row * tf.stack([mean, variance])
+    means, variances = tf.unstack(_reduced(own, _sum_over_replicas(own)), axis=1)
     mean, apart = tf.nn.moments(means, axes=[0])
     return mean, tf.reduce_mean(variances, axis=0) + apart, count * replicas
+
+
+@tf.custom_gradient
+def _reduced(own, total):
+    """`total`, the sum of all replicas' `own`. What comes back to it is summed as well: each replica's loss depends on it."""
+    # With the sum itself in here, as in TensorFlow's all_reduce, each call would search the graphs of all replicas for variables,
+    # and the time to trace a network would grow with the square of its layers.
+    return tf.identity(total), lambda dy: (_sum_over_replicas(dy), None)
+
+
+def _sum_over_replicas(tensor):
+    """The sum, on every replica; without a gradient."""
+
+    def merge(strategy, tensor):
+        return strategy.extended.reduce_to(tf.distribute.ReduceOp.SUM, tensor, tensor)
+
+    return tf.distribute.get_replica_context().merge_call(merge, args=(tensor,))
 
 
 _drawing = threading.local()  # replicas are traced in a thread each
