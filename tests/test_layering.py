@@ -29,6 +29,8 @@ MAY_IMPORT = {
     "data": set(),
     "cache": set(),
     "pictures": set(),
+    "torch_file": set(),
+    "torch_weights": set(),
     "models": {"layers"},
     "sources": {"cache", "pictures", "stripes"},
     "run_folder": {"config"},
@@ -49,6 +51,8 @@ NO_TENSORFLOW = {
     "signals",
     "guard",
     "journal",
+    "torch_file",
+    "torch_weights",
 }
 
 
