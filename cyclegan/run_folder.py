@@ -92,12 +92,12 @@ class RunFolder:
     def check_data(self, fingerprint):
         """Compares the data with what the run was trained on; what `fingerprint` (see `sources.Domains`) says of bytes may differ.
 
-        A picture may have been repaired since, so that is a warning.
+        A picture may have been repaired since, so that is a warning. An imported run has seen no data yet: any will do.
 
         Raises:
             UserError: the run was trained on other data.
         """
-        saved = fingerprint if self._saved_data is None else self._saved_data
+        saved = self._saved_data or fingerprint
         differ = [name for name in sorted(set(saved) | set(fingerprint)) if saved.get(name) != fingerprint.get(name)]
         change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
         self._refuse([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])

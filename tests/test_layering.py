@@ -32,6 +32,8 @@ MAY_IMPORT = {
     "data": set(),
     "cache": set(),
     "pictures": set(),
+    "torch_file": set(),
+    "torch_weights": set(),
     "models": {"layers"},
     "sources": {"cache", "pictures", "stripes"},
     "run_folder": {"config"},
@@ -53,6 +55,8 @@ NO_TENSORFLOW = {
     "signals",
     "guard",
     "journal",
+    "torch_file",
+    "torch_weights",
 }
 
 

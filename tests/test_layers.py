@@ -1,3 +1,6 @@
+import math
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,15 +80,6 @@ def test_reflection_padding_is_numpys():
 
 def test_leaky_relu_by_hand():
     assert layers.LeakyReLU()(tf.constant([-5.0, 0.0, 2.0])).numpy().tolist() == [-1.0, 0.0, 2.0]
-
-
-def test_a_residual_block_adds_to_its_input():
-    picture = tf.keras.Input((None, None, 4))
-    block = tf.keras.Model(picture, layers.residual_block(picture))
-    for weight in block.trainable_variables:
-        weight.assign(tf.zeros_like(weight))
-    x = np.random.default_rng(0).normal(size=(1, 6, 5, 4)).astype(np.float32)
-    np.testing.assert_array_equal(block(x).numpy(), x)  # also negative values: no ReLU after the sum
 
 
 def test_stack_says_what_a_checkpoint_depends_on():
@@ -323,3 +317,194 @@ def test_the_precision_is_as_before_after_an_exception():
         assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
         raise RuntimeError
     assert tf.keras.mixed_precision.global_policy().name == before == "float32"
+
+
+def test_instance_normalization_without_scales_and_offsets():
+    x = (3 + np.random.default_rng(0).normal(size=(2, 5, 4, 3))).astype(np.float32)
+    for layer in (layers.instance_normalization(1e-5, affine=False), layers.InstanceNormalization(1e-5, affine=False)):
+        np.testing.assert_allclose(layer(x).numpy(), oracle(x, 1, 0, 1e-5), atol=2e-5)
+        assert not layer.weights
+
+
+def test_the_transposed_convolution_of_pytorch_against_a_loop():
+    """ConvTranspose2d(kernel 3, stride 2, padding 1, output padding 1): each pixel adds its share of the kernel from 2 i - 1 on."""
+    layer = layers.upsampling_convolution(4, 3, padding="valid", use_bias=True)
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
+    layer.build(x.shape)
+    with_random_weights(layer)
+    kernel, bias = layer.kernel.numpy(), layer.bias.numpy()
+    expected = np.zeros((2, 6, 10, 4)) + bias
+    for i, j, down, right in np.ndindex(3, 5, 3, 3):
+        row, column = 2 * i - 1 + down, 2 * j - 1 + right
+        if 0 <= row < 6 and 0 <= column < 10:
+            expected[:, row, column] += x[:, i, j] @ kernel[down, right].T
+    np.testing.assert_allclose(layer(x).numpy(), expected, atol=1e-5)
+    assert tuple(layer.compute_output_shape((2, 3, None, 6))) == (2, 6, None, 4)
+    free = tf.function(layer, input_signature=[tf.TensorSpec([None, None, None, 6])])
+    np.testing.assert_allclose(free(x).numpy(), expected, atol=1e-5)
+
+
+def test_doubling_repeats_each_pixel_and_sums_what_comes_back():
+    x = noise(2, 3, 4, 5)
+    y, dx = output_and_gradients(layers.Doubling(), x)
+    np.testing.assert_array_equal(y, x.numpy().repeat(2, axis=1).repeat(2, axis=2))
+    np.testing.assert_allclose(dx, upstream(y).numpy().reshape(2, 3, 2, 4, 2, 5).sum(axis=(2, 4)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "init, scale",
+    [
+        ("normal", 0.02),
+        ("xavier", 0.02 * math.sqrt(2 / (9 * 64 + 9 * 32))),
+        ("kaiming", math.sqrt(2 / (9 * 64))),
+    ],
+)
+def test_kernels_start_with_the_spread_of_the_reference(init, scale):
+    layer = layers.convolution(32, 3, init=init)
+    layer.build((None, None, None, 64))
+    kernel = layer.kernel.numpy()
+    assert kernel.std() == pytest.approx(scale, rel=0.02) and abs(kernel.mean()) < 0.02 * scale
+    assert np.abs(kernel).max() > 3 * scale  # not truncated
+
+
+def test_orthogonal_kernels():
+    layer = layers.convolution(8, 3, init="orthogonal")
+    layer.build((None, None, None, 4))
+    columns = layer.kernel.numpy().reshape(36, 8)
+    np.testing.assert_allclose(columns.T @ columns, 0.02**2 * np.eye(8), atol=1e-8)
+
+
+def batch_oracle(x, gamma, beta):
+    """Batch normalization in float64."""
+    x = x.astype(np.float64)
+    mean, variance = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
+    return (x - mean) / np.sqrt(variance + 1e-5) * gamma + beta, mean, variance
+
+
+def test_batch_normalization_against_numpy():
+    x = (5 + 3 * np.random.default_rng(0).normal(size=(4, 3, 2, 6))).astype(np.float32)
+    layer = layers.BatchNormalization()
+    layer.build(x.shape)
+    gamma, beta = (np.random.default_rng(1).normal(size=(2, 6))).astype(np.float32)
+    layer.gamma.assign(gamma)
+    layer.beta.assign(beta)
+    expected, mean, variance = batch_oracle(x, gamma, beta)
+    np.testing.assert_allclose(layer(x).numpy(), x / np.sqrt(1 + 1e-5) * gamma + beta, atol=1e-5)  # nothing seen yet
+    np.testing.assert_allclose(layer(x, training=True).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(layer.moving_mean.numpy(), 0.1 * mean, atol=1e-6)
+    np.testing.assert_allclose(layer.moving_variance.numpy(), 0.9 + 0.1 * variance * 24 / 23, rtol=1e-5)
+    for _ in range(200):
+        layer(x, training=True)
+    unbiased = np.sqrt((variance * 24 / 23 + 1e-5) / (variance + 1e-5))
+    np.testing.assert_allclose(layer(x).numpy(), (expected - beta) / unbiased + beta, atol=1e-4)
+    assert len(layer.trainable_variables) == len(layer.non_trainable_variables) == 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=str)
+def test_what_is_not_finite_does_not_get_into_the_running_statistics(bad):
+    """The variance of 1e30 is more than float32 can hold."""
+    layer = layers.BatchNormalization()
+    x = np.ones((2, 3, 3, 2), np.float32)
+    layer(x, training=True)
+    before = [w.numpy() for w in layer.non_trainable_variables]
+    x[0, 0, 0, 1] = bad
+    layer(x, training=True)
+    for one, other in zip(before, layer.non_trainable_variables):
+        np.testing.assert_array_equal(one, other.numpy())
+
+
+def dropped(x, seed=(1, 2), rows=6, start=0, count=6, rate=0.4, calls=1):
+    """What the last of several calls in one context makes of x."""
+    with layers.draws(tf.constant(seed, tf.int64), rows, start, count):
+        for _ in range(calls):
+            y = layers.Dropout(rate)(x, training=True)
+    return y.numpy()
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    y = dropped(tf.fill([6, 40, 30, 5], 3.0))
+    assert set(np.unique(y)) == {0.0, np.float32(3) / np.float32(0.6)}
+    assert np.mean(y == 0) == pytest.approx(0.4, abs=0.01)
+    assert np.mean((y[0] == 0) & (y[1] == 0)) == pytest.approx(0.4**2, abs=0.02)  # in each sample by itself
+
+
+def test_what_dropout_draws_depends_on_seed_and_call_only():
+    x = tf.ones([6, 4, 4, 3])
+    first = dropped(x)
+    np.testing.assert_array_equal(first, dropped(x))
+    for other in (dropped(x, seed=(1, 3)), dropped(x, seed=(2, 2)), dropped(x, calls=2)):
+        assert 0.2 < np.mean((first == 0) != (other == 0)) < 0.8
+    traced = tf.function(lambda seed: dropped_in_graph(x, seed))(tf.constant([1, 2], tf.int64))
+    np.testing.assert_array_equal(first, traced.numpy())
+
+
+def dropped_in_graph(x, seed):
+    with layers.draws(seed, 6, tf.constant(0), 6):
+        return layers.Dropout(0.4)(x, training=True)
+
+
+@pytest.mark.parametrize("inputs", [1, 2], ids=["one input", "two inputs as one batch"])
+def test_a_replica_draws_its_samples_part_of_the_global_batch(inputs):
+    x = tf.ones([6 * inputs, 3, 5, 4])
+    whole = dropped(x).reshape(inputs, 6, 3, 5, 4)
+    for count in (1, 2, 3):
+        for start in range(0, 6, count):
+            part = dropped(x[: count * inputs], start=tf.constant(start), count=count)
+            np.testing.assert_array_equal(part.reshape(inputs, count, 3, 5, 4), whole[:, start : start + count])
+    halves = whole.reshape(-1, 3 * 5 * 4)
+    assert len(np.unique(halves, axis=0)) == len(halves)  # no two samples, nor inputs, meet the same
+
+
+def test_dropout_knows_whether_it_trains_and_where_its_draws_come_from():
+    layer, x = layers.Dropout(0.5), tf.ones([2, 3, 3, 1])
+    np.testing.assert_array_equal(layer(x).numpy(), x.numpy())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"outside of layers\.draws"):
+            layer(x, training=True)
+        with layers.draws([1, 2], 4, 0, 2), pytest.raises(ValueError, match="a batch of 3 for dropout; expected 2"):
+            layer(tf.ones([3, 3, 3, 1]), training=True)
+    with layers.draws([1, 2], 2, 0, 2):
+        with layers.draws([3, 4], 2, 0, 2):
+            inner = layer(x, training=True).numpy()
+        layer(x, training=True)  # the outer one still is there
+        failed = []
+        thread = threading.Thread(target=lambda: failed.append(fails_in_another_thread(layer, x)))
+        thread.start()
+        thread.join()
+    assert failed == [True] and inner.shape == x.shape
+
+
+def fails_in_another_thread(layer, x):
+    try:
+        layer(x, training=True)
+    except RuntimeError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_dropout_in_lower_precision(precision):
+    with layers.computing_in(precision):
+        layer = layers.Dropout(0.5)
+    with layers.draws([1, 2], 1, 0, 1):
+        y = layer(tf.ones([1, 8, 8, 2], precision), training=True)
+    assert y.dtype == precision and set(np.unique(tf.cast(y, tf.float32))) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.InstanceNormalization(1e-4, affine=False),
+        layers.BatchNormalization(1e-4),
+        layers.Dropout(0.3),
+        layers.Doubling(),
+        layers.upsampling_convolution(3, 3, padding="valid", use_bias=True),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_are_made_again_from_their_configuration(layer):
+    copy = type(layer).from_config(layer.get_config())
+    for attribute in {"epsilon", "affine", "rate", "padding", "use_bias"} & set(vars(layer)):
+        assert getattr(copy, attribute) == getattr(layer, attribute)
+    x = noise(2, 4, 4, 3)
+    assert copy(x).shape == layer(x).shape
