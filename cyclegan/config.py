@@ -327,6 +327,11 @@ class Config:
         return self.load_size, round(self.load_size * self.image_width / self.image_size)
 
     @property
+    def has_penalty(self):
+        """Whether discriminators descend a function of their own gradients."""
+        return self.adversarial == "wgan-gp" or self.r1 > 0
+
+    @property
     def augmentations(self):
         """The parts of `diffaugment`, a tuple of texts."""
         return tuple(part for part in self.diffaugment.split(",") if part)
@@ -401,6 +406,15 @@ class Config:
         if self.label_smoothing and self.adversarial not in ("lsgan", "bce"):
             raise UserError(
                 f"--label_smoothing {self.label_smoothing}: --adversarial {self.adversarial} has no labels; expected lsgan or bce"
+            )
+        if self.norm == "batch" and self.has_penalty:
+            penalty = f"--r1 {self.r1}" if self.r1 else f"--adversarial {self.adversarial}"
+            raise UserError(
+                f"--norm batch: {penalty} needs samples that have no say in each other; expected instance or none"
+            )
+        if self.norm == "batch" and self.xla == "on":
+            raise UserError(
+                "--norm batch: its statistics are summed over the replicas, which --xla on can't; expected --xla off"
             )
         if unknown := [part for part in self.augmentations if part not in AUGMENTATIONS]:
             raise UserError(

@@ -67,7 +67,7 @@ class CycleGAN:
             self.pool_x, self.pool_y = (ImagePool(config.pool_size, (*shape, channels)) for channels in (x, y))
         compared = config.channels_x == config.channels_y  # or a picture and its translation can't be
         errors, changes = (ERRORS, CHANGES) if compared else (ERRORS[:2], ())
-        penalties = PENALTIES if config.r1 or config.adversarial == "wgan-gp" else ()
+        penalties = PENALTIES if config.has_penalty else ()
         self.figures = {
             "train": (*LOSSES, *penalties, *(DECAYS if config.weight_decay else ())),
             "test": (*LOSSES, *errors, *changes),
@@ -218,14 +218,21 @@ class CycleGAN:
         longest = max(counts)
         return [step % longest >= longest - count for count in counts]
 
+    def _seed(self, step, purpose):
+        return tf.stack([tf.constant(self.config.seed, tf.int64), PURPOSES * step + purpose])
+
     def _uniform(self, step, purpose, columns):
         """float32 [global batch, columns], uniform in [0, 1), the same on all replicas."""
-        seed = tf.stack([tf.constant(self.config.seed, tf.int64), PURPOSES * step + purpose])
-        return tf.random.stateless_uniform([self.global_batch_size, columns], seed, alg="philox")
+        shape = [self.global_batch_size, columns]
+        return tf.random.stateless_uniform(shape, self._seed(step, purpose), alg="philox")
+
+    def _start(self, count):
+        """The place of this replica's first sample in the global batch, where each has `count` of them."""
+        return tf.distribute.get_replica_context().replica_id_in_sync_group * count
 
     def _share(self, rows, count):
         """This replica's `count` rows of what all replicas have."""
-        start = tf.distribute.get_replica_context().replica_id_in_sync_group * count
+        start = self._start(count)
         return rows[start : start + count]
 
     def _draws(self, step, count):
@@ -260,7 +267,9 @@ class CycleGAN:
 
     def _generate(self, x, y, weight, step):
         """The pictures of a training step, see `_translate`, and the cycle and identity losses."""
-        pictures = self._translate(x, y, self.config.lambda_identity > 0, self.G, self.F, training=True)
+        count = weight.shape[0]
+        with layers.draws(self._seed(step, DROPPED), self.global_batch_size, self._start(count), count):
+            pictures = self._translate(x, y, self.config.lambda_identity > 0, self.G, self.F, training=True)
         return pictures, self._similarity(pictures, weight)
 
     def _discriminate(self, pictures, shown, weight, draws, scale):

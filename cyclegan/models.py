@@ -84,7 +84,7 @@ class _Parts:
         if self.config.norm == "batch":
             return layers.BatchNormalization()(x)
         epsilon = 1e-5 if self.paper else layers.EPSILON
-        return layers.instance_normalization(epsilon, self.config.norm_affine == "yes")(x)
+        return layers.instance_normalization(epsilon, self.config.norm_affine == "yes", self.config.has_penalty)(x)
 
     def drop(self, x):
         return Dropout(self.config.dropout)(x) if self.config.dropout else x

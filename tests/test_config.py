@@ -88,6 +88,38 @@ def test_every_verbosity_is_accepted(verbose):
         ("--steps_per_call 3", "--steps_per_call 3: expected a divisor of --log_every, which is 100"),
         ("--steps_per_call 200", "--steps_per_call 200: expected a divisor of --log_every, which is 100"),
         ("--steps_per_call 2 --log_every 7", "--steps_per_call 2: expected a divisor of --log_every, which is 7"),
+        (
+            "--generator resnet",
+            "--generator resnet: expected auto, resnet_9blocks (or another number), unet_256, unet_128",
+        ),
+        ("--generator unet_512", "--generator unet_512: expected auto"),
+        (
+            "--generator resnet_6blocks --residual_blocks 9",
+            "--residual_blocks 9: --generator resnet_6blocks says otherwise",
+        ),
+        ("--generator unet_256 --residual_blocks 9", "--residual_blocks 9: --generator unet_256 has none"),
+        (
+            "--generator unet_128 --image_size 64",
+            "--image_size 64: expected a multiple of 128 (the generators halve it 7 times)",
+        ),
+        ("--image_width 130", "--image_width 130: expected a multiple of 4 (the generators halve it twice)"),
+        ("--channels_x 0", "--channels_x 0: expected at least 1"),
+        ("--max_dataset_size 0", "--max_dataset_size 0: expected at least 1"),
+        ("--dropout 1", "--dropout 1.0: expected at least 0 and less than 1"),
+        ("--ema 1", "--ema 1.0: expected at least 0 and less than 1"),
+        ("--ema -0.1", "--ema -0.1: expected at least 0 and less than 1"),
+        ("--r1 -1", "--r1 -1.0: expected a finite number of at least 0"),
+        ("--clip_norm nan", "--clip_norm nan: expected a finite number of at least 0"),
+        ("--weight_decay inf", "--weight_decay inf: expected a finite number of at least 0"),
+        ("--lr_discriminator 0", "--lr_discriminator 0.0: expected a finite number above 0"),
+        ("--pool_size -1", "--pool_size -1: expected at least 0"),
+        ("--discriminator_steps 0", "--discriminator_steps 0: expected at least 1"),
+        ("--discriminator_layers 0", "--discriminator_layers 0: expected at least 1"),
+        ("--adversarial hinge --label_smoothing 0.1", "--label_smoothing 0.1: --adversarial hinge has no labels"),
+        ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),
+        ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that have no say in each other"),
+        ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),
+        ("--norm batch --xla on", "--norm batch: its statistics are summed over the replicas"),
         *(
             (f"--profile {text}", f"--profile {text}: expected START:END, two numbers of steps with START < END")
             for text in ("3", "3:", ":3", "5:3", "3:3", "1:2:3", "1.5:3", "a:b", "1:٣", "1:1234567890123")

@@ -5,6 +5,7 @@ the steps are traced once for all tests. tests/test_end_to_end.py and scripts/so
 """
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import distribute, saving
+from cyclegan import distribute, saving, schedule
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.data import Pairs
@@ -43,12 +44,13 @@ class Killed(BaseException):
 class World:
     """Networks with compiled steps on a number of replicas, and runs on them."""
 
-    def __init__(self, strategy, pictures_of):
+    def __init__(self, strategy, pictures_of, **options):
         self.strategy = strategy
         x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
         self.train, self.test = Pairs(x, y, BATCH, 16, seed=1), Pairs(test_x, test_y, BATCH, 16)
         with strategy.scope():
-            self.gan = CycleGAN(BATCH, Config(filters=2, residual_blocks=0, image_size=16, lr=1e-3))
+            self.config = Config(**{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options})
+            self.gan = CycleGAN(BATCH, self.config)
         self.steps = {
             "train": distribute.accumulate(strategy, self.gan.train_step, BATCH, self.gan.update),
             "test": distribute.accumulate(strategy, self.gan.test_step, BATCH),
@@ -89,7 +91,7 @@ class World:
 
         options = {"verbose": 0, "plot_every": 99, "log_every": 1, **options}
         loop = Loop(
-            self.gan, self.train, self.test, step("train"), step("test"), lambda done: RATES, self.strategy, summary, checkpoints,
+            self.gan, self.train, self.test, step("train"), step("test"), functools.partial(schedule.rates, self.config), self.strategy, summary, checkpoints,
             progress, options.pop("epochs", EPOCHS), say=self.said.append, **options,
         )  # fmt: skip
         return loop
@@ -179,6 +181,26 @@ def test_the_log_of_an_undisturbed_run(undisturbed):
         ("steps", 2, 4), ("steps", 2, 5), ("steps", 2, 6), ("train", 2, 6), ("test", 2, 6),
     ]  # fmt: skip
     assert where["epoch"] == EPOCHS and where["step"] == 6
+
+
+def test_every_option_of_the_method_goes_on_where_it_stopped(strategies, pictures_of, tmp_path):
+    """Networks, pools, running means and statistics come from the checkpoint; rates and draws from the place alone."""
+    options = {
+        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1, "epochs": EPOCHS},
+        **{"pool_size": 4, "ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
+        **{"clip_norm": 1.0, "weight_decay": 0.01, "lr_discriminator": 2e-3},
+    }
+    world = World(strategies[1], pictures_of, **options)
+    loop = world.finish(tmp_path / "whole")
+    values = world.values()
+    assert world.gan.pool_x.count.numpy() == 4
+    rates = [line["learning_rate"] for line in log(tmp_path / "whole") if line["split"] == "steps"]
+    assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5e-3
+    for step in (2, 5, 7):
+        folder = tmp_path / f"stopped_at_{step}"
+        with pytest.raises(Stopped):
+            world.finish(folder, wait_for(signal.SIGTERM)(step))
+        check_equal(world, world.finish(folder), folder, (values, place(loop), log(tmp_path / "whole")))
 
 
 @pytest.mark.parametrize(
