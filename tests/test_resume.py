@@ -90,8 +90,9 @@ class World:
             return run
 
         options = {"verbose": 0, "plot_every": 99, "log_every": 1, **options}
+        rates = functools.partial(schedule.rates, self.config)
         loop = Loop(
-            self.gan, self.train, self.test, step("train"), step("test"), functools.partial(schedule.rates, self.config), self.strategy, summary, checkpoints,
+            self.gan, self.train, self.test, step("train"), step("test"), rates, self.strategy, summary, checkpoints,
             progress, options.pop("epochs", EPOCHS), say=self.said.append, **options,
         )  # fmt: skip
         return loop
