@@ -17,8 +17,8 @@ GRADIENTS = ("gradients of the generators", "gradients of the discriminators")  
 
 
 def to_float(images):
-    """uint8 [0, 255] -> float32 [-1, 1]."""
-    return tf.cast(images, tf.float32) / 127.5 - 1.0
+    """uint8 [0, 255] or uint16 [0, 65535] -> float32 [-1, 1]."""
+    return tf.cast(images, tf.float32) / (tf.as_dtype(images.dtype).max / 2) - 1.0
 
 
 def _both(network, a, b):
@@ -79,12 +79,12 @@ class CycleGAN:
         return self.G.count_params(), self.D_X.count_params()
 
     def flops(self, size):
-        """Floating-point operations that the convolutions of a training step need for one pair of square pictures.
+        """Floating-point operations that the convolutions of a training step need for one pair of pictures of a (height, width).
 
         Forward is one product; backward is two, for what went in and for the weights. What could be saved (the gradients of the
         pictures themselves) is not counted out, and all that is not a convolution is not counted in.
         """
-        generator, discriminator = (models.multiplications(network, size, size) for network in (self.G, self.D_X))
+        generator, discriminator = (models.multiplications(network, *size) for network in (self.G, self.D_X))
         # Each generator on a picture, a fake and, for the identity, one more; each discriminator on two pictures, once more
         # backward for the generators' sake.
         passes = 2 * (3 if self.config.lambda_identity > 0 else 2) * 3
