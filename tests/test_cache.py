@@ -37,7 +37,7 @@ class Source:
 
 def on_demand(decode, count, size, store=None):
     """Square pictures of 3 channels of 8 bits."""
-    return on_demand(decode, (count, size, size, 3), np.full((count, 2), size), np.uint8, store)
+    return cache.OnDemand(decode, (count, size, size, 3), np.full((count, 2), size), np.uint8, store)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ NO_TENSORFLOW = {
     "decoding",
     "pictures",
     "preprocess",
+    "sources",
     "progress",
     "signals",
     "guard",

@@ -66,7 +66,7 @@ def test_without_a_crop_all_come_out_of_one_size():
     assert final_size("none", [(101, 203), (100, 204)]) == (100, 204)
     assert final_size("scale_width", [(100, 100), (200, 200)]) == (88, 88)
     text = (
-        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 212 x 100 pixels\) come out of"
+        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 216 x 100 pixels\) come out of"
         r" different sizes; expected one size .*: use --preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
