@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.data import Pairs
+from cyclegan.gan import to_float
 
 
 def numbered(count, size=6):
@@ -243,3 +244,13 @@ def test_batches_have_static_shapes():
     spec = Pairs(gray, numbered(8), 6, (4, 5), seed=0, steps_per_call=5).dataset(0).element_spec
     assert [tuple(part.shape) for part in spec] == [(5, 6, 4, 5, 1), (5, 6, 4, 5, 3), (5, 6)]
     assert [part.dtype for part in spec] == [tf.uint16, tf.uint8, tf.float32]
+
+
+@pytest.mark.parametrize("dtype, most", [(np.uint8, 255), (np.uint16, 65535)])
+def test_every_value_of_a_batch_becomes_a_number_from_minus_1_to_1(dtype, most):
+    images = np.array([0, 1, most // 2, most - 1, most], dtype).reshape(1, 1, 5, 1)
+    x, _, _ = next(iter(Pairs(images, images, 1, (1, 5)).dataset()))
+    floats = to_float(x[0]).numpy().ravel()
+    assert floats.dtype == np.float32
+    np.testing.assert_allclose(floats, images.ravel() / (most / 2) - 1, atol=1e-7)
+    assert len(set(floats)) == 5 and floats[0] == -1 and floats[-1] == 1
