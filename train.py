@@ -2,6 +2,7 @@
 """Train a CycleGAN between two unpaired sets of pictures, on every GPU there is: `python train.py --help`."""
 
 import dataclasses
+import functools
 import pathlib
 import shlex
 import sys
@@ -23,7 +24,7 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
-        from cyclegan import data, devices, distribute, layers, sources
+        from cyclegan import data, devices, distribute, layers, schedule, sources
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.loop import Loop
@@ -50,12 +51,10 @@ def main(argv=None):
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
         )
         with strategy.scope():
-            gan = CycleGAN(batch, config)
+            gan = CycleGAN(batch, config, domains.size)
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
             restored = None if config.clear_output_dir else checkpoints.restore()
-            if restored:
-                gan.learning_rate = config.lr
-        together = config.steps_together(gan.flops(domains.size) * batch, peak)
+        together = config.steps_together(gan.flops(*domains.size) * batch, peak)
         train.steps_per_call = test.steps_per_call = together
         progress, folder = restored or (Progress(), None)
 
@@ -92,8 +91,9 @@ def main(argv=None):
             gan,
             train,
             test,
-            distribute.accumulate(strategy, gan.train_step, batch, gan.update, xla=config.xla == "on"),
-            distribute.accumulate(strategy, gan.test_step, batch, xla=config.xla == "on"),
+            distribute.accumulate(strategy, gan.train_step, batch, gan.update),
+            distribute.accumulate(strategy, gan.test_step, batch),
+            functools.partial(schedule.rates, config),
             strategy,
             summary,
             checkpoints,

@@ -106,43 +106,46 @@ def reduce_dict(strategy, per_replica):
     return dict(zip(per_replica, tf.unstack(summed)))
 
 
-def accumulate(strategy, step, global_batch_size, update=None, xla=False):
+def accumulate(strategy, step, global_batch_size, update=None):
     """The compiled function that runs steps on all replicas, several in one call, and adds up what they return.
 
     Args:
-        step: called on each replica with its share of a batch; returns (figures, gradients): a dict of scalars, its share of
-            each mean over the global batch; and a structure of tensors, its share of the gradients.
+        step: called on each replica with its share of a batch and, for training, the number of the step; returns (figures,
+            gradients, kept): a dict of scalars, its share of each mean over the global batch; a structure of tensors, its share
+            of the gradients; and what it wants `update` to have as it is.
         global_batch_size: what the figures have been divided by.
-        update: called on each replica with the gradients, summed over the replicas in one reduction, and with a bool scalar,
-            whether every figure and every sum is finite: if not, it must change nothing that is trained.
-        xla: compile `step` with XLA; the reductions and the update stay outside.
+        update: for training. Called on each replica with the gradients, summed over the replicas in one reduction; with a bool
+            scalar, whether every figure and every sum is finite: if not, it must change nothing that is trained; with what was
+            kept; and with the number of the step and its learning rates.
 
     Returns:
-        f(batches, totals, steps) -> (totals, good, figures): does the first `steps` of the batches, which have one more axis
-        in front than a batch. `totals` is a dict of those figures that are wanted, with the sums over the samples of the good
-        steps added; good is bool [steps], whether each was; figures are those of each step, reduced: a dict of float32
-        [steps]. All stay on the device, so that the host need not wait for a step.
+        f(batches, totals, steps, first=0, rates=None) -> (totals, good, figures): does the first `steps` of the batches, which
+        have one more axis in front than a batch, as have the learning rates. `first` is the number of the first step. `totals`
+        is a dict of those figures that are wanted, with the sums over the samples of the good steps added; good is bool
+        [steps], whether each was; figures are those of each step, reduced: a dict of float32 [steps]. All stay on the device, so
+        that the host need not wait for a step.
     """
-    if xla:
-        step = tf.function(step, autograph=False, jit_compile=True)
 
-    def share(number, *batches):
-        figures, gradients = step(*(part[number] for part in batches))
+    def share(number, index, *batches):
+        batch = [part[number] for part in batches]
+        figures, gradients, kept = step(*batch, index) if update else step(*batch)
         if update and strategy.num_replicas_in_sync > 1:
             gradients = _sum_over_replicas(gradients)
-        return figures, gradients
+        return figures, gradients, kept
 
     @tf.function(autograph=False)
-    def run(batches, totals, steps):
+    def run(batches, totals, steps, first=0, rates=None):
         names = []
 
         def one(number, totals, good, history):
-            figures, gradients = strategy.run(share, args=(number, *batches))
+            index = tf.cast(first, tf.int64) + tf.cast(number, tf.int64)
+            figures, gradients, kept = strategy.run(share, args=(number, index, *batches))
             figures = reduce_dict(strategy, figures)
             sums = {key: total + figures[key] * global_batch_size for key, total in totals.items()}
             finite = tf.reduce_all(tf.math.is_finite(tf.stack([*figures.values(), *sums.values()])))
             if update:
-                strategy.run(update, args=(gradients, finite))
+                chosen = None if rates is None else rates[number]
+                strategy.run(update, args=(gradients, finite, kept, index, chosen))
             names[:] = figures
             return (
                 number + 1,

@@ -1,29 +1,30 @@
-"""The state that evolves on the devices (networks, optimizers) and its train and test steps on one replica."""
+"""The state that evolves on the devices (networks, optimizers, image pools) and its train and test steps on one replica."""
 
 import tensorflow as tf
 
 from cyclegan import layers, losses, models
-from cyclegan.optimizers import Adam, LossScale
+from cyclegan.augment import DRAWS, diffaugment
+from cyclegan.optimizers import Adam, LossScale, clip, follow
+from cyclegan.pool import ImagePool
 
 LOSSES = (
     *(f"{g}/{part}" for g in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
     *("loss_X/loss", "loss_Y/loss"),
 )
+PENALTIES = ("loss_X/penalty", "loss_Y/penalty")  # with wgan-gp or R1 only
+DECAYS = ("weight_decay/generators", "weight_decay/discriminators")  # where it is on
 ERRORS = ("error/MAE(X, F(G(X)))", "error/MAE(Y, G(F(Y)))", "error/MAE(X, F(X))", "error/MAE(Y, G(Y))")
 CHANGES = ("change/MAE(X, G(X))", "change/MAE(Y, F(Y))", "change/correlation(X, G(X))", "change/correlation(Y, F(Y))")
 SAMPLES = "samples"  # the share of a batch that is samples and not filling
 LOSS_SCALE = "loss_scale"  # with float16 only
 GRADIENTS = ("gradients of the generators", "gradients of the discriminators")  # their norms on a replica
+# What random numbers are for: the pools, what is changed for the discriminators (4 kinds of pictures), penalties, dropout.
+POOLS, AUGMENTED, MIXED, DROPPED, PURPOSES = 0, 2, 6, 8, 9
 
 
 def to_float(images):
     """uint8 [0, 255] or uint16 [0, 65535] -> float32 [-1, 1]."""
     return tf.cast(images, tf.float32) / (tf.as_dtype(images.dtype).max / 2) - 1.0
-
-
-def _both(network, a, b):
-    """(network(a), network(b)), computed as one batch."""
-    return tf.split(network(tf.concat([a, b], axis=0), training=True), 2)
 
 
 class CycleGAN:
@@ -37,126 +38,159 @@ class CycleGAN:
         config: the `Config`: what networks, losses and optimizers are like. With an identity weight of 0 nothing of that loss is
             computed. `precision` "auto" is float32 here. The variables, the statistics of normalizations, the generators' tanh
             and the losses are float32 always.
+        shape: (height, width) of the pictures in training; `None` is `config.image_shape`.
     """
 
-    def __init__(self, global_batch_size, config):
+    def __init__(self, global_batch_size, config, shape=None):
         tf.keras.utils.set_random_seed(config.seed)
         self.global_batch_size = global_batch_size
         self.config = config
-        precision = "float32" if config.precision == "auto" else config.precision
         x, y = config.channels_x, config.channels_y
-        with layers.computing_in(precision):
+        shape = shape or config.image_shape
+        with layers.computing_in("float32" if config.precision == "auto" else config.precision):
             self.G = models.generator(config, x, y, name="G")
             self.F = models.generator(config, y, x, name="F")
             self.D_X = models.discriminator(config, x, name="D_X")
             self.D_Y = models.discriminator(config, y, name="D_Y")
+            if config.ema:
+                self.G_ema = models.generator(config, x, y, name="G_ema")
+                self.F_ema = models.generator(config, y, x, name="F_ema")
+                self.G_ema.set_weights(self.G.get_weights())
+                self.F_ema.set_weights(self.F.get_weights())
         self.generator_variables = self.G.trainable_variables + self.F.trainable_variables
         self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
-        self.generator_optimizer = Adam(self.generator_variables, config.lr, config.beta_1, config.beta_2)
-        self.discriminator_optimizer = Adam(
-            self.discriminator_variables, config.lr_discriminator, config.beta_1, config.beta_2
-        )
+        self.generator_optimizer = Adam(self.generator_variables, config.beta_1, config.beta_2)
+        self.discriminator_optimizer = Adam(self.discriminator_variables, config.beta_1, config.beta_2)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits whatever the precision
-        self.scaled = precision == "float16"
+        self.scaled = config.precision == "float16"
+        if config.pool_size:
+            self.pool_x, self.pool_y = (ImagePool(config.pool_size, (*shape, channels)) for channels in (x, y))
+        compared = config.channels_x == config.channels_y  # or a picture and its translation can't be
+        errors, changes = (ERRORS, CHANGES) if compared else (ERRORS[:2], ())
+        penalties = PENALTIES if config.r1 or config.adversarial == "wgan-gp" else ()
+        self.figures = {
+            "train": (*LOSSES, *penalties, *(DECAYS if config.weight_decay else ())),
+            "test": (*LOSSES, *errors, *changes),
+        }
 
     def state(self):
         """Everything that evolves, by the name that it has in a checkpoint."""
-        names = ("G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "loss_scale")
+        names = ["G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "loss_scale"]
+        names += ["pool_x", "pool_y"] if self.config.pool_size else []
+        names += ["G_ema", "F_ema"] if self.config.ema else []
         return {name: getattr(self, name) for name in names}
 
     @property
-    def learning_rate(self):
-        """Of both optimizers, a float."""
-        return float(self.generator_optimizer.learning_rate.numpy())
-
-    @learning_rate.setter
-    def learning_rate(self, value):
-        for optimizer in (self.generator_optimizer, self.discriminator_optimizer):
-            optimizer.learning_rate.assign(value)
+    def used(self):
+        """The generators (G, F) for all but training."""
+        return (self.G_ema, self.F_ema) if self.config.ema else (self.G, self.F)
 
     def parameters(self):
         """(of a generator, of a discriminator): how many parameters each has."""
         return self.G.count_params(), self.D_X.count_params()
 
-    def flops(self, size):
-        """Floating-point operations that the convolutions of a training step need for one pair of pictures of a (height, width).
+    def flops(self, height, width):
+        """Floating-point operations that the convolutions of a training step need for one pair of pictures, sizes in pixels.
 
         Forward is one product; backward is two, for what went in and for the weights. What could be saved (the gradients of the
-        pictures themselves) is not counted out, and all that is not a convolution is not counted in.
+        pictures themselves) is not counted out, and all that is not a convolution, or a penalty, is not counted in.
         """
-        generator, discriminator = (models.multiplications(network, *size) for network in (self.G, self.D_X))
-        # Each generator on a picture, a fake and, for the identity, one more; each discriminator on two pictures, once more
-        # backward for the generators' sake.
-        passes = 2 * (3 if self.config.lambda_identity > 0 else 2) * 3
-        return 2.0 * (passes * generator + 2 * (2 * 3 + 1) * discriminator)
+        total = 0.0
+        for network in (self.G, self.F):  # on a picture, a fake and, for the identity, one more
+            passes = 3 * (3 if self.config.lambda_identity > 0 else 2)
+            total += passes * models.multiplications(network, height, width)
+        for network in (self.D_X, self.D_Y):  # on two pictures; and for the generators' sake on one of them, or another
+            passes = 2 * 3 + (2 if self.config.pool_size else 1)
+            total += passes * models.multiplications(network, height, width)
+        return 2.0 * total
 
     def cycle(self, x, y):
-        """Translates there and back. Returns (fake_y, cycle_x, fake_x, cycle_y) for float32 [N, H, W, 3] in [-1, 1]."""
-        fake_y, fake_x = self.G(x, training=False), self.F(y, training=False)
-        return fake_y, self.F(fake_y, training=False), fake_x, self.G(fake_x, training=False)
+        """Translates there and back. Returns (fake_y, cycle_x, fake_x, cycle_y) for float32 [N, H, W, C] in [-1, 1]."""
+        G, F = self.used
+        fake_y, fake_x = G(x, training=False), F(y, training=False)
+        return fake_y, F(fake_y, training=False), fake_x, G(fake_x, training=False)
 
-    def train_step(self, x, y, weight):
+    def train_step(self, x, y, weight, step=0):
         """The losses of one replica's share of a batch, and the gradients that `update` applies.
 
-        Every network runs once on each of its inputs, and both kinds of networks see the others as they were before the step.
+        Both kinds of networks see the others as they were before the step.
 
         Args:
-            x, y: uint8 [N, H, W, 3], pictures of the two domains.
+            x, y: uint8 or uint16 [N, H, W, C], pictures of the two domains.
             weight: float32 [N], 1 for a sample, 0 for one that only fills the batch up.
+            step: the number of the step, an integer or scalar. All that is random is a function of the seed and of it.
 
         Returns:
-            (figures, gradients). Figures: this replica's share of each mean over the global batch, scalars already divided by
-            it: the losses (`LOSSES`) and the share of samples in the batch (`SAMPLES`); and the norms of its gradients
-            (`GRADIENTS`), which are finite only if all of them are; with float16, the loss scale too. Gradients: of the
-            generators, of the discriminators, times the loss scale.
+            (figures, gradients, kept). Figures: this replica's share of each mean over the global batch, scalars already divided
+            by it: the losses (`LOSSES`, with `PENALTIES` and `DECAYS` where they are on) and the share of samples in the batch
+            (`SAMPLES`); and the norms of its gradients (`GRADIENTS`), which are finite only if all of them are; with float16,
+            the loss scale too. Gradients: of the generators, of the discriminators, times the loss scale. Kept: what `update`
+            puts into the image pools.
         """
+        config, step = self.config, tf.cast(step, tf.int64)
+        draws = self._draws(step, x.shape[0])
         # The tapes meet at the fakes: what the discriminators' tape gives back there goes into the generators' tape.
-        with tf.GradientTape() as generators:
-            pictures = self._translate(to_float(x), to_float(y), identity=self.config.lambda_identity > 0)
-            similar = self._similarity(pictures, weight)
-        fakes = pictures[2:4]
-        with tf.GradientTape(persistent=True) as discriminators:
-            discriminators.watch(fakes)
-            deceived, judged = self._judgement(pictures, weight)
+        with tf.GradientTape() as tape:
+            pictures, similar = self._compiled(self._generate)(to_float(x), to_float(y), weight, step)
+            decay = self._weight_decay(self.generator_variables)
+        shown, kept = self._from_pools(pictures[2:4], weight, step)
         scale = tf.convert_to_tensor(self.loss_scale.scale) if self.scaled else tf.constant(1.0)
-        scales = [scale] * 4
-        # Zhu et al. 2017, eq. 3: both generators descend the sum, so the cycle x -> G(x) -> F(G(x)) trains G too.
-        received = discriminators.gradient([*deceived.values()], fakes, scales[:2])
-        gradients = (
-            generators.gradient([*similar.values(), *fakes], self.generator_variables, [*scales, *received]),
-            discriminators.gradient([*judged.values()], self.discriminator_variables, scales[:2]),
+        judged, received, of_discriminators = self._compiled(self._discriminate)(
+            pictures[:4], shown, weight, draws, scale
         )
-        figures = self._figures(similar, deceived, judged, weight)
+        # Zhu et al. 2017, eq. 3: both generators descend the sum, so the cycle x -> G(x) -> F(G(x)) trains G too.
+        descended = [*similar.values(), *pictures[2:4], decay]
+        seeds = [*[scale] * len(similar), *received, scale]
+        gradients = (tape.gradient(descended, self.generator_variables, seeds), of_discriminators)
+        figures = self._figures({**similar, **judged}, weight)
+        if config.weight_decay:
+            figures.update(zip(DECAYS, (decay, self._weight_decay(self.discriminator_variables))))
         figures.update({name: tf.linalg.global_norm(part) / scale for name, part in zip(GRADIENTS, gradients)})
         if self.scaled:
             figures[LOSS_SCALE] = scale * x.shape[0] / self.global_batch_size
-        return figures, gradients
+        return figures, gradients, kept
 
-    def update(self, gradients, good):
-        """One update of all four networks on this replica; call it on every replica with the same gradients.
+    def update(self, gradients, good, kept=(), step=0, rates=None):
+        """One update of all four networks on this replica; call it on every replica with the same arguments.
 
         Args:
             gradients: what `train_step` gave, summed over the replicas.
             good: bool scalar; where it is false nothing is updated but the loss scale.
+            kept, step: see `train_step`.
+            rates: float32 [2], the learning rates of the generators and of the discriminators; `None` is those of the config.
         """
+        config = self.config
+        rates = tf.unstack([config.lr, config.lr_discriminator] if rates is None else rates, num=2)
         if self.scaled:
             scale = tf.convert_to_tensor(self.loss_scale.scale)
             gradients = tf.nest.map_structure(lambda gradient: gradient / scale, gradients)
             self.loss_scale.update(good)
-        self.generator_optimizer.apply(gradients[0], self.generator_variables, good)
-        self.discriminator_optimizer.apply(gradients[1], self.discriminator_variables, good)
+        if config.clip_norm:
+            gradients = [clip(part, config.clip_norm) for part in gradients]
+        generators, discriminators = (good & turn for turn in self._turns(step))
+        self.generator_optimizer.apply(gradients[0], self.generator_variables, rates[0], generators)
+        self.discriminator_optimizer.apply(gradients[1], self.discriminator_variables, rates[1], discriminators)
+        if config.ema:
+            for network, used in zip((self.G, self.F), self.used):
+                follow(used.trainable_variables, network.trainable_variables, config.ema, generators)
+                follow(used.non_trainable_variables, network.non_trainable_variables, 0.0, generators)
+        for pool, part in zip(("pool_y", "pool_x"), kept):
+            getattr(self, pool).store(part, good)
 
     def test_step(self, x, y, weight):
         """The losses of one replica's share of a batch, and how the pictures compare with their translations.
 
-        Arguments as `train_step`; nothing is updated.
+        Arguments as `train_step`; nothing is updated. The generators are those that are used, see `Config.ema`.
 
         Returns:
-            (figures, None). Figures: as `train_step`, without the gradients; with four mean absolute errors (`ERRORS`, in the
-            units of [-1, 1]), and how much the generators change (`CHANGES`): mean absolute differences and correlations.
+            (figures, None, ()). Figures: as `train_step`, without the gradients, penalties and decays; with mean absolute errors
+            (`ERRORS`, in the units of [-1, 1]), and how much the generators change (`CHANGES`): mean absolute differences and
+            correlations. Without those that compare pictures of different numbers of channels.
         """
-        pictures = self._translate(to_float(x), to_float(y), identity=True)
-        figures = self._figures(self._similarity(pictures, weight), *self._judgement(pictures, weight), weight)
+        identity = self.config.channels_x == self.config.channels_y
+        pictures = self._translate(to_float(x), to_float(y), identity, *self.used, training=False)
+        deceived, judged = self._judgement(pictures[:4], pictures[2:4], weight, training=False)
+        figures = self._figures({**self._similarity(pictures, weight), **deceived, **judged}, weight)
         x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y = pictures
         mae, correlation = losses.mae, losses.correlation
         compared = (
@@ -164,53 +198,158 @@ class CycleGAN:
             *zip(CHANGES, (mae, mae, correlation, correlation), (x, y, x, y), (fake_y, fake_x, fake_y, fake_x)),
         )
         for key, compare, real, other in compared:
-            figures[key] = self._mean(weight, compare(real, other))
-        return figures, None
+            if key in self.figures["test"]:
+                figures[key] = self._mean(weight, compare(real, other))
+        return figures, None, ()
 
     def _mean(self, weight, per_sample):
         return losses.reduce_mean(weight * per_sample, self.global_batch_size)
 
-    def _translate(self, x, y, identity):
-        """(x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y), float32 [N, H, W, 3] in [-1, 1]."""
+    def _compiled(self, function):
+        return tf.function(function, autograph=False, jit_compile=True) if self.config.xla == "on" else function
+
+    def _turns(self, step):
+        """Whether the generators and the discriminators are updated in a step, two bools.
+
+        Of max(N, M) steps the generators take the last N, the discriminators the last M (`generator_steps`,
+        `discriminator_steps`): Goodfellow et al. 2014, algorithm 1, with a new batch for every step.
+        """
+        counts = self.config.generator_steps, self.config.discriminator_steps
+        longest = max(counts)
+        return [step % longest >= longest - count for count in counts]
+
+    def _uniform(self, step, purpose, columns):
+        """float32 [global batch, columns], uniform in [0, 1), the same on all replicas."""
+        seed = tf.stack([tf.constant(self.config.seed, tf.int64), PURPOSES * step + purpose])
+        return tf.random.stateless_uniform([self.global_batch_size, columns], seed, alg="philox")
+
+    def _share(self, rows, count):
+        """This replica's `count` rows of what all replicas have."""
+        start = tf.distribute.get_replica_context().replica_id_in_sync_group * count
+        return rows[start : start + count]
+
+    def _draws(self, step, count):
+        """What this replica's samples need of random numbers: for `diffaugment` and `losses.gradient_penalty`."""
+        augmented, mixed = [], []
+        if self.config.augmentations:
+            augmented = [self._share(self._uniform(step, AUGMENTED + i, DRAWS), count) for i in range(4)]
+        if self.config.adversarial == "wgan-gp":
+            mixed = [self._share(self._uniform(step, MIXED + i, 1)[:, 0], count) for i in range(2)]
+        return augmented, mixed
+
+    def _from_pools(self, fakes, weight, step):
+        """What the discriminators are shown in place of (fake_y, fake_x), see `ImagePool.query`, and what to keep."""
+        if not self.config.pool_size:
+            return fakes, ()
+        context, parts = tf.distribute.get_replica_context(), (*fakes, weight)
+        if context.num_replicas_in_sync > 1:
+            parts = [context.all_gather(part, axis=0) for part in parts]
+        shown, kept = [], []
+        for i, pool in enumerate((self.pool_y, self.pool_x)):
+            pictures, store = pool.query(parts[i], parts[2] > 0, self._uniform(step, POOLS + i, 2))
+            shown.append(self._share(pictures, weight.shape[0]))
+            kept.append(store)
+        return shown, kept
+
+    def _weight_decay(self, variables):
+        """A replica's share of the loss: weight_decay x half the sum of the squares of all kernels."""
+        if not self.config.weight_decay:
+            return tf.constant(0.0)
+        kernels = tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) == 4])
+        return tf.nn.scale_regularization_loss(self.config.weight_decay * kernels)
+
+    def _generate(self, x, y, weight, step):
+        """The pictures of a training step, see `_translate`, and the cycle and identity losses."""
+        pictures = self._translate(x, y, self.config.lambda_identity > 0, self.G, self.F, training=True)
+        return pictures, self._similarity(pictures, weight)
+
+    def _discriminate(self, pictures, shown, weight, draws, scale):
+        """What the discriminators say of (x, y, fake_y, fake_x), with the fakes that they are trained on.
+
+        Returns:
+            (losses, received, gradients): by name; the gradients of the generators' losses at fake_y and fake_x; and those of
+            the discriminators' variables, both times `scale`.
+        """
+        fakes = pictures[2:4]
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(fakes)
+            deceived, judged = self._judgement(pictures, shown, weight, training=True, draws=draws)
+            descended = [*judged.values(), self._weight_decay(self.discriminator_variables)]
+        received = tape.gradient([*deceived.values()], fakes, [scale] * 2)
+        gradients = tape.gradient(descended, self.discriminator_variables, [scale] * len(descended))
+        return {**deceived, **judged}, received, gradients
+
+    def _both(self, network, a, b, training=True):
+        """(network(a), network(b)), computed as one batch."""
+        if self.config.norm == "batch":  # where a sample is normalized with those beside it
+            return network(a, training=training), network(b, training=training)
+        return tf.split(network(tf.concat([a, b], axis=0), training=training), 2)
+
+    def _translate(self, x, y, identity, G, F, training):
+        """(x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y), float32 [N, H, W, C] in [-1, 1]."""
         # Two inputs of a network that are known at the same time go through it as one batch. That changes nothing, because
         # every sample is normalized by itself, and makes fewer and larger operations of it.
         if identity:
-            fake_y, same_y = _both(self.G, x, y)
-            fake_x, same_x = _both(self.F, y, x)
+            fake_y, same_y = self._both(G, x, y, training)
+            fake_x, same_x = self._both(F, y, x, training)
         else:
-            fake_y, fake_x, same_x, same_y = self.G(x, training=True), self.F(y, training=True), x, y
-        cycle_x, cycle_y = self.F(fake_y, training=True), self.G(fake_x, training=True)
+            fake_y, fake_x, same_x, same_y = G(x, training=training), F(y, training=training), x, y
+        cycle_x, cycle_y = F(fake_y, training=training), G(fake_x, training=training)
         return x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y
 
     def _similarity(self, pictures, weight):
         """The cycle and identity losses, by name."""
         x, y, _, _, cycle_x, cycle_y, same_x, same_y = pictures
+        cycle, identity = self.config.lambda_cycle, self.config.lambda_identity
         return {
-            "loss_G/cycle": self._mean(weight, losses.cycle_loss(y, cycle_y, self.config.lambda_cycle)),
-            "loss_G/identity": self._mean(weight, losses.identity_loss(y, same_y, self.config.lambda_identity)),
-            "loss_F/cycle": self._mean(weight, losses.cycle_loss(x, cycle_x, self.config.lambda_cycle)),
-            "loss_F/identity": self._mean(weight, losses.identity_loss(x, same_x, self.config.lambda_identity)),
+            "loss_G/cycle": self._mean(weight, losses.cycle_loss(y, cycle_y, cycle)),
+            "loss_G/identity": self._mean(weight, losses.identity_loss(y, same_y, identity)),
+            "loss_F/cycle": self._mean(weight, losses.cycle_loss(x, cycle_x, cycle)),
+            "loss_F/identity": self._mean(weight, losses.identity_loss(x, same_x, identity)),
         }
 
-    def _judgement(self, pictures, weight):
-        """The adversarial losses by name: of the generators, of the discriminators."""
-        x, y, fake_y, fake_x = pictures[:4]
-        real_x_logits, fake_x_logits = _both(self.D_X, x, fake_x)
-        real_y_logits, fake_y_logits = _both(self.D_Y, y, fake_y)
-        generator, discriminator = losses.generator_loss, losses.discriminator_loss
-        return {
-            "loss_G/loss": self._mean(weight, generator(self.config.adversarial, fake_y_logits)),
-            "loss_F/loss": self._mean(weight, generator(self.config.adversarial, fake_x_logits)),
-        }, {
-            "loss_X/loss": self._mean(weight, discriminator(self.config.adversarial, real_x_logits, fake_x_logits)),
-            "loss_Y/loss": self._mean(weight, discriminator(self.config.adversarial, real_y_logits, fake_y_logits)),
-        }
+    def _judgement(self, pictures, shown, weight, training, draws=((), ())):
+        """The adversarial losses by name: of the generators, of the discriminators with their penalties.
 
-    def _figures(self, similar, deceived, judged, weight):
-        """All losses with the generators' totals, in the order of `LOSSES`, and the share of samples."""
-        figures = {**similar, **deceived, **judged}
+        Args:
+            pictures: (x, y, fake_y, fake_x).
+            shown: the (fake_y, fake_x) that the discriminators are trained on; the same tensors where there are no pools.
+            draws: see `_draws`.
+        """
+        config, (augmented, mixed) = self.config, draws
+        x, y, fake_y, fake_x = pictures
+
+        def seen(images, kind):
+            return diffaugment(images, config.augmentations, augmented[kind]) if augmented else images
+
+        deceived, judged, penalties = {}, {}, {}
+        for i, (name, of, D, real, fake, other) in enumerate(
+            (("G", "Y", self.D_Y, y, fake_y, shown[0]), ("F", "X", self.D_X, x, fake_x, shown[1]))
+        ):
+            pooled = other is not fake
+            real, fake, other = seen(real, i), seen(fake, 2 + i), seen(other, 2 + i)
+            real_logits, other_logits = self._both(D, real, other, training)
+            fake_logits = D(fake, training=training) if pooled else other_logits
+            deceived[f"loss_{name}/loss"] = self._mean(weight, losses.generator_loss(config.adversarial, fake_logits))
+            judged[f"loss_{of}/loss"] = self._mean(
+                weight,
+                losses.discriminator_loss(config.adversarial, real_logits, other_logits, config.label_smoothing),
+            )
+            if training and mixed:
+                penalty = config.lambda_gp * losses.gradient_penalty(D, real, other, mixed[i])
+                penalties[f"loss_{of}/penalty"] = self._mean(weight, 0.5 * penalty)
+            if training and config.r1:
+                penalty = self._mean(weight, 0.5 * config.r1 * losses.slopes(D, real))
+                penalties[f"loss_{of}/penalty"] = penalties.get(f"loss_{of}/penalty", 0.0) + penalty
+        return deceived, {**judged, **penalties}
+
+    def _figures(self, parts, weight):
+        """All losses with the generators' totals, those of `LOSSES` first, and the share of samples."""
+        totals = {}
         for name in ("loss_G", "loss_F"):
             # Not a chain of additions: TensorFlow makes one operation of it that adds in the order it happens to get them in.
-            parts = [figures[f"{name}/{part}"] for part in ("loss", "cycle", "identity")]
-            figures[f"{name}/total"] = tf.reduce_sum(tf.stack(parts))
-        return {**{name: figures[name] for name in LOSSES}, SAMPLES: self._mean(weight, tf.ones_like(weight))}
+            of_network = [parts[f"{name}/{part}"] for part in ("loss", "cycle", "identity")]
+            totals[f"{name}/total"] = tf.reduce_sum(tf.stack(of_network))
+        figures = {**parts, **totals}
+        figures = {name: figures[name] for name in (*LOSSES, *PENALTIES) if name in figures}
+        return {**figures, SAMPLES: self._mean(weight, tf.ones_like(weight))}

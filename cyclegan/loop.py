@@ -11,7 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, to_float
+from cyclegan.gan import ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, to_float
 from cyclegan.guard import silent_failures
 from cyclegan.optimizers import SMALLEST_SCALE
 from cyclegan.progress import Progress
@@ -20,7 +20,6 @@ from cyclegan.signals import Signals
 from cyclegan.speed import Profile, Speed
 
 SAMPLE_PICTURES = 5  # test pictures to plot
-FIGURES = {"train": LOSSES, "test": LOSSES + ERRORS + CHANGES}
 LABELS = {"train": "Train", "test": "Test"}
 LISTED = 4  # at most so many losses and pictures are named on the terminal; metrics.jsonl has all
 AHEAD = 2  # calls that the host may be ahead of the device
@@ -37,8 +36,8 @@ class Loop:
     Args:
         gan: the `CycleGAN`, restored or new.
         train, test: `data.Pairs`.
-        train_step, test_step: compiled functions (batches, totals, steps) -> (totals, good, figures), see
-            `distribute.accumulate`.
+        train_step, test_step: compiled functions, see `distribute.accumulate`.
+        rates: function from the epochs done, a float, to the learning rates of the generators and the discriminators.
         strategy: what the batches are distributed with.
         summary: the `Summary` to write to.
         checkpoints: the `Checkpoints` to save to.
@@ -59,6 +58,7 @@ class Loop:
     test: object
     train_step: object
     test_step: object
+    rates: object
     strategy: object
     summary: object
     checkpoints: object
@@ -78,7 +78,7 @@ class Loop:
     def __post_init__(self):
         for split in ("train", "test"):
             part, pairs = getattr(self.progress, split), getattr(self, split)
-            unknown = set(part.sums) - {*FIGURES[split], SAMPLES}
+            unknown = set(part.sums) - {*self.gan.figures[split], SAMPLES}
             if part.pairs > pairs.pairs or unknown:
                 raise UserError(
                     f"the checkpoint is of {part.pairs} {split} pairs and the figures {sorted(unknown) or 'known'}; expected at"
@@ -106,7 +106,7 @@ class Loop:
         # Whether no step was bad since one was good, so that the weights are worth saving; and whether one was good with the
         # weights of the last checkpoint, so that this is worth going back to.
         self._sound, self._confirmed = True, self.progress.tested
-        flops = self.gan.flops(self.train.size) * self.train.global_batch_size
+        flops = self.gan.flops(*self.train.size) * self.train.global_batch_size
         self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
         self._traced = set()  # splits whose first call is done
         with Signals(self.say) as signals, Profile(self.profile, self.summary.folder) as self._profile:
@@ -131,7 +131,7 @@ class Loop:
         for split in ("train", "test"):
             self._pass(split)
         figures = {split: self._figures(split) for split in ("train", "test")}
-        figures["train"]["learning_rate"] = self.gan.learning_rate
+        figures["train"].update(self._learning_rates())
         figures["train"]["epoch_seconds"] = progress.train.seconds + progress.test.seconds
         progress.next_epoch()
         epoch, last = progress.epoch, progress.epoch == self.epochs
@@ -160,7 +160,7 @@ class Loop:
             return
         if split not in self._batches:
             self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
-        totals = {key: tf.constant(part.sums.get(key, 0.0)) for key in (*FIGURES[split], SAMPLES)}
+        totals = {key: tf.constant(part.sums.get(key, 0.0)) for key in (*self.gan.figures[split], SAMPLES)}
         waiting = []  # calls whose outcome the host has not looked at yet
         speed = self._speed[split]
         speed.reset()
@@ -183,7 +183,8 @@ class Loop:
                     raise TrainingError(pairs.failure) from None
                 waited = time.perf_counter() - began
                 with _short_of_memory_said():
-                    totals, good, figures = step(batches, totals, tf.constant(steps))
+                    given = (tf.constant(progress.step), self._rates_of_call()) if split == "train" else ()
+                    totals, good, figures = step(batches, totals, tf.constant(steps), *given)
                 waiting.append((part.pairs, progress.step, good, figures))
                 done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs)
                 part.pairs += done
@@ -278,12 +279,26 @@ class Loop:
         figures["skipped_steps"] = float(part.skipped)
         return figures
 
+    def _rates_of_call(self):
+        """The learning rates of the steps of the next call, float32 [steps_per_call, 2]."""
+        place, pairs = self.progress.train.pairs, self.train
+        done = [place + step * pairs.global_batch_size for step in range(pairs.steps_per_call)]
+        return tf.constant([self.rates(self.progress.epoch + pair / pairs.pairs) for pair in done], tf.float32)
+
+    def _learning_rates(self):
+        """Those of the last step, by name; one where both are the same."""
+        pairs = self.progress.train.pairs - 1  # of the last batch, whatever its size
+        first = pairs - pairs % self.train.global_batch_size
+        rates = self.rates(self.progress.epoch + max(first, 0) / self.train.pairs)
+        names = ("learning_rate", "learning_rate_discriminators") if rates[0] != rates[1] else ("learning_rate",)
+        return dict(zip(names, rates))
+
     def _log_steps(self):
         """A line about the steps since the last such line of this epoch."""
         progress = self.progress
         since = {key: value - progress.logged.get(key, 0.0) for key, value in progress.train.sums.items()}
         progress.logged = dict(progress.train.sums)
-        values = {**_means(since), "learning_rate": self.gan.learning_rate, **self._speed["steps"].figures()}
+        values = {**_means(since), **self._learning_rates(), **self._speed["steps"].figures()}
         self._speed["steps"].reset()
         self.summary.scalars("steps", progress.epoch + 1, progress.step, values)
 
@@ -315,14 +330,12 @@ class Loop:
         checkpoints = self.checkpoints.all()
         if len(checkpoints) > 1 and not self._confirmed:  # its own weights may be what is broken
             self.checkpoints.drop(checkpoints[-1])
-        learning_rate = self.gan.learning_rate
         with self.strategy.scope():
             found = self.checkpoints.restore()
         if not found:
             raise TrainingError(
                 f"{steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"
             )
-        self.gan.learning_rate = learning_rate
         self.progress, path = found
         self.progress.draw += 1
         self.progress.warned = left.warned

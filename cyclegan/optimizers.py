@@ -15,24 +15,23 @@ class Adam(tf.Module):
 
     Args:
         variables: what will be updated; only their shapes are used here.
-        learning_rate, beta_1, beta_2: the learning rate may be changed later, with `learning_rate.assign`.
         epsilon: added to the root of the mean squared gradient.
     """
 
-    def __init__(self, variables, learning_rate, beta_1, beta_2, epsilon=1e-7):
+    def __init__(self, variables, beta_1, beta_2, epsilon=1e-7):
         super().__init__(name="adam")
         self.iterations = tf.Variable(0, trainable=False, dtype=tf.int64, name="iterations")
-        self.learning_rate = tf.Variable(learning_rate, trainable=False, dtype=tf.float32, name="learning_rate")
         self.means = [tf.Variable(tf.zeros(v.shape), trainable=False, name="mean") for v in variables]
         self.squares = [tf.Variable(tf.zeros(v.shape), trainable=False, name="square") for v in variables]
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    def apply(self, gradients, variables, good):
+    def apply(self, gradients, variables, rate, good):
         """Updates the variables on this replica; call it on every replica with the same gradients.
 
         Args:
             gradients: float32 tensors, summed over the replicas.
             variables: the variables of the constructor, in the same order.
+            rate: float32 scalar, the learning rate.
             good: bool scalar. Where it is false nothing changes, whatever the gradients are. No branch, so that the host need
                 not wait for the device to know which way to go.
         """
@@ -43,7 +42,7 @@ class Adam(tf.Module):
         keep = {
             "beta1_power": tf.pow(self.beta_1, time),
             "beta2_power": tf.pow(self.beta_2, time),
-            "lr": tf.where(good, tf.convert_to_tensor(self.learning_rate), 0.0),
+            "lr": tf.where(good, rate, 0.0),
             "beta1": tf.where(good, self.beta_1, 1.0),
             "beta2": tf.where(good, self.beta_2, 1.0),
             "epsilon": self.epsilon,
@@ -56,6 +55,20 @@ class Adam(tf.Module):
                 grad=tf.where(good, gradient, tf.zeros_like(gradient)),
                 **keep,
             )
+
+
+def clip(gradients, norm):
+    """The gradients, scaled down together where their global norm is larger than `norm` (Pascanu et al. 2013)."""
+    times = norm / tf.maximum(tf.linalg.global_norm(gradients), norm)
+    return [gradient * times for gradient in gradients]
+
+
+def follow(averages, variables, decay, good):
+    """Moves running means toward the variables, on this replica: decay x average + (1 - decay) x variable; not if not `good`."""
+    step = tf.where(good, 1.0 - decay, 0.0)
+    for average, variable in zip(averages, variables):
+        value = (tf.convert_to_tensor(average) - tf.convert_to_tensor(variable)) * step
+        tf.raw_ops.AssignSubVariableOp(resource=average.handle, value=value)
 
 
 class LossScale(tf.Module):

@@ -64,8 +64,10 @@ class Setting:
 
     def config(self):
         """What is trained, a `Config`."""
-        names = ("precision", "filters", "residual_blocks")
-        return Config(lambda_identity=self.identity, **{name: getattr(self, name) for name in names})
+        names = ("precision", "xla", "filters", "residual_blocks")
+        return Config(
+            lambda_identity=self.identity, image_size=self.size, **{name: getattr(self, name) for name in names}
+        )
 
 
 class Timed:
@@ -123,7 +125,7 @@ class Timed:
         from cyclegan import distribute
 
         median, batch = statistics.median(self.seconds), self.setting.batch
-        flops = self.gan.flops((self.setting.size, self.setting.size)) * batch / median
+        flops = self.gan.flops(self.setting.size, self.setting.size) * batch / median
         peak *= distribute.shares(self.strategy)
         self.row.update(
             runs=len(self.seconds),
@@ -147,7 +149,7 @@ def default_form(strategy, setting):
 
     with strategy.scope():
         gan = CycleGAN(setting.batch, setting.config())
-    function = distribute.accumulate(strategy, gan.train_step, setting.batch, gan.update, setting.xla == "on")
+    function = distribute.accumulate(strategy, gan.train_step, setting.batch, gan.update)
     totals = {key: tf.constant(0.0) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
 

@@ -59,7 +59,7 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
     strategy = strategies[3]
 
     def step(x):
-        return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None
+        return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None, ()
 
     run = distribute.accumulate(strategy, step, 3)
     numbers = tf.data.Dataset.from_tensor_slices(([[1.0], [2], [3], [4], [5], [6], [7], [8], [float("nan")]],)).batch(3)
@@ -74,7 +74,7 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
 
 
 def test_a_step_whose_figures_are_too_large_to_be_summed_is_bad(strategies):
-    run = distribute.accumulate(strategies[1], lambda x: ({"a": x}, None), 3)
+    run = distribute.accumulate(strategies[1], lambda x: ({"a": x}, None, ()), 3)
     totals = {"a": tf.constant(3e38)}
     totals, good, figures = run((tf.constant([1e38]),), totals, tf.constant(1))
     assert not good[0] and np.isfinite(float(figures["a"][0])) and float(totals["a"]) == pytest.approx(3e38)

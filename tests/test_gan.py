@@ -7,10 +7,11 @@ import tensorflow as tf
 from cyclegan import distribute, layers, models, stripes
 from cyclegan.config import Config
 from cyclegan.data import Pairs
-from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN, _both, to_float
+from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN, to_float
 from cyclegan.guard import silent_failures
 
-TINY = {"filters": 4, "residual_blocks": 1}
+TINY = {"filters": 4, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
+TINIER = {**TINY, "image_size": 16}
 
 
 class SGD:
@@ -20,7 +21,7 @@ class SGD:
         self.lr = lr
         self.iterations = tf.Variable(0, trainable=False)
 
-    def apply(self, gradients, variables, good):
+    def apply(self, gradients, variables, rate, good):
         tf.raw_ops.AssignAddVariableOp(resource=self.iterations.handle, value=1)
         for gradient, variable in zip(gradients, variables):
             tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=self.lr, delta=gradient)
@@ -47,8 +48,8 @@ def weights(gan):
 
 def eager_step(gan, x, y, weight=None):
     weight = np.ones(len(x), np.float32) if weight is None else np.array(weight, np.float32)
-    figures, gradients = gan.train_step(x, y, tf.constant(weight))
-    gan.update(gradients, tf.constant(True))
+    figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
+    gan.update(gradients, tf.constant(True), kept)
     return {key: float(value) for key, value in figures.items()}
 
 
@@ -82,7 +83,7 @@ def two_steps(strategies):
     for replicas, strategy in strategies.items():
         pairs = Pairs(x, y, 6, (16, 16), seed=0)
         with strategy.scope():
-            gan = with_sgd(CycleGAN(6, Config(**TINY)), 0.1)
+            gan = with_sgd(CycleGAN(6, Config(**TINIER)), 0.1)
         before = weights(gan)
         step = distribute.accumulate(strategy, gan.train_step, 6, gan.update)
         figures, after = [], [before]
@@ -118,7 +119,7 @@ def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
         return as_trained(CycleGAN(2, Config(adversarial=adversarial, seed=5, **TINY)))
 
     for got, expected in zip(gradients(make(), x, y), oracle(make(), x, y, adversarial)):
-        np.testing.assert_allclose(got, expected, atol=1e-6 + 2e-3 * np.abs(expected).max())
+        np.testing.assert_allclose(got, expected, atol=1e-6 + 5e-3 * np.abs(expected).max())
 
 
 def oracle(gan, x, y, adversarial):
@@ -149,8 +150,9 @@ def oracle(gan, x, y, adversarial):
     return [tf.convert_to_tensor(g).numpy() for g in result]
 
 
-def test_no_network_runs_twice_on_the_same_input(pictures_of):
-    gan = CycleGAN(1, Config(**TINY))
+@pytest.mark.parametrize("pool_size, runs", [(0, 6), (50, 8)])
+def test_no_network_runs_more_than_needed(pictures_of, pool_size, runs):
+    gan = CycleGAN(1, Config(pool_size=pool_size, **TINY))
     seen = []
     for name in ("G", "F", "D_X", "D_Y"):
         network = getattr(gan, name)
@@ -161,17 +163,18 @@ def test_no_network_runs_twice_on_the_same_input(pictures_of):
 
         setattr(gan, name, count)
     eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
-    assert len(seen) == len(set(seen)) == 6  # G and F on (x, y), on the fakes; D_X and D_Y on (real, fake)
+    # G and F on (x, y), on the fakes; D_X and D_Y on (real, fake), and on the fake where the pool shows another one.
+    assert len(seen) == len(set(seen)) == runs
 
 
 def test_two_inputs_in_one_batch_change_nothing(pictures_of):
-    gan = as_trained(CycleGAN(2, Config(filters=8, residual_blocks=2)))
+    gan = as_trained(CycleGAN(2, Config(filters=8, residual_blocks=2, image_size=32)))
     x, y = (to_float(pictures_of(2, seed=seed)) for seed in (1, 2))
     for network in (gan.G, gan.D_X):
         alone = network(x).numpy(), network(y).numpy()
         size = np.abs(alone[0] - alone[1]).max()
         assert size > 1e-2
-        for one, other in zip(_both(network, x, y), alone):
+        for one, other in zip(gan._both(network, x, y), alone):
             np.testing.assert_allclose(one, other, atol=1e-4 * size)
 
 
@@ -188,7 +191,9 @@ def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
 
 def test_first_step_values_are_those_of_the_tutorial(pictures_of):
     figures = eager_step(
-        CycleGAN(1, Config(filters=16, residual_blocks=1)), pictures_of(1, seed=1), pictures_of(1, seed=2)
+        CycleGAN(1, Config(filters=16, residual_blocks=1, image_size=32)),
+        pictures_of(1, seed=1),
+        pictures_of(1, seed=2),
     )
     for key in ("loss_G/loss", "loss_F/loss"):
         assert figures[key] == pytest.approx(1, abs=0.01)
@@ -203,10 +208,10 @@ def test_first_step_values_are_those_of_the_tutorial(pictures_of):
 def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, Config(**TINY))
+        gan = CycleGAN(3, Config(**TINIER))
     x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(pictures_of(1, 16)))
     weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
-    per_replica, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
+    per_replica, _, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
     shares = [float(share) for share in strategy.experimental_local_results(per_replica["loss_G/loss"])]
     assert shares == pytest.approx([1 / 3] * 3, abs=0.01)
     reduced = distribute.reduce_dict(strategy, per_replica)
@@ -248,7 +253,7 @@ def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
 def test_generators_that_fail_silently_are_seen_in_the_figures(pictures_of, network, failures):
     gan = CycleGAN(2, Config(**TINY))
     gan.G = network
-    figures, _ = gan.test_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
+    figures, _, _ = gan.test_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
     assert set(silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
 
 
@@ -272,7 +277,7 @@ def everything(gan):
 def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pictures_of):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, Config(**TINY))
+        gan = CycleGAN(3, Config(**TINIER))
         slope = tf.Variable(1.0)
     similarity = gan._similarity
 
@@ -335,7 +340,7 @@ class Half:
     def __init__(self, strategy):
         self.strategy, self.reductions = strategy, []
         with strategy.scope():
-            self.gan = CycleGAN(2, Config(filters=2, residual_blocks=0, precision="float16"))
+            self.gan = CycleGAN(2, Config(filters=2, residual_blocks=0, image_size=16, precision="float16"))
         self.step = distribute.accumulate(strategy, self.gan.train_step, 2, self.gan.update)
         self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = everything(self.gan)
@@ -444,13 +449,13 @@ def in_precision(precision, x, y, scale=None):
     With normalizations as after some training. Before it they make all signals so small that in float16 a translation of a
     translation is nothing but the offsets, which are 0 then, where the slope of a ReLU is 0.
     """
-    gan = as_trained(CycleGAN(2, Config(precision=precision, **TINY)))
+    gan = as_trained(CycleGAN(2, Config(**{**TINY, "precision": precision})))
     if scale:
         gan.loss_scale.scale.assign(scale)
     received = []
     for optimizer in (gan.generator_optimizer, gan.discriminator_optimizer):
-        optimizer.apply = lambda gradients, variables, good: received.append(gradients)
-    figures, gradients = gan.train_step(x, y, tf.ones([2]))
+        optimizer.apply = lambda gradients, variables, rate, good: received.append(gradients)
+    figures, gradients, _ = gan.train_step(x, y, tf.ones([2]))
     gan.update(gradients, tf.constant(True))
     values = (*figures.values(), *tf.nest.flatten(received), *gan.generator_variables, *gan.discriminator_variables)
     assert {tf.as_dtype(value.dtype) for value in values} == {tf.float32}
@@ -486,7 +491,7 @@ def test_the_loss_scale_has_no_say_in_what_is_updated(in_float32):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in_float32(precision):
-    gan = CycleGAN(1, Config(precision=precision, **TINY))
+    gan = CycleGAN(1, Config(**{**TINY, "precision": precision}))
     normal = type(layers.instance_normalization())
     for network in (gan.G, gan.F, gan.D_X, gan.D_Y):
         kinds = {
@@ -499,12 +504,13 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
 
 
 @pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
-def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes):
-    """Networks of 1000 and of 10 multiplications: three products for each pass, one for what the fakes get back."""
-    gan = CycleGAN(1, Config(lambda_identity=identity, **TINY))
-    work = {gan.G: 1000, gan.D_X: 10}
+@pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
+def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, back):
+    """Networks of 1000 and of 10 multiplications: three products for each pass, one or two for what the fakes get back."""
+    gan = CycleGAN(1, Config(lambda_identity=identity, pool_size=pool_size, **TINY))
+    work = {gan.G: 1000, gan.F: 1000, gan.D_X: 10, gan.D_Y: 10}
     monkeypatch.setattr(models, "multiplications", lambda network, height, width: work[network] * height * width)
-    assert gan.flops((4, 4)) == 2 * 16 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + 1) * 10)
+    assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)
 
 
 @pytest.mark.slow
@@ -514,11 +520,12 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
     strategy = strategies[replicas]
     x, y = (pictures_of(replicas, 16, seed)[None] for seed in (1, 2))
     outcomes = []
-    for xla in (False, True):
+    for xla in ("off", "on"):
         with strategy.scope():
-            gan = with_sgd(CycleGAN(replicas, Config(filters=2, residual_blocks=0)), 0.1)
+            config = Config(filters=2, residual_blocks=0, image_size=16, xla=xla)
+            gan = with_sgd(CycleGAN(replicas, config), 0.1)
         before = weights(gan)
-        step = distribute.accumulate(strategy, gan.train_step, replicas, gan.update, xla=xla)
+        step = distribute.accumulate(strategy, gan.train_step, replicas, gan.update)
         _, good, figures = step(batches(strategy, x, y), {}, tf.constant(1))
         assert good[0]
         outcomes.append(({key: float(value[0]) for key, value in figures.items()}, before, weights(gan)))
@@ -537,18 +544,12 @@ def test_weights_start_from_the_seed():
     assert not any(np.array_equal(a, b) for a, b in itertools.combinations(distinct, 2))
 
 
-def test_the_learning_rate_can_be_set():
-    gan = CycleGAN(1, Config(lr=0.25, **TINY))
-    assert gan.learning_rate == 0.25
-    gan.learning_rate = 0.5
-    assert float(gan.discriminator_optimizer.learning_rate.numpy()) == gan.learning_rate == 0.5
-
-
 def test_the_state_is_all_that_evolves(pictures_of):
     gan = CycleGAN(1, Config(**TINY))
     saved = tf.train.Checkpoint(**gan.state())
     kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
-    assert {"G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "loss_scale"} == set(gan.state())
+    optimizers = {"generator_optimizer", "discriminator_optimizer", "loss_scale"}
+    assert {"G", "F", "D_X", "D_Y", "pool_x", "pool_y", *optimizers} == set(gan.state())
     assert len(kept) >= 3 * len(weights(gan)) and saved.G is gan.G
     eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
     assert int(gan.generator_optimizer.iterations.numpy()) == 1
@@ -565,7 +566,7 @@ def test_learning_halves_the_cycle_loss(strategies):
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
     strategy = strategies[1]
     with strategy.scope():
-        gan = CycleGAN(1, Config(filters=8, residual_blocks=1, lr=4e-3))
+        gan = CycleGAN(1, Config(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
     step = distribute.accumulate(strategy, gan.train_step, 1, gan.update)
     cycles = []
     pairs = Pairs(x, y, 1, (32, 32), seed=0)

@@ -44,7 +44,7 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus(strategies, pr
     monkeypatch.setattr(devices, "on_gpu", lambda: True)
     monkeypatch.setattr(devices, "is_native", lambda precision: True)
     with strategies[1].scope():
-        gan = CycleGAN(1, Config(filters=2, residual_blocks=1, precision=precision))
+        gan = CycleGAN(1, Config(filters=2, residual_blocks=1, image_size=16, precision=precision))
     step = distribute.accumulate(strategies[1], gan.train_step, 1, gan.update)
     pictures, weight = tf.TensorSpec([2, 1, 16, 16, 3], tf.uint8), tf.TensorSpec([2, 1])
     totals = {name: tf.TensorSpec([]) for name in LOSSES}

@@ -22,6 +22,9 @@ MAY_IMPORT = {
     "saving": set(),
     "distribute": {"devices"},
     "optimizers": set(),
+    "augment": set(),
+    "pool": set(),
+    "schedule": set(),
     "speed": {"devices"},
     "checkpoint": {"progress"},
     "metrics": set(),
@@ -36,7 +39,7 @@ MAY_IMPORT = {
     "sources": {"cache", "pictures", "prepared", "preprocess"},
     "run_folder": {"config"},
     "summaries": {"journal"},
-    "gan": {"layers", "models", "losses", "optimizers"},
+    "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {
@@ -44,6 +47,7 @@ NO_TENSORFLOW = {
     "quiet",
     "flags",
     "config",
+    "schedule",
     "run_folder",
     "metrics",
     "cache",

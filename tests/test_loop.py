@@ -58,6 +58,9 @@ def without_speed(values):
     return {key: value for key, value in values.items() if not key.startswith("speed/")}
 
 
+RATES = {"learning_rate": 0.5, "learning_rate_discriminators": 0.25}
+
+
 @pytest.fixture
 def fit(strategies, pictures_of):
     """A function that trains on 7 pairs in batches of 3, with steps that return the value given for every sample.
@@ -67,8 +70,8 @@ def fit(strategies, pictures_of):
 
     def run(epochs, progress=None, value=1.0, bad=(), bad_tests=(), batch=3, seen=None, steps=1, **options):
         gan = types.SimpleNamespace(
-            flops=lambda size: 1e9,
-            learning_rate=0.5,
+            flops=lambda height, width: 1e9,
+            figures={"train": LOSSES, "test": LOSSES + ERRORS + CHANGES},
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
         )
         train, test = (
@@ -77,7 +80,7 @@ def fit(strategies, pictures_of):
         counts = {"train": 0, "test": 0}
 
         def step(split, skipped):
-            def run(batches, totals, steps):
+            def run(batches, totals, steps, *_):
                 good, figures = [], []
                 for x, _, weight in list(zip(*batches))[: int(steps)]:
                     counts[split] += 1
@@ -93,8 +96,8 @@ def fit(strategies, pictures_of):
 
         run.said, run.recorder = said, recorder = [], Recorder()
         run.loop = Loop(
-            gan, train, test, step("train", bad), step("test", bad_tests), strategies[1], recorder, recorder,
-            progress or Progress(), epochs, **{"verbose": 0, "say": said.append, **options},
+            gan, train, test, step("train", bad), step("test", bad_tests), lambda done: (0.5, 0.25), strategies[1],
+            recorder, recorder, progress or Progress(), epochs, **{"verbose": 0, "say": said.append, **options},
         )  # fmt: skip
         return run.loop.fit(), recorder, run.loop
 
@@ -179,10 +182,10 @@ def test_single_steps_are_logged_as_means_since_the_last_line(fit):
     _, recorder, _ = fit(2, log_every=2)
     assert [call[1:3] for call in recorder.calls if call[0] == "steps"] == [(1, 2), (2, 5)]
     for values in map(without_speed, recorder.values("steps")):
-        assert values == {**dict.fromkeys(LOSSES, pytest.approx(1)), "learning_rate": 0.5}
+        assert values == {**dict.fromkeys(LOSSES, pytest.approx(1)), **RATES}
     _, recorder, _ = fit(1, log_every=1, bad=(2,))
     assert [set(without_speed(values)) for values in recorder.values("steps")] == [
-        {*LOSSES, "learning_rate"}, {"learning_rate"}, {*LOSSES, "learning_rate"}
+        {*LOSSES, *RATES}, {*RATES}, {*LOSSES, *RATES}
     ]  # fmt: skip
 
 
@@ -235,7 +238,7 @@ def test_a_step_that_is_not_finite_is_left_out_counted_and_named(fit):
 def test_an_epoch_without_a_finite_step_has_no_means(fit):
     _, recorder, _ = fit(2, bad=(1, 2, 3))
     assert set(without_speed(recorder.values("train")[0])) == {
-        "seconds", "skipped_steps", "learning_rate", "epoch_seconds"
+        "seconds", "skipped_steps", "epoch_seconds", *RATES
     }  # fmt: skip
     assert recorder.values("train")[0]["skipped_steps"] == 3
 
@@ -312,7 +315,7 @@ def test_another_batch_size_goes_on_with_the_pictures_that_are_left(fit, batch):
 
 
 def test_a_device_without_enough_memory_is_one_clear_line(fit):
-    def step(batches, totals, steps):
+    def step(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     fit(1)

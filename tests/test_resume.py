@@ -33,6 +33,9 @@ EPOCHS = 2
 STEPS = 3 + 2  # of training (13 pairs) and of testing (7 pairs) in an epoch
 
 
+RATES = (1e-3, 1e-3)
+
+
 class Killed(BaseException):
     """What SIGKILL would do: nothing is cleaned up."""
 
@@ -45,7 +48,7 @@ class World:
         x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
         self.train, self.test = Pairs(x, y, BATCH, (16, 16), seed=1), Pairs(test_x, test_y, BATCH, (16, 16))
         with strategy.scope():
-            self.gan = CycleGAN(BATCH, Config(filters=2, residual_blocks=0, lr=1e-3))
+            self.gan = CycleGAN(BATCH, Config(filters=2, residual_blocks=0, image_size=16, lr=1e-3))
         self.steps = {
             "train": distribute.accumulate(strategy, self.gan.train_step, BATCH, self.gan.update),
             "test": distribute.accumulate(strategy, self.gan.test_step, BATCH),
@@ -77,17 +80,17 @@ class World:
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
 
         def step(split):
-            def run(batches, totals, steps):
+            def run(batches, totals, steps, *place):
                 count[0] += 1
                 before_step(count[0], loop)
-                return self.steps[split](batches, totals, steps)
+                return self.steps[split](batches, totals, steps, *place)
 
             return run
 
         options = {"verbose": 0, "plot_every": 99, "log_every": 1, **options}
         loop = Loop(
-            self.gan, self.train, self.test, step("train"), step("test"), self.strategy, summary, checkpoints, progress,
-            options.pop("epochs", EPOCHS), say=self.said.append, **options,
+            self.gan, self.train, self.test, step("train"), step("test"), lambda done: RATES, self.strategy, summary, checkpoints,
+            progress, options.pop("epochs", EPOCHS), say=self.said.append, **options,
         )  # fmt: skip
         return loop
 
@@ -377,7 +380,7 @@ def test_a_checkpoint_of_weights_that_were_just_broken_is_not_what_training_goes
     """A step's figures are from before its own update: weights that this breaks may be saved before anyone can know."""
 
     def hook(step, loop):
-        loop.gan.learning_rate = 1e38 if step == STEPS + 2 else 1e-3
+        loop.rates = lambda done: (1e38, 1e38) if step == STEPS + 2 else RATES
 
     loop = world.finish(tmp_path, hook, checkpoint_minutes=0, max_bad_steps=3, epochs=4)
     assert loop.progress.draw == 1 and any(

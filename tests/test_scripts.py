@@ -152,9 +152,9 @@ def stripes_run(tmp_path, stripes_dir):
     """A run on the embedded data set that has a checkpoint of untrained networks."""
     config = Config(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
     config.save(tmp_path / "config.json", {}, {})
-    Checkpoints(tmp_path / "checkpoints", gan.CycleGAN(1, Config(filters=4, residual_blocks=0)).state()).save(
-        Progress(epoch=1, step=1)
-    )
+    Checkpoints(
+        tmp_path / "checkpoints", gan.CycleGAN(1, Config(filters=4, residual_blocks=0, image_size=32)).state()
+    ).save(Progress(epoch=1, step=1))
     return tmp_path
 
 
@@ -180,7 +180,9 @@ def test_scores_are_of_the_run(stripes_run, monkeypatch):
         np.testing.assert_allclose(source, expected / 127.5 - 1, atol=1e-6)
         return truth[self.name] / 127.5 - 1
 
-    monkeypatch.setattr(type(gan.CycleGAN(1, Config(filters=4, residual_blocks=0)).G), "predict", perfect)
+    monkeypatch.setattr(
+        type(gan.CycleGAN(1, Config(filters=4, residual_blocks=0, image_size=32)).G), "predict", perfect
+    )
     for trained, _ in score_stripes.score(stripes_run).values():
         assert max(trained.values()) < 1
 
@@ -325,12 +327,12 @@ def test_the_benchmark_compares_turn_by_turn():
 def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
     """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
     inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
-    plain, function = tutorial_step.make(strategies[1], 2, Config(filters=2, residual_blocks=0))
+    plain, function = tutorial_step.make(strategies[1], 2, Config(filters=2, residual_blocks=0, image_size=16))
     kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
     assert {tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose} <= kinds
     assert not {layers.Convolution, layers.UpsamplingConvolution} & kinds
     with strategies[1].scope():
-        package = gan.CycleGAN(2, Config(filters=2, residual_blocks=0))
+        package = gan.CycleGAN(2, Config(filters=2, residual_blocks=0, image_size=16, pool_size=0))
     step = distribute.accumulate(strategies[1], package.train_step, 2, package.update)
     figures = step(inputs, {}, 1)[2]
     totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")

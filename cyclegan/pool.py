@@ -1,0 +1,70 @@
+"""The image pool: earlier translations that discriminators are trained on."""
+
+import tensorflow as tf
+
+
+class ImagePool(tf.Module):
+    """Keeps translations of a domain, and shows a discriminator old ones in place of half of the new ones.
+
+    Shrivastava et al. 2017, section 2.3, as pytorch-CycleGAN-and-pix2pix has it, picture by picture: until the pool is full,
+    a picture is stored and shown; then, with probability 1/2, it is stored in the place of a stored one, which is shown instead;
+    else it is shown itself.
+
+    It is one logical pool for all replicas, of which each has a copy: what a replica shows its discriminator depends on the
+    translations of all, in the order of the global batch, so it is the same on any number of replicas. Make it under the
+    strategy's scope.
+
+    Args:
+        size: how many pictures are kept.
+        shape: (height, width, channels) of a picture.
+    """
+
+    def __init__(self, size, shape):
+        super().__init__(name="pool")
+        self.size = size
+        self.images = tf.Variable(tf.zeros([size, *shape]), trainable=False, name="images")
+        self.count = tf.Variable(0, trainable=False, dtype=tf.int64, name="count")
+
+    def query(self, fakes, is_sample, draws):
+        """What is shown in place of new translations. Changes nothing; `store` does.
+
+        Args:
+            fakes: float32 [G, H, W, C], the translations of a global batch.
+            is_sample: bool [G]; where it is false the picture only fills the batch up: it is shown, and not stored.
+            draws: float32 [G, 2], uniform in [0, 1).
+
+        Returns:
+            (shown, kept): float32 [G, H, W, C]; and what `store` wants.
+        """
+        stored, count = tf.convert_to_tensor(self.images), tf.cast(tf.convert_to_tensor(self.count), tf.int32)
+        batch = fakes.shape[0]
+        # Pictures by number: those of the pool from 0 on, then those of the batch.
+        content, shown, places = tf.range(self.size), [], []
+        for i in range(batch):
+            filling = is_sample[i] & (count < self.size)
+            swaps = is_sample[i] & ~filling & (draws[i, 0] < 0.5)
+            drawn = tf.minimum(tf.cast(draws[i, 1] * self.size, tf.int32), self.size - 1)
+            place = tf.where(filling, count, drawn)
+            shown.append(tf.where(swaps, content[place], self.size + i))
+            new = tf.where(filling | swaps, self.size + i, content[place])
+            content = tf.where(tf.range(self.size) == place, new, content)
+            places.append(place)
+            count += tf.cast(filling, tf.int32)
+
+        def pictures(numbers):
+            old = tf.gather(stored, tf.minimum(numbers, self.size - 1))
+            new = tf.gather(fakes, tf.maximum(numbers - self.size, 0))
+            return tf.where((numbers < self.size)[:, None, None, None], old, new)
+
+        # A place that was taken twice gets the last picture twice, so that the order of writing does not matter.
+        places = tf.stack(places)
+        return pictures(tf.stack(shown)), (places, pictures(tf.gather(content, places)), tf.cast(count, tf.int64))
+
+    def store(self, kept, good):
+        """Takes over what `query` gave, on this replica; call it on every replica with the same. Nothing where `good` is false."""
+        places, pictures, count = kept
+        before = tf.gather(tf.convert_to_tensor(self.images), places)
+        pictures = tf.where(good, pictures, before)
+        tf.raw_ops.ResourceScatterUpdate(resource=self.images.handle, indices=places, updates=pictures)
+        count = tf.where(good, count, tf.convert_to_tensor(self.count))
+        tf.raw_ops.AssignVariableOp(resource=self.count.handle, value=count)
