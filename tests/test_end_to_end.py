@@ -266,7 +266,7 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tmp_path):
-    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *TINY]
+    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", "--decay_from", "1", *TINY]
     train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
