@@ -40,28 +40,29 @@ def main(argv=None):
     with run:
         if notice:
             warn(notice)
-        bars, cache = config.verbose > 0, (config.cache, config.cache_gb, run.path, warn)
-        domains = sources.load(config.dataset, config.image_size, config.load_size, config.data_dir, bars, *cache)
+        domains = sources.load(config, run.path, config.verbose > 0, warn)
         run.check_data(domains.fingerprint())
 
         replicas = strategy.num_replicas_in_sync
         batch = replicas * config.batch_size
         peak = 0.0 if config.no_peak else devices.peak(config.precision) * distribute.shares(strategy)
         train, test = (
-            data.Pairs(x.images, y.images, batch, config.image_size, seed, (x.names, y.names))
+            data.Pairs(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
         )
         with strategy.scope():
-            gan = CycleGAN(batch, config)
+            gan = CycleGAN(batch, config, domains.size)
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn)
             restored = None if config.clear_output_dir else checkpoints.restore()
-        together = config.steps_together(gan.flops(*config.image_shape) * batch, peak)
+        together = config.steps_together(gan.flops(*domains.size) * batch, peak)
         train.steps_per_call = test.steps_per_call = together
         progress, folder = restored or (Progress(), None)
 
         def describe():
             generator, discriminator = gan.parameters()
             yield from domains.notes
+            if config.channels_x != config.channels_y:
+                yield "No identity losses: X and Y have different numbers of channels"
             yield f"Number of devices: {replicas} ({strategy.extended.worker_devices[0].split(':')[-2]})"
             yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {batch}"
             pairs = f"{train.steps} for training ({train.pairs} pairs), {test.steps} for testing ({test.pairs} pairs)"

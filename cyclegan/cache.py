@@ -4,6 +4,7 @@ Nothing that is kept outlives the process, however that ends, and nothing is tru
 """
 
 import errno
+import math
 import os
 import tempfile
 import threading
@@ -18,30 +19,32 @@ LOCKS = 64  # pictures that can be decoded at the same time, at most
 
 
 class OnDemand:
-    """Looks like a uint8 array [N, size, size, 3] to those who take one picture at a time, from any thread.
+    """Looks like an array [N, h, w, C] to those who take one picture at a time, from any thread.
 
     `failure` is the text of the first error of all, or `None`.
 
     Args:
-        decode: a function from an index to uint8 [size, size, 3]. The text of what it raises names the picture and the reason.
-        count: how many pictures there are.
-        size: their side in pixels.
+        decode: a function from an index to a picture. The text of what it raises names the picture and the reason.
+        shape: (N, h, w, C), with `None` for h and w if the pictures have sizes of their own.
+        sizes: int [N, 2], the height and width of each, in pixels.
+        dtype: of the pixels.
         store: the `Store` in which they are kept once they are decoded; `None` decodes them each time.
     """
 
-    def __init__(self, decode, count, size, store=None):
-        self.shape = (count, size, size, 3)
+    def __init__(self, decode, shape, sizes, dtype, store=None):
+        self.shape, self.dtype = shape, np.dtype(dtype)
         self.failure = None
         self._decode = decode
+        self._sizes = sizes
         self._store = store
-        self._places = np.full(count if store else 0, -1, np.int64)  # in the store; set when a picture is there
+        self._places = np.full(len(self) if store else 0, -1, np.int64)  # in the store; set when a picture is there
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     def __len__(self):
         return self.shape[0]
 
     def __getitem__(self, index):
-        """The picture `index`: uint8 [size, size, 3].
+        """The picture `index`: [h, w, C].
 
         Raises:
             TrainingError: it does not decode.
@@ -59,9 +62,10 @@ class OnDemand:
         return picture
 
     def _kept(self, index):
+        shape = (*map(int, self._sizes[index]), self.shape[3])
         place = self._places[index]
-        kept = self._store.read(place, self.shape[1] ** 2 * 3) if place >= 0 else None
-        return None if kept is None else np.frombuffer(kept, np.uint8).reshape(self.shape[1:])
+        kept = self._store.read(place, math.prod(shape) * self.dtype.itemsize) if place >= 0 else None
+        return None if kept is None else np.frombuffer(kept, self.dtype).reshape(shape)
 
     def _decoded(self, index):
         try:
@@ -91,7 +95,7 @@ class Store:
         self._given_up = False
 
     def write(self, picture):
-        """Keeps a picture, any uint8 array. Returns its place, or -1 if it is not kept."""
+        """Keeps a picture, any array. Returns its place, or -1 if it is not kept."""
         if self._given_up:
             return -1
         rest = memoryview(np.ascontiguousarray(picture)).cast("B")

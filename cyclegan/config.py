@@ -92,7 +92,7 @@ class Config:
         "data",
         "what training pictures go through: resized to --load_size and cropped at random to --image_size (resize_and_crop); only"
         " cropped; their width scaled to --load_size (scale_width), and cropped; none: only made a multiple of 4. Without a"
-        " crop, all pictures have to come out of one size, and --image_size is not used",
+        " crop, all pictures have to come out of one size; --image_size is only the least height of scale_width then",
         "resize_and_crop",
         choices=("resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"),
     )
@@ -332,6 +332,11 @@ class Config:
         return self.adversarial == "wgan-gp" or self.r1 > 0
 
     @property
+    def multiple(self):
+        """What the sides of the pictures that the networks see are multiples of, in pixels."""
+        return UNETS.get(self.generator, 4)
+
+    @property
     def augmentations(self):
         """The parts of `diffaugment`, a tuple of texts."""
         return tuple(part for part in self.diffaugment.split(",") if part)
@@ -386,7 +391,7 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name} {value}: expected at least {least} {units.get(name, '')}".rstrip())
-        multiple = UNETS.get(self.generator, 4)
+        multiple = self.multiple
         for name in ("image_size", "image_width"):
             if getattr(self, name) % multiple:
                 times = {4: "twice", 128: "7 times", 256: "8 times"}[multiple]

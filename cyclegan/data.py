@@ -21,19 +21,22 @@ class Pairs:
     last one of an epoch is filled up with pictures of weight 0.
 
     Args:
-        x, y: uint8 [N, S, S, C], the pictures of the domains (see `pictures.Pictures.images`).
+        x, y: the pictures of the domains: uint8 or uint16 [N, h, w, C], arrays or what looks like them to those who take one
+            picture at a time (see `pictures.Pictures.images`). Heights and widths may differ from picture to picture.
         global_batch_size: pairs per step, over all replicas.
-        size: side of the pictures that come out, in pixels.
+        size: (height, width) of the pictures that come out, in pixels.
         seed: of the order and the augmentation, at least 0; `None` means testing: the order of the files, no augmentation.
         names: two lists of texts, what the pictures of x and y are called.
         steps_per_call: steps whose batches are handed over together, at most.
+        flip: flip training pictures at random.
     """
 
-    def __init__(self, x, y, global_batch_size, size, seed=None, names=None, steps_per_call=1):
+    def __init__(self, x, y, global_batch_size, size, seed=None, names=None, steps_per_call=1, flip=True):
         self.domains = (x, y)
         self.global_batch_size = global_batch_size
-        self.size = size
+        self.size = tuple(size)
         self.seed = seed
+        self.flip = flip
         self.steps_per_call = steps_per_call
         self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("xy", self.domains))
         self.pairs = min(len(x), len(y))
@@ -57,17 +60,23 @@ class Pairs:
         return permutation[(epoch % serves * self.pairs + np.arange(self.pairs)) % count]
 
     def augmentation(self, domain, epoch, draw=0):
-        """The top and left of the crop, in pixels, and whether to flip, for each pair of an epoch: int [pairs, 3]."""
-        room = self.domains[domain].shape[1] - self.size
-        if self.seed is None:
-            return np.tile([room // 2, room // 2, 0], (self.pairs, 1))
-        return self._rng(domain, 1, epoch, draw).integers(0, [room + 1, room + 1, 2], size=(self.pairs, 3))
+        """Where to crop, down and across, and whether to flip, for each pair of an epoch: float [pairs, 3] in [0, 1).
+
+        A crop begins at this share of the places there are, so that the draw does not depend on the pictures' sizes.
+        """
+        return self._rng(domain, 1, epoch, draw).random((self.pairs, 3))
 
     def picture(self, domain, epoch, pair, draw=0):
-        """The picture of a domain (0 or 1) in a pair of an epoch: uint8 [size, size, C]."""
+        """The picture of a domain (0 or 1) in a pair of an epoch: [height, width, C]."""
         image = self.domains[domain][self.order(domain, epoch, draw)[pair]]
-        top, left, flip = self.augmentation(domain, epoch, draw)[pair]
-        image = image[top : top + self.size, left : left + self.size]
+        room = [have - wanted for have, wanted in zip(image.shape, self.size)]
+        if self.seed is None:
+            (top, left), flip = (space // 2 for space in room), False
+        else:
+            *places, coin = self.augmentation(domain, epoch, draw)[pair]
+            top, left = (int(place * (space + 1)) for place, space in zip(places, room))
+            flip = self.flip and coin < 0.5
+        image = image[top : top + self.size[0], left : left + self.size[1]]
         return np.ascontiguousarray(image[:, ::-1] if flip else image)
 
     def batch_names(self, epoch, pair, draw=0):
@@ -104,13 +113,13 @@ class Pairs:
         """A replica's share of some batches of an epoch, the first of which begins with a pair.
 
         Returns:
-            (x, y, weight): uint8 [steps_per_call, N, size, size, C] twice and float32 [steps_per_call, N], with N the samples of
-            a replica. The weight is 1, or 0 for a sample that fills up the last batch of an epoch. Only the first `steps` mean
-            something.
+            (x, y, weight): [steps_per_call, N, height, width, C] twice, uint8 or uint16 as the pictures are, and float32
+            [steps_per_call, N], with N the samples of a replica. The weight is 1, or 0 for a sample that fills up the last batch
+            of an epoch. Only the first `steps` mean something.
         """
         share = self.global_batch_size // replicas
-        channels = [domain.shape[3] for domain in self.domains]
-        images = [np.zeros((self.steps_per_call, share, self.size, self.size, c), np.uint8) for c in channels]
+        shape = (self.steps_per_call, share, *self.size)
+        images = [np.zeros((*shape, domain.shape[3]), domain.dtype) for domain in self.domains]
         weight = np.zeros((self.steps_per_call, share), np.float32)
         for step, sample in np.ndindex(steps, share):
             at = pair + step * self.global_batch_size + replica * share + sample
@@ -126,16 +135,18 @@ class Pairs:
             A `tf.data.Dataset` of what `batches` returns: for each call, the shares of all replicas one after the other.
         """
 
+        types = (*(tf.as_dtype(domain.dtype) for domain in self.domains), tf.float32)
+
         def read(index):
             number, replica = divmod(int(index), replicas)
             at, first, steps = self.call(number, epoch, pair)
             return self.batches(at, first, steps, draw, replica, replicas)
 
         def element(index):
-            x, y, weight = tf.numpy_function(read, [index], (tf.uint8, tf.uint8, tf.float32))
+            x, y, weight = tf.numpy_function(read, [index], types)
             shape = (self.steps_per_call, self.global_batch_size // replicas)
             pictures = (
-                tf.ensure_shape(part, [*shape, self.size, self.size, domain.shape[3]])
+                tf.ensure_shape(part, [*shape, *self.size, domain.shape[3]])
                 for part, domain in zip((x, y), self.domains)
             )
             return (*pictures, tf.ensure_shape(weight, shape))

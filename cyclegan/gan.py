@@ -23,8 +23,8 @@ POOLS, AUGMENTED, MIXED, DROPPED, PURPOSES = 0, 2, 6, 8, 9
 
 
 def to_float(images):
-    """uint8 [0, 255] -> float32 [-1, 1]."""
-    return tf.cast(images, tf.float32) / 127.5 - 1.0
+    """uint8 [0, 255] or uint16 [0, 65535] -> float32 [-1, 1]."""
+    return tf.cast(images, tf.float32) / (tf.as_dtype(images.dtype).max / 2) - 1.0
 
 
 class CycleGAN:

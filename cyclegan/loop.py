@@ -106,7 +106,7 @@ class Loop:
         # Whether no step was bad since one was good, so that the weights are worth saving; and whether one was good with the
         # weights of the last checkpoint, so that this is worth going back to.
         self._sound, self._confirmed = True, self.progress.tested
-        flops = self.gan.flops(self.train.size, self.train.size) * self.train.global_batch_size
+        flops = self.gan.flops(*self.train.size) * self.train.global_batch_size
         self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
         self._traced = set()  # splits whose first call is done
         with Signals(self.say) as signals, Profile(self.profile, self.summary.folder) as self._profile:

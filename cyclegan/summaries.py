@@ -6,10 +6,8 @@ import json
 import math
 import pathlib
 
-import matplotlib
 import numpy as np
 import tensorflow as tf
-from matplotlib.figure import Figure
 from tensorboard.compat.proto.summary_pb2 import Summary as Proto
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
@@ -85,7 +83,8 @@ class Summary:
         """Plots X -> G(X) -> F(G(X)) and Y -> F(Y) -> G(F(Y)).
 
         Args:
-            forward, backward: three float arrays [N, H, W, C] in [-1, 1] each, in the order of the arrows.
+            forward, backward: three float arrays [N, H, W, C] in [-1, 1] each, in the order of the arrows. The C of X and Y may
+                differ; of 2 channels the first is shown, of more than 3 the first three.
 
         Returns:
             The path of the PNG that shows all of them.
@@ -125,7 +124,9 @@ def _image(png, width, height):
 
 
 def _figure(rows, titles):
-    """A matplotlib figure of rows of pictures in [-1, 1], a title above each column."""
+    """A matplotlib figure of rows of pictures in [-1, 1], a title above each column; see `_colours`."""
+    from matplotlib.figure import Figure  # takes a third of a second to import
+
     height, width = rows[0][0].shape[:2]
     side = 1.6
     size = (side * len(titles), side * height / width * len(rows) + 0.3)
@@ -134,15 +135,22 @@ def _figure(rows, titles):
     for i, row in enumerate(rows):
         for j, picture in enumerate(row):
             axis = axes[i][j]
-            axis.imshow(np.clip(np.squeeze(picture) / 2 + 0.5, 0, 1), cmap="gray", vmin=0, vmax=1)
+            axis.imshow(np.clip(_colours(picture) / 2 + 0.5, 0, 1), cmap="gray", vmin=0, vmax=1)
             axis.set_axis_off()
             if i == 0:
                 axis.set_title(titles[j], fontsize=9)
     return figure
 
 
+def _colours(picture):
+    """[h, w, C] -> what is shown of it: the first three channels as RGB [h, w, 3], or the first as gray [h, w]."""
+    return picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
+
+
 def _png(rows, titles):
     """(the bytes, width, height) of a figure as a PNG."""
+    import matplotlib
+
     buffer = io.BytesIO()
     with matplotlib.rc_context({"font.family": "DejaVu Sans"}):
         figure = _figure(rows, titles)

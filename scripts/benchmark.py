@@ -109,7 +109,7 @@ class Timed:
         load_size = Config(image_size=size).load_size
         shape = (2, batch * steps * calls, load_size, load_size, 3)
         pictures = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-        return Pairs(*pictures, batch, size, seed=0, steps_per_call=steps)
+        return Pairs(*pictures, batch, (size, size), seed=0, steps_per_call=steps)
 
     def call(self):
         """Does the steps of one call, and waits for them."""

@@ -6,6 +6,7 @@ the identity (leaving pictures as they are) stands beside it.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import sys
 
@@ -41,7 +42,7 @@ def score(run):
     trained = gan.CycleGAN(1, config)
     if not Checkpoints(run / "checkpoints", trained.state()).restore():
         raise UserError(f"{run}: no checkpoint; expected a run that has finished an epoch")
-    domains = sources.load("stripes", config.image_size, config.image_size, config.data_dir)
+    domains = sources.load(dataclasses.replace(config, cache="ram"))
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
     for name, network, source, truth in (("X -> Y", trained.G, x, y), ("Y -> X", trained.F, y, x)):

@@ -24,12 +24,20 @@ class Source:
         self.size = size
         self.decoded = []
 
+    def images(self, count, store=None):
+        return on_demand(self, count, self.size, store)
+
     def __call__(self, index):
         self.decoded.append(index)
         return self.picture(index)
 
     def picture(self, index):
         return np.random.default_rng(index).integers(0, 256, (self.size, self.size, 3)).astype(np.uint8)
+
+
+def on_demand(decode, count, size, store=None):
+    """Square pictures of 3 channels of 8 bits."""
+    return cache.OnDemand(decode, (count, size, size, 3), np.full((count, 2), size), np.uint8, store)
 
 
 @pytest.fixture
@@ -56,7 +64,7 @@ def assert_right(images, source):
 
 
 def test_without_a_store_each_is_decoded_each_time(source):
-    images = cache.OnDemand(source, 3, SIZE)
+    images = source.images(3)
     assert not source.decoded
     for _ in range(2):
         assert_right(images, source)
@@ -64,7 +72,7 @@ def test_without_a_store_each_is_decoded_each_time(source):
 
 
 def test_with_a_store_each_is_decoded_once_when_it_is_asked_for(source, store, said):
-    images = cache.OnDemand(source, 5, SIZE, store)
+    images = source.images(5, store)
     for i in (3, np.int64(3), 1, -2, 3):
         np.testing.assert_array_equal(images[i], source.picture(i % 5))
     assert source.decoded == [3, 1]
@@ -76,12 +84,28 @@ def test_with_a_store_each_is_decoded_once_when_it_is_asked_for(source, store, s
 
 def test_domains_of_unlike_sizes_share_a_store(source, store):
     large = Source(SIZE + 5)
-    one, other = cache.OnDemand(source, 4, SIZE, store), cache.OnDemand(large, 4, SIZE + 5, store)
+    one, other = source.images(4, store), large.images(4, store)
     for i in range(4):
         one[i], other[i]
     assert_right(one, source)
     assert_right(other, large)
     assert source.decoded == large.decoded == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_pictures_of_their_own_sizes_and_depths(store, dtype):
+    sizes = np.array([(3, 5), (7, 2), (4, 4)])
+    pictures = [
+        np.random.default_rng(i).integers(0, np.iinfo(dtype).max, (*size, 5)).astype(dtype)
+        for i, size in enumerate(sizes)
+    ]
+    calls = []
+    images = cache.OnDemand(lambda i: calls.append(i) or pictures[i], (3, None, None, 5), sizes, dtype, store)
+    assert images.dtype == dtype and images.shape == (3, None, None, 5)
+    for i in (0, 2, 1, 1, 0, 2):
+        assert images[i].dtype == dtype
+        np.testing.assert_array_equal(images[i], pictures[i])
+    assert calls == [0, 2, 1]
 
 
 def test_eight_threads_decode_each_once_and_several_at_a_time(source, store):
@@ -92,7 +116,7 @@ def test_eight_threads_decode_each_once_and_several_at_a_time(source, store):
             together.wait()  # breaks where decoding one keeps the others waiting
         return source(index)
 
-    images = cache.OnDemand(decode, 50, SIZE, store)
+    images = on_demand(decode, 50, SIZE, store)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         read = list(pool.map(lambda i: images[i % 50], range(400)))
     for i, picture in enumerate(read):
@@ -113,7 +137,7 @@ def test_a_full_disk_is_said_once_and_the_pictures_stay_right(source, store, sai
         return written
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    images = cache.OnDemand(source, 6, SIZE, store)
+    images = source.images(6, store)
     for _ in range(3):
         assert_right(images, source)
     assert [source.decoded.count(i) for i in range(6)] == [1] * kept + [6] * (6 - kept)
@@ -125,20 +149,20 @@ def test_a_full_disk_is_said_once_and_the_pictures_stay_right(source, store, sai
 
 def test_the_end_of_the_disk_is_left_to_the_checkpoints(source, store, said, monkeypatch):
     monkeypatch.setattr(cache, "RESERVED", 10**18)
-    images = cache.OnDemand(source, 3, SIZE, store)
+    images = source.images(3, store)
     for _ in range(2):
         assert_right(images, source)
     assert len(said) == 1 and "GB are left free for checkpoints" in said[0]
 
 
 def test_a_folder_that_is_not_there_is_a_full_disk(source, said, tmp_path):
-    images = cache.OnDemand(source, 3, SIZE, cache.Store(tmp_path / "gone", said.append))
+    images = source.images(3, cache.Store(tmp_path / "gone", said.append))
     assert_right(images, source)
     assert len(said) == 1 and "No such file or directory" in said[0]
 
 
 def test_what_can_not_be_read_back_is_decoded_again(source, store, said, monkeypatch):
-    images = cache.OnDemand(source, 3, SIZE, store)
+    images = source.images(3, store)
     assert_right(images, source)
     real = os.pread
     monkeypatch.setattr(os, "pread", lambda file, length, at: real(file, length, at)[:-1])
@@ -155,7 +179,7 @@ def test_what_can_not_be_read_back_is_decoded_again(source, store, said, monkeyp
 
 def test_nothing_is_made_before_the_first_picture_and_nothing_is_left(source, store, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
-    images = cache.OnDemand(source, 3, SIZE, store)
+    images = source.images(3, store)
     store.folder = tmp_path / "run"  # made when training begins
     (tmp_path / "run").mkdir()
     assert_right(images, source)
@@ -187,7 +211,7 @@ def test_a_picture_that_does_not_decode_any_more_ends_training(source, store, ke
             raise ValueError(gone[index])
         return source(index)
 
-    images = cache.OnDemand(decode, 3, SIZE, store if keep else None)
+    images = on_demand(decode, 3, SIZE, store if keep else None)
     images[0]
     assert images.failure is None
     for i in (1, 2, 1):
@@ -204,7 +228,7 @@ def resident():
 
 def test_memory_does_not_grow_with_the_pictures(store):
     side = 128
-    images = cache.OnDemand(lambda i: np.full((side, side, 3), i % 256, np.uint8), 1500, side, store)
+    images = on_demand(lambda i: np.full((side, side, 3), i % 256, np.uint8), 1500, side, store)
     for i in range(50):
         images[i]
     before = resident()

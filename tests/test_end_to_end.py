@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+import tifffile
 from PIL import Image
 
 import train
@@ -265,7 +266,7 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tmp_path):
-    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *TINY]
+    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", "--decay_from", "1", *TINY]
     train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
@@ -274,8 +275,40 @@ def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tm
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
 
+def test_deep_gray_pictures_and_five_bands_train_and_resume(tmp_path, capsys):
+    """16 bits of one channel against TIFFs of five, of their own sizes, cropped; stopped between epochs and cached elsewhere."""
+    for i in range(4):
+        rng = np.random.default_rng(i)
+        for domain in "AB":
+            (tmp_path / "data" / f"train{domain}").mkdir(parents=True, exist_ok=True)
+        x, y = rng.integers(0, 65536, (40 + i, 36)), rng.integers(0, 256, (33, 40 - i, 5))
+        Image.fromarray(x.astype(np.uint16)).save(tmp_path / "data" / "trainA" / f"{i}.png")
+        tifffile.imwrite(
+            tmp_path / "data" / "trainB" / f"{i}.tif",
+            y.astype(np.uint8),
+            photometric="minisblack",
+            planarconfig="contig",
+        )
+    flags = ["--dataset", str(tmp_path / "data"), "--channels_x", "1", "--channels_y", "5", "--preprocess", "crop"]
+    flags += ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--no_flip", "--decay_from", "1"]
+    train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
+    output = capsys.readouterr()
+    assert (
+        "No identity losses: X and Y have different numbers of channels" in output.out and "Warning" not in output.err
+    )
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1", "--cache", "none"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2", "--cache", "disk"])
+    assert "1 of 2 epochs are done" in capsys.readouterr().out
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+    assert (tmp_path / "parts" / "samples" / "epoch_002.png").exists()
+    with pytest.raises(UserError, match="channels_y 5 -> 3"):
+        train.main([*flags, "--channels_y", "3", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
+
+
 def test_a_run_is_the_same_however_its_pictures_are_cached(photos, tmp_path, capsys):
-    small = ["--image_size", "32", "--filters", "2", "--residual_blocks", "0"]
+    small = ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--decay_from", "1"]
     flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *small]
     train.main([*flags, "--cache", "ram", "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     train.main([*flags, "--cache", "none", "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])

@@ -81,7 +81,7 @@ def two_steps(strategies):
     x, y = (rng.integers(0, 256, (7, 16, 16, 3)).astype(np.uint8) for _ in "xy")
     results = {}
     for replicas, strategy in strategies.items():
-        pairs = Pairs(x, y, 6, 16, seed=0)
+        pairs = Pairs(x, y, 6, (16, 16), seed=0)
         with strategy.scope():
             gan = with_sgd(CycleGAN(6, Config(**TINIER)), 0.1)
         before = weights(gan)
@@ -569,7 +569,7 @@ def test_learning_halves_the_cycle_loss(strategies):
         gan = CycleGAN(1, Config(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
     step = distribute.accumulate(strategy, gan.train_step, 1, gan.update)
     cycles = []
-    pairs = Pairs(x, y, 1, 32, seed=0)
+    pairs = Pairs(x, y, 1, (32, 32), seed=0)
     for batch in itertools.islice(pairs.distributed(strategy), 140):
         figures = step(batch, {}, tf.constant(1))[2]
         cycles.append(float(figures["loss_G/cycle"][0] + figures["loss_F/cycle"][0]))

@@ -75,7 +75,7 @@ def fit(strategies, pictures_of):
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
         )
         train, test = (
-            Pairs(pictures_of(7, 16), pictures_of(7, 16), batch, 16, seed, None, steps) for seed in (0, None)
+            Pairs(pictures_of(7, 16), pictures_of(7, 16), batch, (16, 16), seed, None, steps) for seed in (0, None)
         )
         counts = {"train": 0, "test": 0}
 
@@ -346,6 +346,6 @@ def test_the_samples_are_the_first_test_pictures(pictures_of):
     seen = []
     gan = types.SimpleNamespace(cycle=lambda x, y: seen.extend([x, y]) or [tf.constant(x)] * 4)
     summary = types.SimpleNamespace(cycles=lambda epoch, forward, backward: (epoch, len(forward), len(backward)))
-    assert loop.plot(gan, Pairs(x, y, 3, 16), summary, 9) == (9, 3, 3)
+    assert loop.plot(gan, Pairs(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3)
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)

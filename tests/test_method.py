@@ -54,7 +54,7 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
             gan = with_sgd(as_trained(CycleGAN(3, Config(**{**TINIER, "filters": 2, **options}))), 0.05)
         step, figures = distribute.accumulate(strategy, gan.train_step, 3, gan.update), []
         before = weights(gan)
-        batches = itertools.islice(Pairs(x, y, 3, 16, seed=0).distributed(strategy), 4)
+        batches = itertools.islice(Pairs(x, y, 3, (16, 16), seed=0).distributed(strategy), 4)
         for number, batch in enumerate(batches):
             _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))
             assert good[0]

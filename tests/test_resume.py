@@ -47,7 +47,7 @@ class World:
     def __init__(self, strategy, pictures_of, **options):
         self.strategy = strategy
         x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
-        self.train, self.test = Pairs(x, y, BATCH, 16, seed=1), Pairs(test_x, test_y, BATCH, 16)
+        self.train, self.test = Pairs(x, y, BATCH, (16, 16), seed=1), Pairs(test_x, test_y, BATCH, (16, 16))
         with strategy.scope():
             self.config = Config(**{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options})
             self.gan = CycleGAN(BATCH, self.config)

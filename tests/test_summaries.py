@@ -127,3 +127,19 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
     width, height, png = tags["X_cycle/sample_1"][7]
     figure = tf.io.decode_png(png).numpy()
     assert figure.shape[:2] == (int(height), int(width)) and int(width) > 2 * int(height)
+
+
+def test_cycles_between_other_channels_are_plotted(tmp_path):
+    """Of two channels the first is shown, as gray; of five, the first three."""
+
+    def flat(*values):
+        return np.broadcast_to(np.float32(values), (1, 16, 16, len(values)))
+
+    two, five = flat(-1, 1), flat(1, -1, 0, 1, 1)
+    path = Summary(tmp_path).cycles(1, (two, five, flat(0, 1)), (five, two, five))
+    picture = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    height, width, _ = picture.shape
+    middles = picture[int(height * 0.6), [int(width * (column + 0.5) / 6) for column in range(6)]]
+    black, red, gray = (0, 0, 0), (255, 0, 128), (128, 128, 128)
+    assert np.abs(middles - [black, red, gray, red, black, red]).max() <= 1
+    assert set(events(tmp_path / "test")) == {"X_cycle/sample_1", "Y_cycle/sample_1"}
