@@ -60,6 +60,8 @@ def main(argv=None):
 
         def describe():
             generator, discriminator = gan.parameters()
+            if config.preset:
+                yield f"Preset {config.preset}: {config.preset_flags}"
             yield from domains.notes
             if config.channels_x != config.channels_y:
                 yield "No identity losses: X and Y have different numbers of channels"

@@ -337,6 +337,11 @@ class Config:
         return UNETS.get(self.generator, 4)
 
     @property
+    def preset_flags(self):
+        """What `preset` stands for, as on a command line; empty without one."""
+        return " ".join(f"--{name} {value}" for name, value in PRESETS.get(self.preset, {}).items())
+
+    @property
     def augmentations(self):
         """The parts of `diffaugment`, a tuple of texts."""
         return tuple(part for part in self.diffaugment.split(",") if part)
