@@ -403,6 +403,13 @@ class Config:
                 raise UserError(
                     f"--{name} {getattr(self, name)}: expected a multiple of {multiple} (the generators halve it {times})"
                 )
+        layers, side = self.discriminator_layers, min(self.image_shape)
+        needed = 3 if self.variant == "paper" else 1  # its last two layers each take away a pixel
+        if self.discriminator == "patch" and side >> min(layers, 64) < needed:
+            raise UserError(
+                f"--discriminator_layers {layers}: halves pictures of {side} pixels to fewer than {needed}; expected fewer layers"
+                " or larger pictures"
+            )
         not_negative = ("lambda_cycle", "lambda_identity", "lambda_gp", "r1", "clip_norm", "weight_decay")
         for name in ("lr", "lr_discriminator", *not_negative, "checkpoint_minutes", "cache_gb"):
             value = getattr(self, name)

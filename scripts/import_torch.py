@@ -35,6 +35,7 @@ def read(paths):
             f"{paths[1]} is {describe(*found[1])}; expected one that goes back from what {paths[0]} makes, which is"
             f" {describe(*found[0])}"
         )
+    print(f"{paths[0]} is {describe(*found[0])}")
     return states, {**fields, "channels_x": channels_x, "channels_y": channels_y}
 
 
@@ -97,7 +98,6 @@ def main(argv=None):
         run.start({})
         Checkpoints(run.path / "checkpoints", gan.state(), config.keep).save(Progress())
     folder = shlex.quote(str(run.path))
-    print(f"{describe(fields, fields['channels_x'], fields['channels_y'])}: {gan.G.count_params():,} parameters")
     print(f"Train it with: python train.py --config {folder}/config.json --output_dir {folder}")
     return run.path
 

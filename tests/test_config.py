@@ -445,4 +445,6 @@ def test_the_search_for_what_could_run_given_code_finds_it(source, found):
     "path", [*ROOT.glob("cyclegan/*.py"), *ROOT.glob("scripts/*.py"), ROOT / "train.py"], ids=lambda path: path.name
 )
 def test_no_code_is_run_that_came_as_data(path):
-    assert dangers(path.read_text(encoding="utf-8")) == set()
+    # The reader of PyTorch's files is an unpickler that allows no calls but its own; tests/test_torch_file.py tries.
+    allowed = {"pickle"} if path.name == "torch_file.py" else set()
+    assert dangers(path.read_text(encoding="utf-8")) == allowed

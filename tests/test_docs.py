@@ -23,7 +23,13 @@ def test_tests_files_and_flags_that_a_page_names_exist(page):
         assert (page.parent / target).exists(), target
     for path in re.findall(r"`((?:scripts|docs|tests|cyclegan)/[\w./]+)`", text):
         assert (ROOT / path).exists(), path
-    flags = {f"--{name}" for name in Config.__dataclass_fields__} | {"--help", "--logdir", "--upgrade", "--signal"}
+    flags = {f"--{name}" for name in Config.__dataclass_fields__} | {
+        "--config",
+        "--help",
+        "--logdir",
+        "--upgrade",
+        "--signal",
+    }
     for script in (ROOT / "scripts").glob("*.py"):
         flags.update(re.findall(r'"(--[a-z]\w*)"', script.read_text(encoding="utf-8")))
     for flag in re.findall(r"(?<![\w-])--[a-z]\w*", text):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cyclegan import devices, layers, models
 from cyclegan.config import Config
+from cyclegan.errors import UserError
 
 PAPER = {"variant": "paper"}
 
@@ -75,6 +76,16 @@ def test_a_u_net_uses_what_there_was_at_each_size():
 def test_a_discriminator_judges_patches(form, size, patches):
     discriminator = models.discriminator(Config(filters=4, **form))
     assert discriminator(tf.zeros([1, size, size, 3])).shape == (1, patches, patches, 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_smallest_pictures_that_the_paper_s_discriminator_takes_leave_one_patch(count):
+    size = 3 * 2**count
+    networks = Config(filters=2, discriminator_layers=count, image_size=max(16, size), **PAPER)
+    assert models.discriminator(networks)(tf.zeros([1, size, size, 3])).shape == (1, 1, 1, 1)
+    if size > 16:
+        with pytest.raises(UserError, match=f"--discriminator_layers {count}: halves pictures of {size - 4} pixels to"):
+            Config(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
 
 
 def test_a_pixel_discriminator_sees_nothing_but_the_pixel():
