@@ -134,7 +134,7 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
     domain = fit.loop.train.domains[0]
 
     class Gone:
-        shape, failure = domain.shape, None
+        shape, dtype, failure = domain.shape, domain.dtype, None
 
         def __len__(self):
             return len(domain)
