@@ -172,7 +172,7 @@ def test_the_scores_of_an_untrained_run_stand_beside_those_of_the_identity(strip
 
 def test_scores_are_of_the_run(stripes_run, monkeypatch):
     """Networks that answer with the truth score best: the pictures and directions are not mixed up."""
-    domains = sources.load("stripes", 32, 32, Config.load(stripes_run / "config.json")[0].data_dir)
+    domains = sources.load(Config.load(stripes_run / "config.json")[0])
     truth = {"G": domains.test_y.images, "F": domains.test_x.images}
 
     def perfect(self, source, **kwargs):
