@@ -55,8 +55,7 @@ class CycleGAN:
             if config.ema:
                 self.G_ema = models.generator(config, x, y, name="G_ema")
                 self.F_ema = models.generator(config, y, x, name="F_ema")
-                self.G_ema.set_weights(self.G.get_weights())
-                self.F_ema.set_weights(self.F.get_weights())
+                self.begin_averages()
         self.generator_variables = self.G.trainable_variables + self.F.trainable_variables
         self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
         self.generator_optimizer = Adam(self.generator_variables, config.beta_1, config.beta_2)
@@ -79,6 +78,11 @@ class CycleGAN:
         names += ["pool_x", "pool_y"] if self.config.pool_size else []
         names += ["G_ema", "F_ema"] if self.config.ema else []
         return {name: getattr(self, name) for name in names}
+
+    def begin_averages(self):
+        """The running means begin at what the generators are now, where there are any."""
+        for network, used in zip((self.G, self.F), self.used):
+            used.set_weights(network.get_weights())
 
     @property
     def used(self):

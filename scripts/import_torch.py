@@ -95,6 +95,7 @@ def main(argv=None):
         for path, network, state in zip(paths, (gan.G, gan.F), states):
             with named(path):
                 torch_weights.fill(network, state)
+        gan.begin_averages()
         run.start({})
         Checkpoints(run.path / "checkpoints", gan.state(), config.keep).save(Progress())
     folder = shlex.quote(str(run.path))

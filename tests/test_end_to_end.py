@@ -509,7 +509,7 @@ def test_what_a_resumed_run_refuses_and_what_it_says(finished, photos, capsys):
         return {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("[!.]*")}  # not the lock
 
     before = files()
-    with pytest.raises(UserError, match="filters 1 -> 2, residual_blocks 0 -> 6"):
+    with pytest.raises(UserError, match="residual_blocks 0 -> 6, filters 1 -> 2"):
         train.main([*finished, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
     with pytest.raises(UserError, match="differs: trainA 5 pictures .* -> 6 pictures"):

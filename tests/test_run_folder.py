@@ -37,7 +37,7 @@ def test_looking_changes_nothing(tmp_path):
 
 
 def test_the_same_run_goes_on(run):
-    with open_run(run, epochs=500, verbose=0, keep=9, devices=3) as again:
+    with open_run(run, epochs=500, decay_from=100, verbose=0, keep=9, devices=3) as again:
         again.check_data(DATA)
         again.start(DATA)
     assert not again.warnings and Config.load(run / "config.json")[0].epochs == 500
@@ -46,7 +46,13 @@ def test_the_same_run_goes_on(run):
 def test_other_settings_of_the_training_are_said(run):
     with open_run(run, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0) as again:
         # The batch size is not among them: it is the global batch that counts, see `progress.Progress.batch_warnings`.
-        assert again.warnings == ["lr 0.0002 -> 1.0 from here on", "lambda_cycle 10.0 -> 2.0 from here on"]
+        expected = ("lr 0.0002 -> 1.0", "lr_discriminator 0.0002 -> 1.0", "lambda_cycle 10.0 -> 2.0")
+        assert again.warnings == [f"{change} from here on" for change in expected]
+
+
+def test_more_epochs_say_that_the_decay_of_the_learning_rates_moves(run):
+    with open_run(run, epochs=500) as again:
+        assert again.warnings == ["decay_from 100 -> 250 from here on"]
 
 
 def test_other_networks_are_refused_with_the_list_of_what_differs(run):
@@ -54,7 +60,7 @@ def test_other_networks_are_refused_with_the_list_of_what_differs(run):
         open_run(run, filters=8, residual_blocks=2)
     text = str(error.value)
     assert (
-        "filters 64 -> 8, residual_blocks 9 -> 2" in text
+        "generator 'resnet_9blocks' -> 'resnet_2blocks', residual_blocks 9 -> 2, filters 64 -> 8" in text
         and "another --output_dir" in text
         and "--clear_output_dir" in text
     )
