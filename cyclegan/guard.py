@@ -5,11 +5,12 @@ INVERTED = -0.5  # correlation of x and G(x)
 WON = 0.01  # loss of a discriminator that is nearly always right; 0.25 (LSGAN) is one that can't tell
 
 
-def silent_failures(train, test):
+def silent_failures(train, test, adversarial="lsgan"):
     """What looks wrong in the figures of an epoch.
 
     Args:
         train, test: dicts of the figures of an epoch's two passes; missing ones (no step was finite) are passed over.
+        adversarial: see `losses.generator_loss`; a small loss of a discriminator means nothing with wgan-gp.
 
     Returns:
         {name: text}: a short name for each failure, and what it means and what to try.
@@ -27,7 +28,7 @@ def silent_failures(train, test):
                 f"{network}({picture}) is the negative of {picture} (their correlation is below {INVERTED}): the cycle works with"
                 " inverted colours too. Start over with another --seed or a higher --lambda_identity"
             )
-        if train.get(f"loss_{domain}/loss", 1) < WON:
+        if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (
                 f"D_{domain} nearly always tells real from fake (its loss was below {WON} for an epoch), so {back} learns little"
                 " from it. Try a lower --lr, or more or more varied pictures"

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.gan import ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, to_float
+from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES, to_float
 from cyclegan.guard import silent_failures
 from cyclegan.optimizers import SMALLEST_SCALE
 from cyclegan.progress import Progress
@@ -141,7 +141,7 @@ class Loop:
         if epoch % self.plot_every == 0 or last:
             plot(self.gan, self.test, self.summary, epoch)
         if self.verbose:
-            _report(figures, self.verbose)
+            _report(figures, self.gan.figures, self.verbose)
         if last:
             self._saver.save_the_end(progress, self._sound)
         elif epoch % self.checkpoint_every == 0 or self._saver.due():
@@ -303,7 +303,8 @@ class Loop:
         self.summary.scalars("steps", progress.epoch + 1, progress.step, values)
 
     def _warn_of_silent_failures(self, figures):
-        for name, text in silent_failures(figures["train"], figures["test"]).items():
+        adversarial = self.gan.config.adversarial
+        for name, text in silent_failures(figures["train"], figures["test"], adversarial).items():
             if name not in self.progress.warned:
                 self.progress.warned.append(name)
                 self.say(f"epoch {self.progress.epoch}: {text}")
@@ -380,10 +381,12 @@ def _means(sums):
     return {key: value / sums[SAMPLES] for key, value in sums.items() if key != SAMPLES} if sums.get(SAMPLES) else {}
 
 
-def _report(figures, verbose):
+def _report(figures, names, verbose):
     for pair in (ERRORS[::2], ERRORS[1::2]):
-        print("  ".join(f"{key.split('/', 1)[1]}: {figures['test'].get(key, math.nan):.4f}" for key in pair))
+        shown = [key for key in pair if key in names["test"]]
+        print("  ".join(f"{key.split('/', 1)[1]}: {figures['test'].get(key, math.nan):.4f}" for key in shown))
     if verbose > 1:
         for split, values in figures.items():
-            print(f"{split}: " + "  ".join(f"{key} {values.get(key, math.nan):.4f}" for key in LOSSES))
+            losses = [key for key in names[split] if key not in (*ERRORS, *CHANGES)]
+            print(f"{split}: " + "  ".join(f"{key} {values.get(key, math.nan):.4f}" for key in losses))
     print(f"Elapsed: {figures['train']['epoch_seconds']:.2f}s", flush=True)

@@ -45,7 +45,8 @@ def score(run):
     domains = sources.load(dataclasses.replace(config, cache="ram"))
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
-    for name, network, source, truth in (("X -> Y", trained.G, x, y), ("Y -> X", trained.F, y, x)):
+    G, F = trained.used
+    for name, network, source, truth in (("X -> Y", G, x, y), ("Y -> X", F, y, x)):
         translated = network.predict(gan.to_float(source).numpy(), batch_size=8, verbose=0)
         translated = np.clip(np.round((translated + 1) * 127.5), 0, 255).astype(np.uint8)
         result[name] = (

@@ -78,3 +78,9 @@ def test_missing_figures_are_passed_over(left_out):
 def test_an_epoch_without_figures_or_with_figures_that_are_no_numbers():
     assert silent_failures({}, {}) == {}
     assert names(dict.fromkeys(TRAIN, math.nan), dict.fromkeys(TEST, math.nan)) == []
+
+
+def test_a_critic_has_no_smallest_loss():
+    train = {"loss_X/loss": -3.0, "loss_Y/loss": 0.0}
+    assert set(silent_failures(train, {})) == {"D_X has won", "D_Y has won"}
+    assert not silent_failures(train, {}, "wgan-gp")

@@ -39,14 +39,24 @@ def nodes(function):
     return [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_every_operation_of_a_training_step_has_a_kernel_for_gpus(strategies, precision, monkeypatch):
+# What brings operations of its own, in as few steps as possible; all have a pool.
+RICH = {
+    **{"adversarial": "wgan-gp", "r1": 1.0, "diffaugment": "color,translation,cutout", "dropout": 0.5, "ema": 0.9},
+    **{"clip_norm": 1.0, "weight_decay": 0.1, "discriminator_steps": 2, "upsample": "resize", "variant": "paper"},
+}
+OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant": "paper", "generator_steps": 2}
+
+
+@pytest.mark.parametrize(
+    "precision, options", [("float32", {}), ("bfloat16", {}), ("float16", {}), ("float32", RICH), ("bfloat16", OTHER)]
+)
+def test_every_operation_of_a_training_step_has_a_kernel_for_gpus(strategies, precision, options, monkeypatch):
     monkeypatch.setattr(devices, "on_gpu", lambda: True)
     monkeypatch.setattr(devices, "is_native", lambda precision: True)
     with strategies[1].scope():
-        gan = CycleGAN(1, Config(filters=2, residual_blocks=1, image_size=16, precision=precision))
+        gan = CycleGAN(1, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))
     step = distribute.accumulate(strategies[1], gan.train_step, 1, gan.update)
-    pictures, weight = tf.TensorSpec([2, 1, 16, 16, 3], tf.uint8), tf.TensorSpec([2, 1])
+    pictures, weight = tf.TensorSpec([2, 1, 32, 32, 3], tf.uint8), tf.TensorSpec([2, 1])
     totals = {name: tf.TensorSpec([]) for name in LOSSES}
     traced = nodes(step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32)))
     types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}

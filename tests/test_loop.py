@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan import loop
+from cyclegan.config import Config
 from cyclegan.data import Pairs
 from cyclegan.errors import TrainingError
 from cyclegan.gan import CHANGES, ERRORS, LOSSES, SAMPLES
@@ -70,6 +71,7 @@ def fit(strategies, pictures_of):
 
     def run(epochs, progress=None, value=1.0, bad=(), bad_tests=(), batch=3, seen=None, steps=1, **options):
         gan = types.SimpleNamespace(
+            config=Config(),
             flops=lambda height, width: 1e9,
             figures={"train": LOSSES, "test": LOSSES + ERRORS + CHANGES},
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
