@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 venv=${VENV:-$PWD/.venv}
 epochs=6
 scripts/setup.sh
-"$venv/bin/python" train.py --dataset stripes --output_dir runs/demo --epochs $epochs --devices 1
+"$venv/bin/python" train.py --preset demo --epochs $epochs --devices 1
 echo
 "$venv/bin/python" scripts/score_stripes.py runs/demo
 echo
