@@ -24,7 +24,8 @@ POOLS, AUGMENTED, MIXED, DROPPED, PURPOSES = 0, 2, 6, 8, 9
 
 def to_float(images):
     """uint8 [0, 255] or uint16 [0, 65535] -> float32 [-1, 1]."""
-    return tf.cast(images, tf.float32) / (tf.as_dtype(images.dtype).max / 2) - 1.0
+    half = 32767.5 if tf.as_dtype(images.dtype) == tf.uint16 else 127.5
+    return tf.cast(images, tf.float32) / half - 1.0
 
 
 class CycleGAN:
