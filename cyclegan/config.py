@@ -4,6 +4,7 @@ A field's metadata says all there is to know about its flag: the group it is lis
 happen to it when a run is resumed.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -338,8 +339,9 @@ class Config:
 
     @property
     def preset_flags(self):
-        """What `preset` stands for, as on a command line; empty without one."""
-        return " ".join(f"--{name} {value}" for name, value in PRESETS.get(self.preset, {}).items())
+        """What of `preset` is in effect, as on a command line; empty without one."""
+        stands_for = PRESETS.get(self.preset, {}).items()
+        return " ".join(f"--{name} {value}" for name, value in stands_for if getattr(self, name) == value)
 
     @property
     def augmentations(self):
@@ -458,23 +460,35 @@ class Config:
                 raise UserError(f"--{name} '': expected a folder (is a shell variable not set?)")
 
     @classmethod
-    def from_args(cls, argv=None):
+    def from_args(cls, argv=None, **found):
         """The configuration that a command line asks for.
 
         Args:
             argv: list of strings; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`. They win over what a file
-                given by --config has, which wins over what --preset stands for, which wins over the defaults.
+                given by --config has, which wins over what --preset stands for, which wins over the defaults. What follows from
+                other settings follows from the winners, whatever it was in the file.
+            found: values that win over all of these.
 
         Raises:
             UserError: a value that cannot work. Unknown flags and wrong types make argparse exit with code 2.
         """
-        given = flags.parse(cls, argv)
+        given = {**flags.parse(cls, argv), **found}
         file = given.pop("config", None)
-        values = dict(PRESETS[given["preset"]]) if given.get("preset") else {}
+        values = cls._chosen(PRESETS[given["preset"]]) if given.get("preset") else {}
         if file:
-            saved, _, _ = cls.load(file)
-            values.update({name: value for name, value in dataclasses.asdict(saved).items() if name not in OF_A_START})
+            saved = dataclasses.asdict(cls.load(file)[0])
+            values.update(cls._chosen({name: value for name, value in saved.items() if name not in OF_A_START}))
         return cls(**{**values, **given})
+
+    @classmethod
+    def _chosen(cls, values):
+        """Those of some values of fields that do not follow from the others, nor are defaults."""
+        whole = cls(**values)
+        for group in (("generator", "residual_blocks"), *((name,) for name in values)):
+            rest = {name: value for name, value in values.items() if name not in group}
+            with contextlib.suppress(UserError):  # which may not do without
+                values = rest if cls(**rest) == whole else values
+        return values
 
     def save(self, path, stack, data):
         """Writes the configuration, the stack that it runs on and what it is trained on as JSON, whole or not at all.

@@ -18,6 +18,7 @@ CHANGES = ("change/MAE(X, G(X))", "change/MAE(Y, F(Y))", "change/correlation(X, 
 SAMPLES = "samples"  # the share of a batch that is samples and not filling
 LOSS_SCALE = "loss_scale"  # with float16 only
 GRADIENTS = ("gradients of the generators", "gradients of the discriminators")  # their norms on a replica
+AMPLIFIED = 2.0**10  # by which slopes in float16 are, see `losses.slopes`
 # What random numbers are for: the pools, what is changed for the discriminators (4 kinds of pictures), penalties, dropout.
 POOLS, AUGMENTED, MIXED, DROPPED, PURPOSES = 0, 2, 6, 8, 9
 
@@ -59,6 +60,8 @@ class CycleGAN:
                 self.begin_averages()
         self.generator_variables = self.G.trainable_variables + self.F.trainable_variables
         self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
+        networks = (self.G, self.F, self.D_X, self.D_Y)
+        self.statistics = [variable for network in networks for variable in network.non_trainable_variables]
         self.generator_optimizer = Adam(self.generator_variables, config.beta_1, config.beta_2)
         self.discriminator_optimizer = Adam(self.discriminator_variables, config.beta_1, config.beta_2)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits whatever the precision
@@ -130,32 +133,35 @@ class CycleGAN:
             by it: the losses (`LOSSES`, with `PENALTIES` and `DECAYS` where they are on) and the share of samples in the batch
             (`SAMPLES`); and the norms of its gradients (`GRADIENTS`), which are finite only if all of them are; with float16,
             the loss scale too. Gradients: of the generators, of the discriminators, times the loss scale. Kept: what `update`
-            puts into the image pools.
+            puts into the image pools, and what the statistics of batch normalizations were before.
         """
         config, step = self.config, tf.cast(step, tf.int64)
+        before = [tf.convert_to_tensor(variable) for variable in self.statistics]
         draws = self._draws(step, x.shape[0])
         # The tapes meet at the fakes: what the discriminators' tape gives back there goes into the generators' tape.
         with tf.GradientTape() as tape:
             pictures, similar = self._compiled(self._generate)(to_float(x), to_float(y), weight, step)
             decay = self._weight_decay(self.generator_variables)
+            share = tf.nn.scale_regularization_loss(decay)
         shown, kept = self._from_pools(pictures[2:4], weight, step)
         scale = tf.convert_to_tensor(self.loss_scale.scale) if self.scaled else tf.constant(1.0)
         judged, received, of_discriminators = self._compiled(self._discriminate)(
             pictures[:4], shown, weight, draws, scale
         )
         # Zhu et al. 2017, eq. 3: both generators descend the sum, so the cycle x -> G(x) -> F(G(x)) trains G too.
-        descended = [*similar.values(), *pictures[2:4], decay]
+        descended = [*similar.values(), *pictures[2:4], share]
         seeds = [*[scale] * len(similar), *received, scale]
         gradients = (tape.gradient(descended, self.generator_variables, seeds), of_discriminators)
         figures = self._figures({**similar, **judged}, weight)
         if config.weight_decay:
-            figures.update(zip(DECAYS, (decay, self._weight_decay(self.discriminator_variables))))
+            decays = (decay, self._weight_decay(self.discriminator_variables))
+            figures.update({name: figures[SAMPLES] * value for name, value in zip(DECAYS, decays)})
         figures.update({name: tf.linalg.global_norm(part) / scale for name, part in zip(GRADIENTS, gradients)})
         if self.scaled:
             figures[LOSS_SCALE] = scale * x.shape[0] / self.global_batch_size
-        return figures, gradients, kept
+        return figures, gradients, (kept, before)
 
-    def update(self, gradients, good, kept=(), step=0, rates=None):
+    def update(self, gradients, good, kept, step=0, rates=None):
         """One update of all four networks on this replica; call it on every replica with the same arguments.
 
         Args:
@@ -179,8 +185,12 @@ class CycleGAN:
             for network, used in zip((self.G, self.F), self.used):
                 follow(used.trainable_variables, network.trainable_variables, config.ema, generators)
                 follow(used.non_trainable_variables, network.non_trainable_variables, 0.0, generators)
-        for pool, part in zip(("pool_y", "pool_x"), kept):
-            getattr(self, pool).store(part, good)
+        pictures, before = kept
+        for pool, part in zip(("pool_y", "pool_x"), pictures):
+            getattr(self, pool).store(part, discriminators)
+        for variable, value in zip(self.statistics, before):  # forward passes have changed them already
+            value = tf.where(good, tf.convert_to_tensor(variable), value)
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
     def test_step(self, x, y, weight):
         """The losses of one replica's share of a batch, and how the pictures compare with their translations.
@@ -264,11 +274,11 @@ class CycleGAN:
         return shown, kept
 
     def _weight_decay(self, variables):
-        """A replica's share of the loss: weight_decay x half the sum of the squares of all kernels."""
+        """weight_decay x half the sum of the squares of all kernels."""
         if not self.config.weight_decay:
             return tf.constant(0.0)
         kernels = tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) == 4])
-        return tf.nn.scale_regularization_loss(self.config.weight_decay * kernels)
+        return self.config.weight_decay * kernels
 
     def _generate(self, x, y, weight, step):
         """The pictures of a training step, see `_translate`, and the cycle and identity losses."""
@@ -288,7 +298,8 @@ class CycleGAN:
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(fakes)
             deceived, judged = self._judgement(pictures, shown, weight, training=True, draws=draws)
-            descended = [*judged.values(), self._weight_decay(self.discriminator_variables)]
+            decay = tf.nn.scale_regularization_loss(self._weight_decay(self.discriminator_variables))
+            descended = [*judged.values(), decay]
         received = tape.gradient([*deceived.values()], fakes, [scale] * 2)
         gradients = tape.gradient(descended, self.discriminator_variables, [scale] * len(descended))
         return {**deceived, **judged}, received, gradients
@@ -331,6 +342,7 @@ class CycleGAN:
             draws: see `_draws`.
         """
         config, (augmented, mixed) = self.config, draws
+        amplified = AMPLIFIED if self.scaled else 1.0
         x, y, fake_y, fake_x = pictures
 
         def seen(images, kind):
@@ -340,20 +352,19 @@ class CycleGAN:
         for i, (name, of, D, real, fake, other) in enumerate(
             (("G", "Y", self.D_Y, y, fake_y, shown[0]), ("F", "X", self.D_X, x, fake_x, shown[1]))
         ):
-            pooled = other is not fake
             real, fake, other = seen(real, i), seen(fake, 2 + i), seen(other, 2 + i)
             real_logits, other_logits = self._both(D, real, other, training)
-            fake_logits = D(fake, training=training) if pooled else other_logits
+            fake_logits = D(fake, training=training) if training and config.pool_size else other_logits
             deceived[f"loss_{name}/loss"] = self._mean(weight, losses.generator_loss(config.adversarial, fake_logits))
             judged[f"loss_{of}/loss"] = self._mean(
                 weight,
                 losses.discriminator_loss(config.adversarial, real_logits, other_logits, config.label_smoothing),
             )
             if training and mixed:
-                penalty = config.lambda_gp * losses.gradient_penalty(D, real, other, mixed[i])
+                penalty = config.lambda_gp * losses.gradient_penalty(D, real, other, mixed[i], amplified)
                 penalties[f"loss_{of}/penalty"] = self._mean(weight, 0.5 * penalty)
             if training and config.r1:
-                penalty = self._mean(weight, 0.5 * config.r1 * losses.slopes(D, real))
+                penalty = self._mean(weight, 0.5 * config.r1 * losses.slopes(D, real, amplified))
                 penalties[f"loss_{of}/penalty"] = penalties.get(f"loss_{of}/penalty", 0.0) + penalty
         return deceived, {**judged, **penalties}
 

@@ -78,12 +78,13 @@ class Loop:
     def __post_init__(self):
         for split in ("train", "test"):
             part, pairs = getattr(self.progress, split), getattr(self, split)
-            unknown = set(part.sums) - {*self.gan.figures[split], SAMPLES}
-            if part.pairs > pairs.pairs or unknown:
+            if part.pairs > pairs.pairs:
                 raise UserError(
-                    f"the checkpoint is of {part.pairs} {split} pairs and the figures {sorted(unknown) or 'known'}; expected at"
-                    f" most {pairs.pairs} and only figures known here: it is not one of this run; use another --output_dir"
+                    f"the checkpoint is of {part.pairs} {split} pairs; expected at most {pairs.pairs}: it is not one of this run;"
+                    " use another --output_dir"
                 )
+            # With other losses from here on, this epoch has the means of those only that it has had from its beginning.
+            part.sums = {key: value for key, value in part.sums.items() if key in (*self.gan.figures[split], SAMPLES)}
 
     def fit(self):
         """Trains.
@@ -160,7 +161,8 @@ class Loop:
             return
         if split not in self._batches:
             self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
-        totals = {key: tf.constant(part.sums.get(key, 0.0)) for key in (*self.gan.figures[split], SAMPLES)}
+        summed = part.sums or dict.fromkeys((*self.gan.figures[split], SAMPLES), 0.0)
+        totals = {key: tf.constant(value) for key, value in summed.items()}
         waiting = []  # calls whose outcome the host has not looked at yet
         speed = self._speed[split]
         speed.reset()

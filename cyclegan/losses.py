@@ -66,22 +66,23 @@ def discriminator_loss(adversarial, real_logits, fake_logits, smoothing=0.0):
     return 0.5 * (_per_sample(fake_logits) - _per_sample(real_logits))
 
 
-def slopes(discriminator, images):
+def slopes(discriminator, images, amplified=1.0):
     """The squared norm of the gradient of a discriminator, averaged over the patches, at each picture. [N, H, W, C] -> [N].
 
-    Right only for discriminators that judge every sample by itself, so not with batch normalization.
+    Right only for discriminators that judge every sample by itself, so not with batch normalization. Gradients are computed times
+    `amplified`, for precisions that have no numbers as small.
     """
     with tf.GradientTape() as tape:
         tape.watch(images)
-        total = tf.reduce_sum(_per_sample(discriminator(images)))
-    return tf.reduce_sum(tf.square(tape.gradient(total, images)), axis=[1, 2, 3])
+        total = amplified * tf.reduce_sum(_per_sample(discriminator(images)))
+    return tf.reduce_sum(tf.square(tape.gradient(total, images) / amplified), axis=[1, 2, 3])
 
 
-def gradient_penalty(discriminator, real, fake, part):
+def gradient_penalty(discriminator, real, fake, part, amplified=1.0):
     """WGAN-GP: (|gradient of D| - 1)^2 at real + part x (fake - real). [N, H, W, C] x 2 -> [N]; `part` is [N], in [0, 1)."""
     images = real + part[:, None, None, None] * (fake - real)
     # The root of 0 has no slope.
-    return tf.square(tf.sqrt(tf.maximum(slopes(discriminator, images), 1e-12)) - 1.0)
+    return tf.square(tf.sqrt(slopes(discriminator, images, amplified) + 1e-12) - 1.0)
 
 
 def cycle_loss(real, cycled, weight):

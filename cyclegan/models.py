@@ -1,6 +1,6 @@
 """Generators and discriminators, of residual blocks (Zhu et al. 2017, appendix) and as U-Nets (Isola et al. 2017, appendix).
 
-In two variants. "keras" is what the Keras example has: no biases but where nothing is normalized afterwards, TensorFlow's padding
+In two variants. "keras" is what the Keras example has: no biases beside normalizations, TensorFlow's padding
 "same", epsilon 1e-3. "paper" is pytorch-CycleGAN-and-pix2pix: biases before instance normalizations too (they change nothing),
 a pixel of zeros on each side, epsilon 1e-5. Its weights can be used in ours.
 

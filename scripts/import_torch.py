@@ -73,10 +73,16 @@ def main(argv=None):
     paths = [path for path in (arguments.g_a, arguments.g_b) if path]
     given = flags.parse(Config, argv[first_flag:])
     states, fields = read(paths)
+    fields = {name: value for name, value in fields.items() if name not in given or name != "dropout"}
     for name in sorted(set(fields) & set(given)):
-        if given[name] != fields[name] and name != "dropout":
+        if given[name] != fields[name]:
             raise UserError(f"--{name} {given[name]}: {paths[0]} has {fields[name]}; expected no such flag")
-    config = Config(**{**fields, **given})
+    config = Config.from_args(argv[first_flag:], **fields)
+    if config.pool_size and config.preprocess in ("none", "scale_width"):
+        raise UserError(
+            f"--preprocess {config.preprocess}: the size of the image pools is that of the pictures, which are not known yet;"
+            " expected --pool_size 0 with it, or another one"
+        )
     if (pathlib.Path(config.output_dir) / "config.json").exists() and not config.clear_output_dir:
         raise UserError(
             f"--output_dir {config.output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"

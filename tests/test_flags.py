@@ -86,3 +86,55 @@ def test_the_affinity_of_normalizations_is_the_variants():
 def test_sizes_that_are_not_square():
     config = Config(image_size=128, image_width=256)
     assert config.image_shape == (128, 256) and config.load_shape == (143, 286)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that saves a configuration and gives the flags that take it over."""
+
+    def save(**values):
+        Config(**values).save(tmp_path / "config.json", {}, {})
+        return ["--config", str(tmp_path / "config.json")]
+
+    return save
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ("--lr 1e-5", {"lr": 1e-5, "lr_discriminator": 1e-5}),
+        ("--epochs 400", {"epochs": 400, "decay_from": 200}),
+        (
+            "--image_size 128",
+            {"image_width": 128, "load_size": 143, "generator": "resnet_6blocks", "residual_blocks": 6},
+        ),
+        ("--generator unet_256", {"generator": "unet_256", "residual_blocks": None}),
+        ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
+        ("--variant paper", {"norm_affine": "no"}),
+        ("--dataset stripes", {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3}),
+    ],
+)
+def test_what_follows_from_a_flag_follows_from_the_one_given_by_hand(saved, flags, expected):
+    for first in (saved(), ["--preset", "paper"]):
+        config = Config.from_args([*first, *flags.split(), "--output_dir", "elsewhere"])
+        for name, value in expected.items():
+            if first[0] == "--config" or name not in PRESETS["paper"]:
+                assert getattr(config, name) == value, name
+
+
+def test_what_was_chosen_stays_whatever_else_is_given(saved):
+    chosen = {
+        "lr_discriminator": 0.5,
+        "decay_from": 3,
+        "image_width": 64,
+        "norm_affine": "no",
+        "generator": "resnet_2blocks",
+    }
+    config = Config.from_args([*saved(**chosen, load_size=300), "--lr", "1", "--epochs", "9", "--image_size", "128"])
+    assert {name: getattr(config, name) for name in chosen} == chosen and config.load_size == 300
+
+
+def test_a_preset_tells_what_of_it_is_in_effect():
+    config = Config.from_args(["--preset", "tutorial", "--pool_size", "3"])
+    assert "--beta_2 0.9" in config.preset_flags and "pool_size" not in config.preset_flags
+    assert Config().preset_flags == ""

@@ -455,8 +455,8 @@ def in_precision(precision, x, y, scale=None):
     received = []
     for optimizer in (gan.generator_optimizer, gan.discriminator_optimizer):
         optimizer.apply = lambda gradients, variables, rate, good: received.append(gradients)
-    figures, gradients, _ = gan.train_step(x, y, tf.ones([2]))
-    gan.update(gradients, tf.constant(True))
+    figures, gradients, kept = gan.train_step(x, y, tf.ones([2]))
+    gan.update(gradients, tf.constant(True), kept)
     values = (*figures.values(), *tf.nest.flatten(received), *gan.generator_variables, *gan.discriminator_variables)
     assert {tf.as_dtype(value.dtype) for value in values} == {tf.float32}
     figures = {key: float(value) for key, value in figures.items() if key != LOSS_SCALE}

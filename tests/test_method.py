@@ -34,6 +34,7 @@ def step_of(config, pictures_of):
 
 # All options of the method that change a step, in as few runs as possible.
 SETS = {
+    "batch": {"norm": "batch", "dropout": 0.3, "adversarial": "hinge", "pool_size": 2, "ema": 0.5},
     "wgan-gp": {
         **{"adversarial": "wgan-gp", "lambda_gp": 2.0, "r1": 0.5, "diffaugment": "color,translation,cutout"},
         **{"pool_size": 2, "ema": 0.5, "clip_norm": 0.3, "weight_decay": 0.01, "discriminator_steps": 2},
@@ -42,7 +43,9 @@ SETS = {
 }
 
 
-@pytest.mark.parametrize("options", SETS.values(), ids=SETS)
+@pytest.mark.parametrize(
+    "options", [pytest.param(SETS["batch"], marks=pytest.mark.slow), SETS["wgan-gp"], SETS["bce"]], ids=SETS
+)
 def test_the_same_on_one_and_three_replicas(strategies, options):
     """Four steps of a global batch of three; the last one has a single sample."""
     rng = np.random.default_rng(0)
@@ -78,7 +81,7 @@ def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(picture
     for step, swap in enumerate(swaps):
         x, y = pictures_of(1, seed=step), pictures_of(1, seed=100 + step)
         figures, _, kept = gan.train_step(x, y, tf.constant(rest), step)
-        gan.pool_y.store(kept[0], tf.constant(True))
+        gan.pool_y.store(kept[0][0], tf.constant(True))
         fake = gan.G(to_float(x))
         shown = stored if swap and step else fake
         expected = losses.discriminator_loss("lsgan", gan.D_Y(to_float(y)), gan.D_Y(shown))
@@ -286,3 +289,60 @@ def test_pictures_of_other_channels_are_translated_without_an_identity_loss():
         *LOSSES,
     } <= set(tested)
     assert [part.shape[3] for part in gan.cycle(to_float(x), to_float(y))] == [4, 1, 1, 4]
+
+
+def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(pictures_of):
+    options = {"norm": "batch", "ema": 0.5, "dropout": 0.2, "pool_size": 1, "weight_decay": 0.1, "clip_norm": 1.0}
+    gan = as_trained(CycleGAN(1, Config(**{**TINY, **options})))
+    x, y = pictures_of(1, seed=1), pictures_of(1, seed=2)
+    eager_step(gan, x, y)
+
+    def everything():
+        parts = {name: part for name, part in gan.state().items() if name != "loss_scale"}
+        return [tf.convert_to_tensor(v).numpy() for part in parts.values() for v in part.variables]
+
+    before = everything()
+    assert len(gan.statistics) > 10
+    for good in (False, True):
+        _, received, kept = gan.train_step(x, y, tf.ones([1]), 1)
+        gan.update(received, tf.constant(good), kept, tf.constant(1))
+        same = [np.array_equal(a, b) for a, b in zip(before, everything())]
+        assert all(same) is not good
+    statistics = [tf.convert_to_tensor(v).numpy() for v in gan.statistics]
+    assert not any(np.array_equal(a, b) for a in statistics for b in before if a.shape == b.shape)
+
+
+def test_penalties_in_float16_are_those_in_float32(pictures_of):
+    """Their slopes are too small for float16 unless they are amplified."""
+    outcomes = []
+    for precision in ("float32", "float16"):
+        gan = as_trained(
+            CycleGAN(2, Config(**{**TINY, "precision": precision, "adversarial": "wgan-gp", "pool_size": 0}))
+        )
+        for network in (gan.D_X, gan.D_Y):  # as deep in training as a new network of full size
+            network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
+        figures, _, _ = gan.train_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
+        outcomes.append([5 - float(figures[name]) for name in PENALTIES])  # 5 where there is no slope at all
+    assert outcomes[1] == pytest.approx(outcomes[0], rel=5e-2)
+
+
+def test_the_mean_of_the_weight_decay_is_that_of_full_batches(pictures_of):
+    gan = as_trained(CycleGAN(3, Config(**{**TINY, "weight_decay": 0.1})))
+    x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
+    means = []
+    for weight in ([1.0, 1, 1], [1.0, 0, 0]):
+        figures, _, _ = gan.train_step(x, y, tf.constant(weight))
+        means.append([float(figures[name] / figures["samples"]) for name in DECAYS])
+    assert means[0] == pytest.approx(means[1], rel=1e-5) and min(means[0]) > 0
+
+
+def test_nothing_is_judged_twice_without_a_pool(pictures_of):
+    """Compiled with XLA or not, which tells tensors from their names."""
+    for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
+        gan, seen = CycleGAN(1, Config(**{**TINY, **options})), []
+        network = gan.D_Y
+        gan.D_Y = lambda x, training, seen=seen, network=network: seen.append(1) or network(x, training=training)
+        gan._compiled = lambda function: tf.function(function, autograph=False)
+        step = tf.function(lambda x, y, gan=gan: gan.train_step(x, y, tf.ones([1]))[0], autograph=False)
+        step(pictures_of(1, seed=1), pictures_of(1, seed=2))
+        assert len(seen) == runs

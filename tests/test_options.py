@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from cyclegan import config as configuration
-from cyclegan import schedule
+from cyclegan import schedule, sources
 from cyclegan.config import Config
+from cyclegan.data import Pairs
 from cyclegan.gan import CycleGAN
 from tests.test_gan import as_trained
 
@@ -107,3 +109,58 @@ def test_presets_train(preset):
     small = {"image_size": 32, "load_size": 32, "filters": 2, "epochs": 1}
     values = {**configuration.PRESETS[preset], **{k: v for k, v in BASE.items() if k != "residual_blocks"}, **small}
     assert len(outcome({k: v for k, v in values.items() if k != "residual_blocks"} | {"residual_blocks": None}))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three pictures of 40 x 36 pixels in each split."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for split in sources.SPLITS:
+        (folder / split).mkdir()
+        for i in range(3):
+            picture = np.random.default_rng([i, len(split)]).integers(0, 256, (36, 40, 3)).astype(np.uint8)
+            Image.fromarray(picture).save(folder / split / f"{i}.png")
+    return folder
+
+
+def seen(folder, options):
+    """(height, width) and the pictures of an epoch, after a step with the first of them."""
+    config = Config(**{**BASE, "dataset": str(folder), "load_size": 36, "residual_blocks": 0, **options})
+    domains = sources.load(config, str(folder))
+    pairs = Pairs(domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.no_flip)
+    gan = CycleGAN(1, config, domains.size)
+    x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
+    figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
+    gan.update(gradients, tf.constant(True), kept)
+    assert np.isfinite([float(value) for value in figures.values()]).all()
+    return domains.size, b"".join(pairs.picture(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.pairs))
+
+
+OF_PICTURES = [
+    *({"preprocess": way} for way in ("crop", "scale_width", "scale_width_and_crop", "none")),
+    *({"no_flip": True}, {"max_dataset_size": 2}, {"load_size": 40}, {"image_width": 36}, {"image_size": 28}),
+    *({"channels_x": 1}, {"channels_y": 1}),
+]
+SAME_PICTURES = [
+    {"cache": "ram"},
+    {"cache": "disk"},
+    {"cache": "none"},
+    {"cache_gb": 0.0},
+    {"preprocess": "resize_and_crop"},
+]
+
+
+@pytest.mark.parametrize("options", OF_PICTURES, ids=str)
+def test_every_option_of_the_pictures_trains_and_makes_a_difference(folder, options):
+    assert seen(folder, options) != seen(folder, {})
+
+
+@pytest.mark.parametrize("options", SAME_PICTURES, ids=str)
+def test_where_pictures_are_kept_makes_none(folder, options):
+    assert seen(folder, options) == seen(folder, {})
+
+
+def test_no_option_of_the_pictures_is_forgotten():
+    tried = {name for options in (*OF_PICTURES, *SAME_PICTURES) for name in options}
+    of_pictures = {field.name for field in dataclasses.fields(Config) if field.metadata["group"] == "data"}
+    assert of_pictures == tried | {"dataset", "data_dir"}
