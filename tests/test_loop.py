@@ -351,3 +351,13 @@ def test_the_samples_are_the_first_test_pictures(pictures_of):
     assert loop.plot(gan, Pairs(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3)
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)
+
+
+def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit):
+    place = Progress(step=1, global_batch=3)
+    place.train.pairs = 3
+    place.train.sums = {**dict.fromkeys(LOSSES[1:], 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
+    _, recorder, _ = fit(2, place)
+    first, second = recorder.values("train")
+    assert not {LOSSES[0], "loss_X/penalty"} & set(first) and first[LOSSES[1]] == pytest.approx(1)
+    assert {*LOSSES} <= set(second) and second[LOSSES[0]] == pytest.approx(1)
