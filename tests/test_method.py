@@ -32,14 +32,16 @@ def step_of(config, pictures_of):
     return gan, gradients(gan, pictures_of(2, seed=1), pictures_of(2, seed=2))
 
 
+FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # which take long to trace
 # All options of the method that change a step, in as few runs as possible.
 SETS = {
     "batch": {"norm": "batch", "dropout": 0.3, "adversarial": "hinge", "pool_size": 2, "ema": 0.5},
     "wgan-gp": {
+        **FEW_LAYERS,
         **{"adversarial": "wgan-gp", "lambda_gp": 2.0, "r1": 0.5, "diffaugment": "color,translation,cutout"},
         **{"pool_size": 2, "ema": 0.5, "clip_norm": 0.3, "weight_decay": 0.01, "discriminator_steps": 2},
     },
-    "bce": {"adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
+    "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
 }
 
 
@@ -339,7 +341,7 @@ def test_the_mean_of_the_weight_decay_is_that_of_full_batches(pictures_of):
 def test_nothing_is_judged_twice_without_a_pool(pictures_of):
     """Compiled with XLA or not, which tells tensors from their names."""
     for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
-        gan, seen = CycleGAN(1, Config(**{**TINY, **options})), []
+        gan, seen = CycleGAN(1, Config(**{**TINY, **FEW_LAYERS, **options})), []
         network = gan.D_Y
         gan.D_Y = lambda x, training, seen=seen, network=network: seen.append(1) or network(x, training=training)
         gan._compiled = lambda function: tf.function(function, autograph=False)
