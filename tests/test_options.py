@@ -33,7 +33,11 @@ CHOSEN = {
     "residual_blocks": [1, 2],
     "filters": [3],
     "discriminator_layers": [1, 3, 4],
-    "norm_affine": ["no", {"variant": "paper", "norm_affine": "yes"}],
+    "norm": ["instance", "batch"],
+    "norm_affine": [
+        {"norm": "instance", "norm_affine": "no"},
+        {"norm": "instance", "variant": "paper", "norm_affine": "yes"},
+    ],
     "dropout": [{"dropout": 0.5, "residual_blocks": 1}],
     "lr": [0.02],
     "lr_discriminator": [0.02],
