@@ -112,7 +112,7 @@ class Config:
     )
     cache_gb: float = _flag(
         "data",
-        "gigabytes of decoded pictures (3 bytes a pixel) up to which --cache auto is ram (default: a quarter of the free memory)",
+        "gigabytes of decoded pictures (a byte per pixel and channel, or two) up to which --cache auto is ram (default: a quarter of the free memory)",
         on_resume=FREE,
     )
 
@@ -194,15 +194,21 @@ class Config:
     diffaugment: str = _flag(
         "training", "what discriminators see is changed at random: any of color,translation,cutout", "", WARN
     )
-    discriminator_steps: int = _flag("training", "steps of the discriminators for ...", 1, WARN, metavar="N")
-    generator_steps: int = _flag("training", "... so many of the generators", 1, WARN, metavar="N")
+    discriminator_steps: int = _flag(
+        "training", "updates of the discriminators for --generator_steps of the generators", 1, WARN, metavar="N"
+    )
+    generator_steps: int = _flag(
+        "training", "updates of the generators for --discriminator_steps of the discriminators", 1, WARN, metavar="N"
+    )
     ema: float = _flag(
         "training", "decay of the running means of the generators' weights, used for all but training; 0 is off", 0.0
     )
     clip_norm: float = _flag(
         "training", "largest norm of the gradients of both generators, or discriminators; 0 is off", 0.0, WARN
     )
-    weight_decay: float = _flag("training", "weight of the squares of all kernels in the losses", 0.0, WARN)
+    weight_decay: float = _flag(
+        "training", "weight of half the sum of the squares of all kernels in the losses", 0.0, WARN
+    )
     seed: int = _flag(
         "training", "of the weights, the order of the pictures and their augmentation, below 2**32", 0, FIXED
     )
