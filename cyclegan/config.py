@@ -112,7 +112,8 @@ class Config:
     )
     cache_gb: float = _flag(
         "data",
-        "gigabytes of decoded pictures (a byte per pixel and channel, or two) up to which --cache auto is ram (default: a quarter of the free memory)",
+        "gigabytes of decoded pictures (a byte per pixel and channel, or two) up to which --cache auto is ram (default: a quarter"
+        " of the free memory)",
         on_resume=FREE,
     )
 
