@@ -118,8 +118,13 @@ def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
     def make():
         return as_trained(CycleGAN(2, Config(adversarial=adversarial, seed=5, **TINY)))
 
-    for got, expected in zip(gradients(make(), x, y), oracle(make(), x, y, adversarial)):
-        assert np.linalg.norm(got - expected) < 1e-6 + 1e-2 * np.linalg.norm(expected)
+    def apart(got, expected):
+        return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+    got, expected = gradients(make(), x, y), oracle(make(), x, y, adversarial)
+    assert apart(*(np.concatenate([g.ravel() for g in part]) for part in (got, expected))) < 5e-3
+    # Rounding may turn the sign of what is next to 0, of which a small tensor feels a single one.
+    assert max(map(apart, got, expected)) < 5e-2
 
 
 def oracle(gan, x, y, adversarial):
