@@ -35,6 +35,14 @@ def computing_in(precision):
         tf.get_logger().setLevel(level)
 
 
+def network(inputs, outputs, name):
+    """A Keras model whose layers each keep their own precision."""
+    model = tf.keras.Model(inputs, outputs, name=name)
+    if KERAS > 2:  # it would have the variables of float32 layers rounded to the precision that it was made in
+        model.dtype_policy = tf.keras.mixed_precision.Policy("float32")
+    return model
+
+
 def normal(mean=0.0):
     """Initial values N(mean, 0.02) (Zhu et al. 2017, section 4)."""
     return tf.keras.initializers.RandomNormal(mean, GAIN)

@@ -29,7 +29,7 @@ def generator(config, inputs=3, outputs=3, name="generator"):
     picture = tf.keras.Input((None, None, inputs))
     build = _unet if config.generator in HALVINGS else _resnet
     x = build(_Parts(config), picture, outputs)
-    return tf.keras.Model(picture, tf.keras.layers.Activation("tanh", dtype="float32")(x), name=name)
+    return layers.network(picture, tf.keras.layers.Activation("tanh", dtype="float32")(x), name)
 
 
 def discriminator(config, channels=3, name="discriminator"):
@@ -41,7 +41,7 @@ def discriminator(config, channels=3, name="discriminator"):
     picture = tf.keras.Input((None, None, channels))
     build = {"patch": _patches, "pixel": _pixels}[config.discriminator]
     x = build(_Parts(config), picture)
-    return tf.keras.Model(picture, tf.keras.layers.Activation("linear", dtype="float32")(x), name=name)
+    return layers.network(picture, tf.keras.layers.Activation("linear", dtype="float32")(x), name)
 
 
 class _Parts:

@@ -19,6 +19,7 @@ BASE = {
         "filters": 2,
         "residual_blocks": 0,
         "discriminator_layers": 2,
+        "norm": "none",
         "image_size": 32,
         "precision": "float32",
         "epochs": 1,
