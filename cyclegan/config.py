@@ -485,6 +485,8 @@ class Config:
         if file:
             saved = dataclasses.asdict(cls.load(file)[0])
             values.update(cls._chosen({name: value for name, value in saved.items() if name not in OF_A_START}))
+        if {"generator", "residual_blocks"} & set(given):  # they say the same: a new one replaces both
+            values = {name: value for name, value in values.items() if name not in ("generator", "residual_blocks")}
         return cls(**{**values, **given})
 
     @classmethod

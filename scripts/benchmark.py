@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cyclegan import quiet  # noqa: E402  the package lies beside this folder
-from cyclegan.config import Config  # noqa: E402  as above
-from cyclegan.errors import UserError  # noqa: E402  as above
+from cyclegan.config import Config  # noqa: E402  the package lies beside this folder
+from cyclegan.errors import UserError  # noqa: E402  the package lies beside this folder
 
 COLUMNS = {
     "steps": (

@@ -20,6 +20,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from cyclegan import decoding, pictures
 from cyclegan.errors import UserError
+from tests.test_pictures import read, refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -267,26 +268,6 @@ def test_what_only_its_contents_tell(tmp_path):
         assert red > 240 and green < 15 and blue < 15
 
 
-def read(path, size=(8, 8), channels=3):
-    """The picture of a file as it would be read: [1, *size, channels].
-
-    Raises:
-        UserError: it does not decode.
-    """
-    sources = {"a": [str(path)]}
-    looked = pictures.look(sources, {"a": channels})["a"]
-    return pictures.read({"a": pictures.Files("a", sources["a"], looked, np.array([size]), channels)})["a"]
-
-
-def refused(path):
-    """The text of the UserError that reading a file raises."""
-    with pytest.raises(UserError) as error:
-        read(path)
-    text = str(error.value)
-    assert text.isprintable() and text.encode()
-    return text
-
-
 def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -355,7 +336,7 @@ for path in sys.argv[2:]:
     before, begun = peak(), time.process_time()
     try:
         answer = str(decoding.decode(path).shape)
-    except Exception:
+    except Exception:  # decoders raise almost anything; what is measured is what it cost
         answer = "refused"
     print(pathlib.Path(path).stem, answer, peak() - before, time.process_time() - begun, sep="|")
 """
@@ -555,7 +536,7 @@ def agrees_with_decoding(content, channels):
         assert decoding.check(content, channels)[0] == len(content)
     except AssertionError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever looking raises, decoding raises too
         with pytest.raises(type(error)) as decode:
             decoding.decode(content, channels)
         assert decode.value.args == error.args or isinstance(error, UnidentifiedImageError)

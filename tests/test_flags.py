@@ -134,6 +134,12 @@ def test_what_was_chosen_stays_whatever_else_is_given(saved):
     assert {name: getattr(config, name) for name in chosen} == chosen and config.load_size == 300
 
 
+@pytest.mark.parametrize("flags", [["--generator", "unet_256"], ["--residual_blocks", "4"]])
+def test_another_generator_replaces_a_chosen_one(saved, flags):
+    config = Config.from_args([*saved(generator="resnet_2blocks"), *flags])
+    assert (config.generator, config.residual_blocks) in (("unet_256", None), ("resnet_4blocks", 4))
+
+
 def test_a_preset_tells_what_of_it_is_in_effect():
     config = Config.from_args(["--preset", "tutorial", "--pool_size", "3"])
     assert "--beta_2 0.9" in config.preset_flags and "pool_size" not in config.preset_flags

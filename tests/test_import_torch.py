@@ -91,3 +91,21 @@ def test_what_can_not_be_imported_is_said_and_leaves_nothing_behind(tmp_path):
     other = write(tmp_path / "E.pth", resnet_state(filters=4))
     import_torch.main([other, "--output_dir", str(run), "--image_size", "32", "--clear_output_dir"])
     assert restored(run)[1].filters == 4
+
+
+def test_a_saved_configuration_and_a_preset_are_taken_over_as_by_train_py(tmp_path):
+    Config(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3).save(tmp_path / "config.json", {}, {})
+    flags = ["--config", str(tmp_path / "config.json"), "--preset", "tutorial", "--output_dir", str(tmp_path / "run")]
+    gan, config, _, _ = restored(import_torch.main([write(tmp_path / "A.pth", resnet_state(seed=1)), *flags]))
+    assert (config.epochs, config.lr, config.lr_discriminator, config.beta_2) == (7, 0.5, 0.5, 0.9)
+    assert (config.generator, config.variant, config.image_size) == ("resnet_1blocks", "paper", 32)
+    np.testing.assert_array_equal(gan.G_ema(picture()), gan.G(picture()))  # the means begin at what was imported
+
+
+def test_pools_of_pictures_whose_size_is_not_known_yet_are_refused(tmp_path):
+    path = write(tmp_path / "A.pth", resnet_state(seed=1))
+    flags = ["--preprocess", "none", "--output_dir", str(tmp_path / "run")]
+    with pytest.raises(UserError, match="--preprocess none: .* expected --pool_size 0"):
+        import_torch.main([path, *flags])
+    assert not (tmp_path / "run").exists()
+    assert import_torch.main([path, *flags, "--pool_size", "0"]).is_dir()
