@@ -21,6 +21,7 @@ from cyclegan.errors import UserError
 from cyclegan.progress import Progress
 
 NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UserError, tf.errors.OpError)
 
 
 class Checkpoints:
@@ -91,8 +92,11 @@ class Checkpoints:
             path.rename(hidden)
         _discard(hidden)
 
-    def restore(self):
+    def restore(self, whole=True):
         """Restores the newest checkpoint that can be read, and says so of each that can't.
+
+        Args:
+            whole: whether a checkpoint that holds more than `state` is refused.
 
         Returns:
             (the `Progress` that `save` was given, the checkpoint's folder); `None` when there is no checkpoint.
@@ -103,28 +107,40 @@ class Checkpoints:
         failed, checkpoints = [], self.all()
         for path in reversed(checkpoints):
             try:
-                progress = _verify(path)
-                self._checkpoint.read(os.fspath(path / "state")).assert_consumed()
-                return progress, path
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                TypeError,
-                AttributeError,
-                AssertionError,
-                UserError,
-                tf.errors.OpError,
-            ) as error:
+                return self._read(path, whole), path
+            except UNREADABLE as error:
                 failed.append(f"{path} ({_first_line(error)})")
                 if path != checkpoints[0]:
                     self.say(f"Checkpoint {path} can't be read ({_first_line(error)}); trying the one before")
         if failed:
+            over = "; start over with --clear_output_dir or in another --output_dir" if whole else ""
             raise UserError(
                 f"none of the {len(failed)} checkpoints can be read: {'; '.join(failed)}: expected one that this program"
-                " wrote; start over with --clear_output_dir or in another --output_dir"
+                f" wrote{over}"
             )
         return None
+
+    def restore_from(self, path):
+        """Restores `state` from one checkpoint, which may hold more. Returns the `Progress` that `save` was given.
+
+        Raises:
+            UserError: it can't be read.
+        """
+        try:
+            return self._read(path, whole=False)
+        except UNREADABLE as error:
+            raise UserError(
+                f"{path} can't be read ({_first_line(error)}): expected a checkpoint that this program wrote"
+            ) from error
+
+    def _read(self, path, whole):
+        progress = _verify(path)
+        status = self._checkpoint.read(os.fspath(path / "state"))
+        if whole:
+            status.assert_consumed()
+        else:
+            status.assert_existing_objects_matched().expect_partial()
+        return progress
 
 
 def _name(progress):

@@ -27,6 +27,15 @@ FOLDERS = ("test", "steps", "samples", "checkpoints")  # removed when that leave
 BYTES = " bytes"  # ends the names of what a data set may have changed in and still be the same one
 
 
+def refuse_other_stack(path, saved, stack):
+    """Raises UserError where the run in `path` was trained on `saved`, whose checkpoints do not fit `stack`; see `layers.stack`."""
+    if saved.get("keras") != stack["keras"]:
+        raise UserError(
+            f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
+            f" {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or another folder"
+        )
+
+
 class RunFolder:
     """The folder of a run, looked at but not changed until `start`; and, until `close`, closed to other processes.
 
@@ -80,12 +89,7 @@ class RunFolder:
             return  # it was stopped before its first step
         config, stack = self.config, self.stack
         saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
-        if saved_stack.get("keras") != stack["keras"]:
-            raise UserError(
-                f"{self.path} was trained with TensorFlow {saved_stack.get('tensorflow')} (Keras {saved_stack.get('keras')}), this"
-                f" is {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or"
-                " another --output_dir"
-            )
+        refuse_other_stack(self.path, saved_stack, stack)
         self._refuse(config.changes(saved, FIXED))
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
 

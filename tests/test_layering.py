@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "run_folder": {"config"},
     "summaries": {"journal"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
+    "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {
