@@ -39,8 +39,9 @@ class _Header:
     """What is known of a picture before it is decoded.
 
     `height`, `width`: upright, in pixels. `bands`: of a pixel. `deep`: whether these have 16 bits. `colours`: whether they are gray
-    or RGB, or can be made so. `whole`: whether the file seems to be. `read`: function from a number of channels that was found
-    possible to uint8 or uint16 [height, width, channels].
+    or RGB, or can be made so. `whole`: whether the file seems to be. `profile`: an ICC profile, or nothing. `read`: function from a
+    number of channels that was found possible to uint8 or uint16 [height, width, channels], and opacity [height, width, 1] of the
+    same type, or `None`.
     """
 
     height: int
@@ -49,7 +50,21 @@ class _Header:
     deep: bool
     colours: bool
     whole: bool
+    profile: bytes
     read: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture in its own depth: what `decode_whole` reads and `encoding.write` writes.
+
+    `pixels`: uint8 or uint16 [h, w, C]; what is transparent lies over white. `opacity`: of the same type [h, w, 1], or `None`.
+    `profile`: an ICC profile, or nothing.
+    """
+
+    pixels: np.ndarray
+    opacity: object = None
+    profile: bytes = b""
 
 
 def decode(source, channels=3, dtype=np.uint8):
@@ -67,10 +82,28 @@ def decode(source, channels=3, dtype=np.uint8):
         ValueError: it has more than `LARGEST` pixels, by its header, or not the bands that are wanted; nothing is decoded.
         OSError and others of the libraries': the file is not a picture that can be decoded whole.
     """
+    return to_depth(decode_whole(source, channels).pixels, dtype)
+
+
+def decode_whole(source, channels=3):
+    """As `decode`, but as deep as the file is, and with what else it has. Returns a `Picture`.
+
+    For other numbers of channels than 1 and 3, opacity is one of them.
+    """
     with _opened(source) as file:
         header = _look(file, channels)
         with _one_at_a_time if header.height * header.width > LARGE else contextlib.nullcontext():
-            picture = header.read(channels)
+            return Picture(*header.read(channels), header.profile)
+
+
+def of_pillow(image, channels=3):
+    """The `Picture` of a Pillow image, for 1 and 3 channels."""
+    deep = image.mode.startswith("I")
+    return Picture(*(_deep_gray if deep else _shallow)(image, channels), image.info.get("icc_profile") or b"")
+
+
+def to_depth(picture, dtype):
+    """uint8 or uint16 -> `dtype`, which is one of them."""
     if picture.dtype == dtype:
         return picture
     return picture * np.uint16(257) if dtype == np.uint16 else np.rint(picture / 257).astype(np.uint8)
@@ -155,7 +188,7 @@ def _of_pillow(image, file):
         if bits == 16:
             deep, bands, read = True, KINDS[kind], functools.partial(_deep_png, file, orientation)
     whole = _ends_inside(image, length) if image.format == "TIFF" else END.get(image.format, b"") in tail
-    return _Header(height, width, bands, deep, True, whole, read)
+    return _Header(height, width, bands, deep, True, whole, image.info.get("icc_profile") or b"", read)
 
 
 def _orientation(image, tail):
@@ -184,25 +217,27 @@ def _ends_inside(image, length):
 
 
 def _shallow(image, channels):
-    """The pixels of a Pillow image of at most 8 bits."""
-    image = ImageOps.exif_transpose(image)
+    """The pixels of a Pillow image of at most 8 bits, and its opacity, if it has any."""
+    image, opacity = ImageOps.exif_transpose(image), None
     if channels in (1, 3):
         if "A" in image.getbands() or "transparency" in image.info:
             image = image.convert("RGBA")
+            opacity = np.asarray(image.getchannel("A"))[..., None]
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         image = image.convert("RGB")
         image = image.convert("L") if channels == 1 else image
-    return np.asarray(image).reshape(image.height, image.width, channels)
+    return np.asarray(image).reshape(image.height, image.width, channels), opacity
 
 
 def _deep_gray(image, channels):
-    """The pixels of a Pillow image of one band of more than 8 bits; what is above 16 is cut off."""
-    image = ImageOps.exif_transpose(image)
+    """The pixels of a Pillow image of one band of more than 8 bits, and its opacity; what is above 16 is cut off."""
+    image, opacity = ImageOps.exif_transpose(image), None
     picture = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None]
     transparent = image.info.get("transparency")
     if transparent is not None:
+        opacity = np.where(picture == transparent, np.uint16(0), np.uint16(65535))
         picture[picture == transparent] = 65535  # the white behind it
-    return _converted(picture, False, channels)
+    return _converted(picture, False, channels)[0], opacity
 
 
 def _deep_png(file, orientation, channels):
@@ -254,7 +289,8 @@ def _of_tifffile(file):
         return _converted(_upright(picture, orientation), opacity, channels)
 
     upright = (width, height) if orientation >= 5 else (height, width)
-    return _Header(*upright, bands, page.dtype == np.uint16, bands - opacity in (1, 3), whole, read)
+    profile = page.tags.valueof(34675, default=b"")
+    return _Header(*upright, bands, page.dtype == np.uint16, bands - opacity in (1, 3), whole, profile, read)
 
 
 def _upright(picture, orientation):
@@ -267,17 +303,19 @@ def _upright(picture, orientation):
 
 
 def _converted(picture, opacity, channels):
-    """uint8 or uint16 [h, w, bands] -> [h, w, channels]. `opacity`: whether that is the last band."""
+    """uint8 or uint16 [h, w, bands] -> [h, w, channels], and the last band, if that is `opacity`, or `None`."""
     if channels not in (1, 3):
-        return picture
-    most = np.iinfo(picture.dtype).max
+        return picture, None
+    behind = None
     if opacity:
-        picture, opaque = picture[..., :-1], picture[..., -1:] / most
+        picture, behind = picture[..., :-1], picture[..., -1:]
+        most = np.iinfo(picture.dtype).max
+        opaque = behind / most
         picture = np.rint(picture * opaque + most * (1 - opaque)).astype(picture.dtype)
     if picture.shape[2] == channels:
-        return picture
+        return picture, behind
     if channels == 3:
-        return np.repeat(picture, 3, axis=2)
+        return np.repeat(picture, 3, axis=2), behind
     red, green, blue = np.moveaxis(picture.astype(np.uint32), 2, 0)
     gray = (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16  # Pillow's L, ITU-R 601-2
-    return gray[..., None].astype(picture.dtype)
+    return gray[..., None].astype(picture.dtype), behind

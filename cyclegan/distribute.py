@@ -56,6 +56,11 @@ def make_strategy(devices=None):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
 
 
+def device_names(devices=None):
+    """TensorFlow's names of the GPUs there are, or of the CPU; `devices` and what is raised as in `make_strategy`."""
+    return list(make_strategy(devices).extended.worker_devices)
+
+
 def _before_start(configure):
     """Calls `configure`; when TensorFlow has started already, what it started with stays."""
     with contextlib.suppress(RuntimeError):

@@ -43,6 +43,9 @@ MAY_IMPORT = {
     "summaries": {"journal"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
+    "encoding": {"decoding"},
+    "inference": {"decoding", "gan", "preprocess", "trained"},
+    "translation": {"decoding", "encoding", "inference", "page", "pictures"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {
@@ -55,6 +58,7 @@ NO_TENSORFLOW = {
     "metrics",
     "cache",
     "decoding",
+    "encoding",
     "pictures",
     "preprocess",
     "sources",

@@ -1,0 +1,103 @@
+#!/usr/bin/env python
+"""Translates pictures with a run's generators: `python scripts/translate.py runs/horse2zebra horses/ zebras/`.
+
+A file, a folder or a pattern, in any size: each translation has the size, the depth, the opacity and the format of its original.
+The networks are found in the run's folder. On several GPUs the pictures are shared out.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan import encoding, quiet
+from cyclegan.errors import UserError, printable
+
+
+def size(text):
+    """(width, height) in pixels: 256 or 300x200."""
+    found = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if not found or not all(0 < int(side) <= 100_000 for side in found.groups() if side):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pixels, or WIDTHxHEIGHT")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def count(text):
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return int(text)
+
+
+def main(argv=None):
+    """Translates what the command line asks for. Returns the exit code: 1 if any file failed.
+
+    Raises:
+        UserError: what was asked for can't be; nothing was written.
+    """
+    parser = argparse.ArgumentParser(description="Translate pictures with a run's generators.")
+    parser.add_argument("run", help="the run's folder")
+    parser.add_argument(
+        "input", help="a picture, a folder (with its sub-folders), or a pattern in quotes: 'horses/**/*.jpg'"
+    )
+    parser.add_argument("output", help="a folder; for a single picture a file too")
+    parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
+    parser.add_argument("--checkpoint", help="best-x2y or epoch_0010, say (default: the newest)")
+    parser.add_argument(
+        "--size", type=size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
+    )
+    parser.add_argument("--format", choices=encoding.FORMATS, help="of the translations (default: the original's)")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    parser.add_argument(
+        "--html", action="store_true", help="write index.html, a page to look at, and translate back for it"
+    )
+    parser.add_argument(
+        "--batch_size", type=count, default=8, help="pictures of one size at a time (default: %(default)s)"
+    )
+    parser.add_argument("--tile", type=count, help="pictures of more than TILE x TILE pixels are translated in tiles")
+    parser.add_argument("--devices", type=count, help="how many GPUs, or logical CPU devices (default: all GPUs)")
+    arguments = parser.parse_args(argv)
+    with quiet.start():
+        from cyclegan import distribute, inference, translation
+
+    tile = arguments.tile or inference.TILE
+    models = [
+        inference.Model(arguments.run, arguments.checkpoint, tile=tile, device=device)
+        for device in distribute.device_names(arguments.devices)
+    ]
+    report = translation.translate(
+        models,
+        arguments.input,
+        arguments.output,
+        arguments.direction,
+        arguments.size,
+        arguments.format,
+        arguments.overwrite,
+        arguments.batch_size,
+        arguments.html,
+        bars=True,
+    )
+    speed = f"{report.done / report.seconds:.3g} images/s"
+    print(f"{report.done} pictures translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
+    if report.tiled:
+        print(
+            f"{report.tiled} of them have more than {tile} x {tile} pixels and were translated in tiles: instance normalization"
+            " sees a tile, not the picture, so colours may drift across it. A larger --tile needs more memory"
+        )
+    if report.page:
+        print(f"To look at: {report.page}")
+    for text in report.failed:
+        print(f"translate.py: not translated: {text}", file=sys.stderr)
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        print(f"translate.py: {printable(error)}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\ntranslate.py: stopped; what was written is whole", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,300 @@
+"""Files through a generator: each becomes one of its own kind, and what goes wrong with one is said of that one."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_inference import pictures
+from test_trained import make_run
+
+import cyclegan
+from cyclegan import decoding, encoding, inference, translation
+from cyclegan.decoding import Picture
+from cyclegan.errors import UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, strategies):
+    """A run's folder."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    make_run(path, strategies[1], channels_y=3)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return inference.Model(folder)
+
+
+@pytest.fixture
+def originals(tmp_path):
+    """A folder of all kinds of pictures, and the size of each."""
+    sizes = {
+        "a.png": (17, 23), "b.jpg": (40, 30), "sub/c.webp": (16, 16), "sub/deeper/d.bmp": (33, 65), "e.gif": (20, 20),
+        "f.tif": (18, 19), "g.JPEG": (40, 30), "h.jpg": (40, 30), "i%20 ü#?.png": (24, 16),
+    }  # fmt: skip
+    for seed, (name, size) in enumerate(sizes.items()):
+        encoding.write(tmp_path / "in" / name, Picture(pictures(*size, 3, seed=seed)))
+    return sizes
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_keeps_its_structure_and_each_file_its_size_and_format(model, originals, tmp_path):
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert (report.done, report.failed, report.tiled, report.page) == (len(originals), [], 0, None)
+    assert files(tmp_path / "out") == sorted(originals)
+    for name, (height, width) in originals.items():
+        with Image.open(tmp_path / "in" / name) as before, Image.open(tmp_path / "out" / name) as after:
+            assert before.format == after.format and after.size == (width, height)
+    lossless = [name for name in originals if name.endswith(("png", "tif", "bmp"))]
+    for name in lossless:
+        expected = model.x2y(decoding.decode(tmp_path / "in" / name))
+        np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / name), expected)
+
+
+def test_depth_opacity_and_orientation(model, tmp_path):
+    deep, opacity = pictures(20, 24, 3, dtype=np.uint16), pictures(20, 24, 1, seed=1)
+    for name in ("deep.png", "deep.tif"):
+        encoding.write(tmp_path / "in" / name, Picture(deep))
+    encoding.write(tmp_path / "in" / "clear.png", Picture(pictures(20, 24, 3), opacity))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pictures(20, 24, 3)).save(tmp_path / "in" / "turned.png", exif=exif)
+    assert translation.translate([model], tmp_path / "in", tmp_path / "out", "y2x").done == 4
+    for name in ("deep.png", "deep.tif"):
+        np.testing.assert_array_equal(decoding.decode_whole(tmp_path / "out" / name).pixels, model.y2x(deep))
+    found = decoding.decode_whole(tmp_path / "out" / "clear.png")
+    np.testing.assert_array_equal(found.opacity, opacity)
+    with Image.open(tmp_path / "out" / "turned.png") as image:
+        assert image.size == (20, 24) and 0x0112 not in image.getexif()
+    np.testing.assert_array_equal(
+        decoding.decode(tmp_path / "out" / "turned.png"), model.y2x(np.rot90(pictures(20, 24, 3), -1))
+    )
+
+
+def test_one_file_to_a_file_or_into_a_folder(model, originals, tmp_path):
+    source = tmp_path / "in" / "a.png"
+    expected = model.x2y(decoding.decode(source))
+    for target, written in (("one.tiff", "one.tiff"), ("new/one.png", "new/one.png"), ("folder", "folder/a.png")):
+        assert translation.translate([model], source, tmp_path / target).done == 1
+        np.testing.assert_array_equal(decoding.decode(tmp_path / written), expected)
+    translation.translate([model], source, tmp_path / "folder", format="tiff", size=(12, 20))
+    resized = model.x2y(decoding.decode(source), size=(12, 20))
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "folder" / "a.tif"), resized)
+    assert resized.shape == (20, 12, 3)
+    with pytest.raises(
+        UserError, match=r"b\.png: --format tiff has other names, expected one of \('\.tif', '\.tiff'\)"
+    ):
+        translation.translate([model], source, tmp_path / "b.png", format="tiff")
+
+
+def test_patterns(model, originals, tmp_path, monkeypatch):
+    (tmp_path / "in" / "notes.txt").write_text("no picture")
+    translation.translate([model], tmp_path / "in" / "**" / "*", tmp_path / "all", format="png")
+    assert files(tmp_path / "all") == sorted(re.sub(r"\.\w+$", ".png", name) for name in originals)
+    monkeypatch.chdir(tmp_path / "in")
+    translation.translate([model], "*.jp*g", "../some")
+    assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
+    with pytest.raises(UserError, match=r"x\*: no pictures; expected at least one of \.jpg"):
+        translation.translate([model], "x*", "../none")
+
+
+def test_a_broken_file_is_reported_and_the_others_are_translated(model, originals, tmp_path):
+    whole = (tmp_path / "in" / "b.jpg").read_bytes()
+    (tmp_path / "in" / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "in" / "text\n.png").write_text("no picture")
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.done == len(originals) and files(tmp_path / "out") == sorted(originals)
+    assert [text.split("in/")[1].split(" (")[0] for text in report.failed] == ["half.jpg", r"text\n.png"]
+    assert "not a picture" in report.failed[1]
+
+
+def test_a_file_that_breaks_after_it_was_looked_at_leaves_its_batch_whole(model, originals, tmp_path, monkeypatch):
+    decode = decoding.decode_whole
+
+    def sometimes(source, channels):
+        if source.endswith("g.JPEG"):
+            raise OSError("gone")
+        return decode(source, channels)
+
+    monkeypatch.setattr(decoding, "decode_whole", sometimes)
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.done == len(originals) - 1 and report.failed == [f"{tmp_path}/in/g.JPEG (gone)"]
+
+
+def test_what_can_t_be_written_is_reported(model, originals, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sub").write_text("a file where a folder should be")
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.done == len(originals) - 2
+    assert all("in/sub/" in text for text in report.failed)
+
+
+def test_nothing_is_overwritten_unless_that_is_asked_for(model, originals, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "h.jpg").write_text("mine")
+    with pytest.raises(
+        UserError, match=r"1 of 9 files to write are there, .*h\.jpg for one: expected none; use --overwrite"
+    ):
+        translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert files(tmp_path / "out") == ["h.jpg"] and (tmp_path / "out" / "h.jpg").read_text() == "mine"
+    assert translation.translate([model], tmp_path / "in", tmp_path / "out", overwrite=True).done == 9
+    with Image.open(tmp_path / "out" / "h.jpg") as image:
+        assert image.size == (30, 40)
+    with pytest.raises(UserError, match="9 of 9 files to write are there"):
+        translation.translate([model], tmp_path / "in", tmp_path / "in")
+
+
+def test_two_files_that_would_become_one_are_refused(model, originals, tmp_path):
+    encoding.write(tmp_path / "in" / "A.tif", Picture(pictures(8, 8, 3)))
+    with pytest.raises(UserError, match=r"A\.tif and a\.png would both be written to .*a\.png: expected other names"):
+        translation.translate([model], tmp_path / "in", tmp_path / "out", format="png")
+    assert not (tmp_path / "out").exists()
+
+
+def test_translations_inside_of_the_originals_folder_are_not_translated_again(model, originals, tmp_path):
+    translation.translate([model], tmp_path / "in", tmp_path / "in" / "out")
+    assert files(tmp_path / "in" / "out") == sorted(originals)
+    assert translation.translate([model], tmp_path / "in", tmp_path / "in" / "out", overwrite=True).done == 9
+
+
+def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
+    with pytest.raises(
+        UserError, match="no such file or folder; expected a picture, a folder of pictures, or a pattern"
+    ):
+        translation.translate([model], tmp_path / "nothing", tmp_path / "out")
+    with pytest.raises(UserError, match=r"no pictures; expected at least one of \.jpg"):
+        translation.translate([model], tmp_path, tmp_path / "out")
+    encoding.write(tmp_path / "in" / "a.png", Picture(pictures(8, 8, 3)))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file: a file; expected a folder for the translations of 1 pictures"):
+        translation.translate([model], tmp_path / "in", tmp_path / "file")
+
+
+def test_pictures_of_one_size_are_translated_together(model, tmp_path, monkeypatch):
+    for number in range(7):
+        encoding.write(tmp_path / "in" / f"{number}.png", Picture(pictures(16, 20, 3, seed=number)))
+    shapes = []
+    translator = model.translator("x2y")
+    monkeypatch.setitem(model._translators, "x2y", lambda x: shapes.append(x.shape[0]) or translator(x))
+    monkeypatch.setattr(model._translators["x2y"], "inputs", 3, raising=False)
+    translation.translate([model], tmp_path / "in", tmp_path / "out", batch_size=3)
+    assert sorted(shapes) == [1, 3, 3]
+    for number in range(7):
+        expected = translator(pictures(1, 16, 20, 3, seed=number))[0]
+        np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / f"{number}.png"), expected)
+
+
+def test_batches_follow_each_other_and_are_bounded():
+    looked = [((10, 10, False), name) for name in "abcde"] + [
+        ("broken", "f"),
+        ((10, 10, True), "g"),
+        ((40, 50, True), "h"),
+    ]
+    assert list(translation._batches(looked, 8, 250)) == [
+        ((10, 10, False), ["a", "b"]), ((10, 10, False), ["c", "d"]), ((10, 10, False), ["e"]), ("broken", "f"),
+        ((10, 10, True), ["g"]), ((40, 50, True), ["h"]),
+    ]  # fmt: skip
+
+
+def test_large_pictures_are_counted(folder, tmp_path):
+    model = inference.Model(folder, tile=512)
+    encoding.write(tmp_path / "in" / "a.png", Picture(pictures(520, 600, 3)))
+    encoding.write(tmp_path / "in" / "b.png", Picture(pictures(20, 20, 3)))
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert (report.done, report.tiled) == (2, 1)
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "a.png"), model.x2y(pictures(520, 600, 3)))
+
+
+def test_several_devices_share_the_pictures(folder, model, originals, tmp_path):
+    models = [inference.Model(folder, device=f"/device:CPU:{i}") for i in (1, 2)]
+    report = translation.translate(models, tmp_path / "in", tmp_path / "out", batch_size=1)
+    assert report.done == len(originals)
+    for name in ("a.png", "f.tif", "i%20 ü#?.png"):
+        expected = model.x2y(decoding.decode(tmp_path / "in" / name))
+        np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / name), expected)
+
+
+def test_the_page_shows_there_and_back_again(model, originals, tmp_path):
+    encoding.write(tmp_path / "in" / "large.tif", Picture(pictures(600, 90, 3, dtype=np.uint16)))
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out", html=True)
+    assert report.page == tmp_path / "out" / "index.html" and report.done == 10
+    shown = sorted(os.listdir(tmp_path / "out" / "page"))
+    assert len(shown) == 30 and shown[:3] == ["000001_cycle.png", "000001_input.png", "000001_output.png"]
+    before = decoding.decode(tmp_path / "in" / "a.png")
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "page" / "000001_input.png"), before)
+    after = model.x2y(before)
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "page" / "000001_cycle.png"), model.y2x(after))
+    text = (tmp_path / "out" / "index.html").read_text()
+    error = np.abs(before.astype(float) - model.y2x(after)).mean()
+    assert f"{error:.3f}" in text
+    sizes = [Image.open(tmp_path / "out" / "page" / name) for name in shown if name.startswith("000008")]
+    for image in sizes:
+        with image:
+            assert image.size == (77, 512) and image.mode == "RGB"
+    with pytest.raises(UserError, match="files to write are there"):
+        translation.translate([model], tmp_path / "in" / "a.png", tmp_path / "out", html=True)
+
+
+def test_from_python(folder, model, originals, tmp_path):
+    report = cyclegan.translate(folder, tmp_path / "in" / "a.png", tmp_path / "a.png", "y2x")
+    assert report.done == 1
+    np.testing.assert_array_equal(
+        decoding.decode(tmp_path / "a.png"), model.y2x(decoding.decode(tmp_path / "in" / "a.png"))
+    )
+    assert cyclegan.translate(model, tmp_path / "in", tmp_path / "out", format="png", batch_size=2).done == len(
+        originals
+    )
+
+
+def translate_py(*arguments):
+    command = [sys.executable, ROOT / "scripts" / "translate.py", *arguments]
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    )
+
+
+def test_the_script(folder, originals, tmp_path):
+    (tmp_path / "in" / "broken.png").write_text("no picture")
+    done = translate_py(
+        folder, tmp_path / "in", tmp_path / "out", "--direction", "y2x", "--html", "--devices", 2, "--format", "png"
+    )
+    assert done.returncode == 1
+    assert re.match(
+        r"9 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\nTo look at: .*index\.html\n",
+        done.stdout,
+    )
+    assert done.stderr == f"translate.py: not translated: {tmp_path}/in/broken.png (not a picture)\n"
+    assert len(files(tmp_path / "out")) == 9 + 1 + 27
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nowhere", "a", "b"], "translate.py: nowhere: no such folder; expected the folder of a run"),
+        (["RUN", "a", "b", "--checkpoint", "best-x2y"], "no such checkpoint; expected one of epoch_0001, epoch_0002"),
+        (["RUN", "a", "b", "--size", "0x7"], "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        (["RUN", "a", "b", "--batch_size", "0"], "'0': expected a whole number of at least 1"),
+    ],
+)
+def test_mistakes_on_the_command_line(folder, arguments, text, capsys):
+    from scripts import translate
+
+    try:
+        translate.main([str(folder) if part == "RUN" else part for part in arguments])
+    except UserError as error:
+        assert text in f"translate.py: {error}"
+    except SystemExit as left:
+        assert left.code == 2 and text in capsys.readouterr().err
+    else:
+        pytest.fail("it was not refused")
