@@ -23,6 +23,8 @@ sys.path.insert(0, str(ROOT))
 from cyclegan import quiet  # noqa: E402  the package lies beside this folder
 
 SMALL = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--residual_blocks", 1, "--batch_size", 8]
+STEPS = 32  # of an epoch, with 256 pairs
+POLL = 0.05  # seconds between looks at the log
 
 
 def start(folder, epochs, data_dir):
@@ -36,44 +38,54 @@ def start(folder, epochs, data_dir):
 
 
 def undisturbed(folder, epochs, data_dir):
-    """Runs to the end. Returns the seconds until the first lines of the log, and from there to the end."""
+    """Runs to the end. Returns the seconds until the first lines of the log."""
     began = time.monotonic()
     process = start(folder, epochs, data_dir)
-    log = pathlib.Path(folder) / "metrics.jsonl"
-    while process.poll() is None and not (log.exists() and log.stat().st_size):
-        time.sleep(0.1)
-    first = time.monotonic()
+    while process.poll() is None and not steps_done(folder):
+        time.sleep(POLL)
+    seconds = time.monotonic() - began
     if process.wait() != 0:
         raise SystemExit(f"The undisturbed run failed: {tail(folder)}")
-    return first - began, time.monotonic() - first
+    return seconds
 
 
-def disturb(folder, epochs, data_dir, kills, begin, rest, rng):
+def disturb(folder, epochs, data_dir, kills, begin, rng):
     """Runs until `kills` kills have hit it, then to the end. Returns the exit codes of all starts.
 
-    Each kill comes at a random moment of a start: while it begins, which takes `begin` seconds, or in the steps after that, of
-    which each start gets few enough for the last one to have some left of the `rest`.
+    A third of the kills come at a random moment while a start begins, which takes about `begin` seconds. The others come at a
+    random step, later in training for each; not after a time, which on a busy machine may be that of a whole run or of none.
     """
     codes = []
     while len(codes) < kills:
         signum = signal.SIGKILL if len(codes) % 2 else signal.SIGTERM
-        process = start(folder, epochs, data_dir)
-        after = rng.uniform(0.4 * begin, begin + 1.5 * rest / kills)
-        try:
-            codes.append(process.wait(after))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signum)
-            codes.append(process.wait())
+        before = steps_done(folder)
+        process, began = start(folder, epochs, data_dir), time.monotonic()
+        if rng.random() < 1 / 3:
+            time.sleep(rng.uniform(0.4, 0.9) * begin)
+        else:
+            step = (len(codes) + rng.random()) / (kills + 1) * STEPS * epochs
+            while process.poll() is None and steps_done(folder) <= max(step, before):
+                time.sleep(POLL)
+            time.sleep(rng.uniform(0, 0.3))
+        after = time.monotonic() - began
+        process.send_signal(signum)
+        codes.append(process.wait())
         if codes[-1] not in (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM):
-            raise SystemExit(
-                f"start {len(codes)} ended with {codes[-1]} before it was killed (try more --epochs): {tail(folder)}"
-            )
+            raise SystemExit(f"start {len(codes)} ended with {codes[-1]} before it was killed: {tail(folder)}")
         print(
             f"{len(codes):3d}  {signum.name} after {after:4.1f} s, exit code {codes[-1]:4d}, {place(folder)}",
             flush=True,
         )
     codes.append(start(folder, epochs, data_dir).wait())
     return codes
+
+
+def steps_done(folder):
+    """The last training step that the log has a line about; 0 if there is none."""
+    path = pathlib.Path(folder) / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines if line.endswith(b"\n")]
+    return json.loads(whole[-1])["step"] if whole else 0
 
 
 def tail(folder):
@@ -109,16 +121,15 @@ def log(folder):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="how often (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=20, help="of 32 steps each (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=20, help=f"of {STEPS} steps each (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         whole, parts, data_dir = (f"{folder}/{name}" for name in ("whole", "parts", "data"))
-        print(f"Undisturbed: {32 * arguments.epochs} steps", flush=True)
-        begin, rest = undisturbed(whole, arguments.epochs, data_dir)
-        print(f"{begin:.0f} s to begin, {rest:.0f} s for the rest. Now with {arguments.kills} kills:", flush=True)
-        rng = random.Random(arguments.seed)
-        codes = disturb(parts, arguments.epochs, data_dir, arguments.kills, begin, rest, rng)
+        print(f"Undisturbed: {STEPS * arguments.epochs} steps", flush=True)
+        begin = undisturbed(whole, arguments.epochs, data_dir)
+        print(f"{begin:.0f} s to begin. Now with {arguments.kills} kills:", flush=True)
+        codes = disturb(parts, arguments.epochs, data_dir, arguments.kills, begin, random.Random(arguments.seed))
         if codes[-1]:
             raise SystemExit(f"the last start ended with {codes[-1]}: {tail(parts)}")
         one, other = variables(whole, arguments.epochs), variables(parts, arguments.epochs)

@@ -397,7 +397,7 @@ def test_memory_stays_flat(stripes_dir, tmp_path):
     kept = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     process = start(
         "--dataset", "stripes", "--data_dir", stripes_dir, "--batch_size", "8", "--epochs", "32", "--plot_every", "3",
-        "--output_dir", tmp_path / "run", *TINY, **kept,
+        "--max_dataset_size", "64", "--output_dir", tmp_path / "run", *TINY, **kept,
     )  # fmt: skip
     samples, epoch = {}, [0]
 
