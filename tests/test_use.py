@@ -1,0 +1,126 @@
+"""What is done with a run, from its training on: the README's demo, and its pictures translated, looked at, scored, exported."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_page import browser  # noqa: F401  a fixture
+
+from cyclegan import decoding, encoding, stripes
+from cyclegan.decoding import Picture
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo, in a copy of the repository, with the environment that the tests run in: (the copy, what the demo printed)."""
+    home = tmp_path_factory.mktemp("home")
+    ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, home / "clone", ignore=lambda folder, names: {*ignored(folder, names), "demo"} & set(names))
+    os.environ["HOME"], before = str(home), os.environ["HOME"]  # where the data set goes
+    try:
+        yield home / "clone", run([home / "clone" / "scripts" / "demo.sh"], VENV=sys.prefix)
+    finally:
+        os.environ["HOME"] = before
+
+
+def run(command, code=0, **environment):
+    """Runs a command. Returns what it printed."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
+    result = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=1800)
+    assert result.returncode == code, result.stdout[-1000:] + result.stderr[-3000:]
+    return result.stdout
+
+
+def script(demo, name, *arguments, code=0):
+    return run([sys.executable, demo[0] / "scripts" / name, demo[0] / "runs" / "demo", *arguments], code)
+
+
+def test_the_demo_beats_the_identity(demo):
+    rows = [line.rsplit(None, 2) for line in demo[1].splitlines() if line.startswith(("X -> Y:", "Y -> X:"))]
+    assert len(rows) == 7
+    for what, trained, identity in rows:
+        if "outside the animal" in what:
+            assert float(trained) < 20  # of 255: stays small
+        else:
+            assert float(trained) < float(identity), what
+    picture = next(line for line in demo[1].splitlines() if line.startswith("The picture:")).split(":", 1)[1]
+    assert pathlib.Path(picture.strip()).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A folder of pictures of all kinds, with horses on them."""
+    folder = tmp_path_factory.mktemp("mixed")
+    horse = stripes.draw(stripes.scene(np.random.default_rng(0)), "horse", 256)
+    sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
+    sizes.update({"a/c.tif": (50, 64), "d.bmp": (64, 64), "e.gif": (70, 64)})
+    for name, size in sizes.items():
+        encoding.write(folder / name, Picture(decoding.resize(horse, size)))
+    clear = np.linspace(0, 255, 256 * 256).reshape(256, 256, 1).astype(np.uint8)
+    encoding.write(folder / "clear.png", Picture(horse, clear))
+    for name in ("deep.png", "deep.tiff"):
+        encoding.write(folder / name, Picture(decoding.to_depth(horse, np.uint16)))
+    image, exif = Image.fromarray(horse[:, :200]), Image.Exif()
+    exif[0x0112] = 6
+    image.save(folder / "turned.jpg", exif=exif)
+    image.convert("L").save(folder / "gray.jpg")
+    image.convert("P").save(folder / "palette.png")
+    image.convert("CMYK").save(folder / "cmyk.jpg")
+    (folder / "broken.jpg").write_bytes((folder / "turned.jpg").read_bytes()[:900])
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def test_a_folder_of_mixed_pictures_is_translated(demo, mixed, tmp_path):
+    printed = script(demo, "translate.py", mixed, tmp_path / "out", "--html", code=1)
+    assert re.match(r"14 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0006\n", printed)
+    assert "1 of them have more than 1536 x 1536 pixels" in printed
+    expected = sorted(path for path in mixed.rglob("*.*") if path.name not in ("broken.jpg", "notes.txt"))
+    for path in expected:
+        with Image.open(path) as before, Image.open(tmp_path / "out" / path.relative_to(mixed)) as after:
+            turned = before.size if path.name != "turned.jpg" else before.size[::-1]
+            assert (after.format, after.size) == (before.format, turned), path
+    assert decoding.decode_whole(tmp_path / "out" / "deep.png").pixels.dtype == np.uint16
+    np.testing.assert_array_equal(
+        decoding.decode_whole(tmp_path / "out" / "clear.png").opacity, decoding.decode_whole(mixed / "clear.png").opacity
+    )
+    assert "page" in os.listdir(tmp_path / "out") and not (tmp_path / "out" / "broken.jpg").exists()
+
+
+def test_its_page_is_looked_at(demo, mixed, tmp_path, browser):
+    script(demo, "translate.py", mixed / "odd*", tmp_path / "out", "--html", "--direction", "y2x")
+    for page, count in ((tmp_path / "out" / "index.html", 1), (demo[0] / "runs" / "demo" / "index.html", 10)):
+        browser.open(page)
+        assert browser.js("document.querySelectorAll('ol > li').length") == count
+        loaded = "Promise.all([...document.images].map(i => i.decode().then(() => i.naturalWidth > 0))).then(a => a.every(x => x))"
+        assert browser.js(loaded) is True
+        assert browser.complaints() == []
+
+
+def test_it_is_scored(demo, tmp_path):
+    printed = script(demo, "evaluate.py", "--features", "random", "--json", tmp_path / "scores.json")
+    print(printed)
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    for direction in ("x2y", "y2x"):
+        found = scores["scores"][direction]
+        assert found["KID"] < found["identity"]["KID"]
+
+
+WEIGHTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflite": "out.tflite"}
+
+
+@pytest.mark.parametrize("format", WEIGHTS)
+def test_it_is_exported(demo, tmp_path, format):
+    printed = script(demo, "export.py", tmp_path / WEIGHTS[format], "--format", format)
+    difference = float(re.search(r"largest difference from the network: ([\d.e-]+) in", printed)[1])
+    assert difference < 1e-3 and (tmp_path / WEIGHTS[format]).exists()
