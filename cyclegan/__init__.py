@@ -6,7 +6,16 @@
 >>> cyclegan.translate("runs/horse2zebra", "horses/", "zebras/")
 """
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cyclegan.inference import Model
+    from cyclegan.translation import Report
+
+    Path = str | os.PathLike[str]
 
 # TensorFlow's own notices at start ("Unable to register cuDNN factory", without any GPU) say nothing that `distribute`
 # does not say better. Errors that matter come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 brings the notices back.
@@ -15,7 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow, which takes seconds to start, is imported by those who call these, not by all who import a part of the package.
 
 
-def load(run, checkpoint=None, precision=None):
+def load(run: Path, checkpoint: str | None = None, precision: str | None = None) -> Model:
     """The generators of a run, to translate with: an `inference.Model`.
 
     Args:
@@ -31,7 +40,7 @@ def load(run, checkpoint=None, precision=None):
     return Model(run, checkpoint, precision)
 
 
-def translate(run, source, target, direction="x2y", **options):
+def translate(run: Path | Model, source: Path, target: Path, direction: str = "x2y", **options: Any) -> Report:
     """Translates pictures from files to files.
 
     Args:

@@ -1,7 +1,10 @@
 """Trained generators for pictures of any size, and for what pictures come as: files, Pillow images, arrays."""
 
+from __future__ import annotations
+
 import math
 import os
+from typing import overload
 
 import numpy as np
 import tensorflow as tf
@@ -85,7 +88,14 @@ class Model:
     `config`, `checkpoint`, `progress`: see `trained.Trained`. `tile`: see `Translator`.
     """
 
-    def __init__(self, run, checkpoint=None, precision=None, tile=TILE, device=None):
+    def __init__(
+        self,
+        run: str | os.PathLike[str],
+        checkpoint: str | None = None,
+        precision: str | None = None,
+        tile: int = TILE,
+        device: str | None = None,
+    ) -> None:
         with tf.device(device):
             self._trained = trained.restore(run, checkpoint, precision)
         found = self._trained
@@ -95,6 +105,12 @@ class Model:
             direction: Translator(found.network(direction), found.config.multiple, device, tile)
             for direction in trained.DIRECTIONS
         }
+
+    @overload
+    def x2y(self, image: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray: ...
+
+    @overload
+    def x2y(self, image: Image.Image | str | os.PathLike[str], size: tuple[int, int] | None = None) -> Image.Image: ...
 
     def x2y(self, image, size=None):
         """Translates a picture of X to Y, or several.
@@ -113,6 +129,12 @@ class Model:
             ValueError, TypeError: it is nothing of the above.
         """
         return self._translate("x2y", image, size)
+
+    @overload
+    def y2x(self, image: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray: ...
+
+    @overload
+    def y2x(self, image: Image.Image | str | os.PathLike[str], size: tuple[int, int] | None = None) -> Image.Image: ...
 
     def y2x(self, image, size=None):
         """Translates a picture of Y to X; as `x2y`."""
