@@ -359,7 +359,8 @@ def plot(gan, test, summary, epoch):
     count = min(SAMPLE_PICTURES, test.pairs)
     x, y = (to_float(np.stack([test.picture(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
     fake_y, cycle_x, fake_x, cycle_y = (picture.numpy() for picture in gan.cycle(x, y))
-    return summary.cycles(epoch, (x.numpy(), fake_y, cycle_x), (y.numpy(), fake_x, cycle_y))
+    names = [part[:count] for part in test.names]
+    return summary.cycles(epoch, (x.numpy(), fake_y, cycle_x), (y.numpy(), fake_x, cycle_y), names)
 
 
 @contextlib.contextmanager

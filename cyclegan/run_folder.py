@@ -18,12 +18,18 @@ WRITTEN = (
     "events.out.tfevents.*",
     "test/events.out.tfevents.*",
     "steps/events.out.tfevents.*",
+    "index.html",
     "samples/epoch_*.png",
+    "samples/epoch_*/frames.json",
+    "samples/epoch_*/fake_[xy]_*.png",
+    "samples/epoch_*/cycle_[xy]_*.png",
+    "samples/inputs/[xy]_*.png",
     "checkpoints/epoch_*",
     "checkpoints/.*_epoch_*",
     "config.json",
 )
-FOLDERS = ("test", "steps", "samples", "checkpoints")  # removed when that leaves them empty
+# Removed when that leaves them empty.
+FOLDERS = ("test", "steps", "samples/epoch_*", "samples/inputs", "samples", "checkpoints")
 BYTES = " bytes"  # ends the names of what a data set may have changed in and still be the same one
 
 
@@ -128,7 +134,7 @@ class RunFolder:
             if self.config.clear_output_dir:
                 for path in self._written():
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-                for path in (self.path / name for name in FOLDERS):
+                for path in (path for pattern in FOLDERS for path in self.path.glob(pattern)):
                     if path.is_dir() and not any(path.iterdir()):
                         path.rmdir()
             self.config.save(self.path / "config.json", self.stack, fingerprint)

@@ -1,5 +1,6 @@
 """Scalars, pictures and figures to TensorBoard and to `metrics.jsonl`."""
 
+import contextlib
 import gc
 import io
 import json
@@ -13,6 +14,7 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
 from tensorboard.plugins.scalar.metadata import create_summary_metadata as scalar_metadata
 
+from cyclegan import samples
 from cyclegan.journal import Events, Journal
 
 CYCLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))
@@ -24,8 +26,8 @@ class Summary:
 
     TensorBoard's events of training lie in the run's folder itself, those of testing under `test/`, and those of single steps,
     whose step is the global step and not the epoch, under `steps/`, so TensorBoard shows them as three runs; `metrics.jsonl`
-    has the same figures as lines; `samples/` the pictures. When the disk is full, all but the pictures is kept in memory until
-    it can be written.
+    has the same figures as lines; `samples/` and `index.html` the pictures, see `samples`. When the disk is full, all but the
+    pictures is kept in memory until it can be written.
 
     Args:
         folder: the run's folder.
@@ -53,6 +55,9 @@ class Summary:
         self._metrics.cut(log_bytes)
         for split, events in self._events.items():
             events.restart((step if split == "steps" else epoch) + 1)
+        with self._pictures():
+            if samples.rewind(self.folder, epoch):
+                samples.write_page(self.folder, self.say)
 
     def flush(self):
         """Tries again to write what could not be written yet. Returns whether all is written now."""
@@ -79,12 +84,13 @@ class Summary:
         """Writes down that something happened, in `metrics.jsonl` alone: a name for it, and texts, numbers or lists of them."""
         self._line(split=split, epoch=epoch, step=step, event=event, **details)
 
-    def cycles(self, epoch, forward, backward):
-        """Plots X -> G(X) -> F(G(X)) and Y -> F(Y) -> G(F(Y)).
+    def cycles(self, epoch, forward, backward, names):
+        """Plots X -> G(X) -> F(G(X)) and Y -> F(Y) -> G(F(Y)), as figures, as single pictures and on the page.
 
         Args:
             forward, backward: three float arrays [N, H, W, C] in [-1, 1] each, in the order of the arrows. The C of X and Y may
                 differ; of 2 channels the first is shown, of more than 3 the first three.
+            names: two lists of N texts, what the pictures of X and Y are called.
 
         Returns:
             The path of the PNG that shows all of them.
@@ -98,13 +104,21 @@ class Summary:
                 )
         path = self.folder / "samples" / f"epoch_{epoch:03d}.png"
         rows = [(*x_row, *y_row) for x_row, y_row in zip(zip(*forward), zip(*backward))]
-        try:
+        with self._pictures():
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(_png(rows, CYCLES[0] + CYCLES[1])[0])
-        except OSError as error:
-            self.say(f"{path} could not be written ({error}); training goes on without it. Free some space")
+            samples.write(self.folder, epoch, forward, backward, names)
+            samples.write_page(self.folder, self.say)
         gc.collect()  # figures hold themselves in circles; ten of them, not collected, are 13 MB more of memory in the end
         return path
+
+    @contextlib.contextmanager
+    def _pictures(self):
+        """Training goes on without the pictures that can't be written."""
+        try:
+            yield
+        except OSError as error:
+            self.say(f"pictures could not be written ({error}); training goes on without them. Free some space")
 
     def _line(self, **values):
         self._metrics.append((json.dumps(values, allow_nan=False) + "\n").encode())
@@ -124,7 +138,7 @@ def _image(png, width, height):
 
 
 def _figure(rows, titles):
-    """A matplotlib figure of rows of pictures in [-1, 1], a title above each column; see `_colours`."""
+    """A matplotlib figure of rows of pictures in [-1, 1], a title above each column; see `samples.colours`."""
     from matplotlib.figure import Figure  # takes a third of a second to import
 
     height, width = rows[0][0].shape[:2]
@@ -135,16 +149,11 @@ def _figure(rows, titles):
     for i, row in enumerate(rows):
         for j, picture in enumerate(row):
             axis = axes[i][j]
-            axis.imshow(np.clip(_colours(picture) / 2 + 0.5, 0, 1), cmap="gray", vmin=0, vmax=1)
+            axis.imshow(np.clip(samples.colours(picture) / 2 + 0.5, 0, 1), cmap="gray", vmin=0, vmax=1)
             axis.set_axis_off()
             if i == 0:
                 axis.set_title(titles[j], fontsize=9)
     return figure
-
-
-def _colours(picture):
-    """[h, w, C] -> what is shown of it: the first three channels as RGB [h, w, 3], or the first as gray [h, w]."""
-    return picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
 
 
 def _png(rows, titles):

@@ -147,9 +147,13 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     )
 
     assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
-        ".lock", "config.json", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
+        ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
     }  # fmt: skip
-    assert [path.name for path in sorted((folder / "samples").iterdir())] == ["epoch_001.png", "epoch_002.png"]
+    assert [path.name for path in sorted((folder / "samples").iterdir())] == [
+        "epoch_001", "epoch_001.png", "epoch_002", "epoch_002.png", "inputs"
+    ]  # fmt: skip
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
         ("steps", 1, 2), ("train", 1, 3), ("test", 1, 3), ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8)
     ]  # fmt: skip

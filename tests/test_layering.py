@@ -40,7 +40,9 @@ MAY_IMPORT = {
     "prepared": {"stripes"},
     "sources": {"cache", "pictures", "prepared", "preprocess"},
     "run_folder": {"config"},
-    "summaries": {"journal"},
+    "page": set(),
+    "samples": {"page"},
+    "summaries": {"journal", "samples"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "encoding": {"decoding"},
@@ -68,6 +70,8 @@ NO_TENSORFLOW = {
     "journal",
     "torch_file",
     "torch_weights",
+    "page",
+    "samples",
 }
 
 

@@ -31,7 +31,7 @@ class Recorder:
     def rewind(self, log_bytes, epoch, step):
         self.calls.append(("rewind", epoch, step))
 
-    def cycles(self, epoch, forward, backward):
+    def cycles(self, epoch, forward, backward, names):
         self.calls.append(("plot", epoch, len(forward[0])))
 
     def flush(self):
@@ -347,8 +347,9 @@ def test_the_samples_are_the_first_test_pictures(pictures_of):
     x, y = pictures_of(7, 16, seed=1), pictures_of(6, 16, seed=2)
     seen = []
     gan = types.SimpleNamespace(cycle=lambda x, y: seen.extend([x, y]) or [tf.constant(x)] * 4)
-    summary = types.SimpleNamespace(cycles=lambda epoch, forward, backward: (epoch, len(forward), len(backward)))
-    assert loop.plot(gan, Pairs(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3)
+    summary = types.SimpleNamespace(cycles=lambda epoch, x, y, names: (epoch, len(x), len(y), names))
+    names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
+    assert loop.plot(gan, Pairs(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3, [*names])
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)
 

@@ -104,17 +104,25 @@ def test_clearing_removes_what_a_run_wrote_and_nothing_else(run):
     for name in (
         "test/events.out.tfevents.2",
         "steps/events.out.tfevents.0000000001",
+        "index.html",
         "samples/epoch_010.png",
+        "samples/epoch_010/frames.json",
+        "samples/epoch_010/fake_y_1.png",
+        "samples/epoch_020/cycle_x_1.png",
+        "samples/epoch_020/mine.png",
+        "samples/inputs/x_1.png",
         "samples/holiday.png",
         "test/precious.txt",
     ):
-        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("")
     with open_run(run, filters=8, clear_output_dir=True) as again:
         again.start(DATA)
     left = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
-    assert left == [".lock", "config.json", "notes.txt", "samples/holiday.png", "test/precious.txt"]
-    assert not (run / "checkpoints").exists() and not (run / "steps").exists()
+    mine = ["notes.txt", "samples/epoch_020/mine.png", "samples/holiday.png", "test/precious.txt"]
+    assert left == [".lock", "config.json", *mine]
+    for name in ("checkpoints", "steps", "samples/inputs", "samples/epoch_010"):
+        assert not (run / name).exists()
     assert Config.load(run / "config.json")[0].filters == 8
 
 

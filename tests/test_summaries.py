@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_a_full_disk_does_not_stop_the_writing(tmp_path, monkeypatch):
         patch.setattr("os.open", full)
         patch.setattr("pathlib.Path.write_bytes", full)
         summary.scalars("train", 1, 1, {"a": 1.0})
-        summary.cycles(1, (flat,) * 3, (flat,) * 3)
+        summary.cycles(1, (flat,) * 3, (flat,) * 3, ("x", "y"))
     assert len(said) == 4 and all("could not be written" in text and "No space left" in text for text in said)
     summary.scalars("train", 2, 2, {"a": 2.0})
     assert [line["a"] for line in lines(tmp_path)] == [1.0, 2.0]
@@ -115,7 +116,7 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
         return np.full((2, 16, 16, channels), value, np.float32)
 
     summary = Summary(tmp_path)
-    path = summary.cycles(7, (flat(-1), flat(0), flat(1)), (flat(1), flat(0), flat(-1)))
+    path = summary.cycles(7, (flat(-1), flat(0), flat(1)), (flat(1), flat(0), flat(-1)), ("ab", "cd"))
     assert path == tmp_path / "samples" / "epoch_007.png"
     picture = np.asarray(Image.open(path).convert("L")).astype(int)
     height, width = picture.shape
@@ -129,6 +130,26 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
     assert figure.shape[:2] == (int(height), int(width)) and int(width) > 2 * int(height)
 
 
+def test_a_run_s_page_has_its_epochs_and_none_of_a_future_that_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr("cyclegan.summaries._png", lambda rows, titles: (b"", 1, 1))  # takes long
+    flat = (np.zeros((1, 16, 16, 3), np.float32),) * 3
+    for stop in (3, 2):  # the second start goes back to the end of epoch 1
+        summary = Summary(tmp_path)
+        summary.rewind(0, 1, 5)
+        for epoch in range(2, stop + 1):
+            summary.cycles(epoch, flat, flat, ("x", "y"))
+        assert epochs_of(tmp_path) == [*range(2, stop + 1)]
+    assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == ["epoch_002", "epoch_002.png", "inputs"]
+    Summary(tmp_path).rewind(0, 1, 5)
+    assert epochs_of(tmp_path) == []
+
+
+def epochs_of(folder):
+    """The epochs that a run's page shows."""
+    (found,) = re.findall(r'"application/json">(.*?)</script>', (folder / "index.html").read_text(encoding="utf-8"))
+    return sorted({frame["epoch"] for item in json.loads(found)["items"] for frame in item["frames"]})
+
+
 def test_cycles_between_other_channels_are_plotted(tmp_path):
     """Of two channels the first is shown, as gray; of five, the first three."""
 
@@ -136,7 +157,7 @@ def test_cycles_between_other_channels_are_plotted(tmp_path):
         return np.broadcast_to(np.float32(values), (1, 16, 16, len(values)))
 
     two, five = flat(-1, 1), flat(1, -1, 0, 1, 1)
-    path = Summary(tmp_path).cycles(1, (two, five, flat(0, 1)), (five, two, five))
+    path = Summary(tmp_path).cycles(1, (two, five, flat(0, 1)), (five, two, five), ("x", "y"))
     picture = np.asarray(Image.open(path).convert("RGB")).astype(int)
     height, width, _ = picture.shape
     middles = picture[int(height * 0.6), [int(width * (column + 0.5) / 6) for column in range(6)]]
