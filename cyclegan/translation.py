@@ -111,7 +111,10 @@ def translate(
     report.seconds = time.perf_counter() - began
     if html:
         notes = [f"{models[0].checkpoint}, after {models[0].progress.epoch} epochs"]
-        report.page = page.write(folder, " to ".join(SIDES[direction]), items, notes)
+        try:
+            report.page = page.write(folder, " to ".join(SIDES[direction]), items, notes)
+        except OSError as error:
+            report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
     return report
 
 

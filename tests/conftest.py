@@ -11,6 +11,7 @@ import pytest
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
 from cyclegan import distribute
+from tests.browser import CHROMIUM, Browser
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,3 +45,13 @@ def smooth_pictures(count, size=32, seed=0):
 def pictures_of():
     """The function `smooth_pictures`."""
     return smooth_pictures
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A `Browser` for all tests."""
+    if not CHROMIUM:
+        pytest.skip("no Chromium on the PATH")
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()

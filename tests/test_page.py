@@ -6,11 +6,6 @@ import html
 import json
 import os
 import re
-import select
-import shutil
-import signal
-import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -19,122 +14,8 @@ from PIL import Image
 from cyclegan import page
 from cyclegan.page import Frame, Item
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36}
-KEYS.update(ArrowLeft=37, ArrowUp=38, ArrowRight=39, ArrowDown=40, Tab=9)
 MARKUP = "<img src=x onerror=alert(1)>\"'&#%?.png"
 ODD = [MARKUP, "</script><script>alert(1)</script>", "two\nlines", "caf\udce9", "\u2028<!--", "a:b\\c", "größe 馬.png"]
-
-
-class Browser:
-    """One tab of a headless Chromium, driven by the DevTools protocol over two pipes."""
-
-    def __init__(self, profile):
-        flags = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--remote-debugging-pipe",
-        ]
-        flags += [
-            "--no-first-run",
-            "--disable-extensions",
-            "--disable-background-networking",
-            f"--user-data-dir={profile}",
-        ]
-        command = ["sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "sh", CHROMIUM, *flags, "about:blank"]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-        self.session, self.count, self.unread, self.events = {}, 0, b"", []
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self.session = {"sessionId": self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.send(f"{domain}.enable")
-
-    def send(self, method, **params):
-        """Calls a method of the protocol. Returns its result; events that arrive before are kept in `events`."""
-        self.count += 1
-        message = {"id": self.count, "method": method, "params": params, **self.session}
-        self.process.stdin.write(json.dumps(message).encode() + b"\0")
-        self.process.stdin.flush()
-        while True:
-            answer = self.receive()
-            if answer.get("id") == self.count:
-                assert "error" not in answer, answer
-                return answer["result"]
-            self.events.append(answer)
-
-    def receive(self):
-        deadline = time.monotonic() + 60
-        while b"\0" not in self.unread:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
-            data = os.read(self.process.stdout.fileno(), 1 << 20) if ready else b""
-            assert data, "the browser has ended, or does not answer"
-            self.unread += data
-        message, self.unread = self.unread.split(b"\0", 1)
-        return json.loads(message)
-
-    def close(self):
-        os.killpg(self.process.pid, signal.SIGKILL)  # its helpers too
-        self.process.wait(30)
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def open(self, path, width=1200, dark=False):
-        """Opens a page by file://, in a window of so many pixels."""
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.send("Emulation.setEmulatedMedia", features=scheme)
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.send("Emulation.setDeviceMetricsOverride", **size)
-        self.send("Page.navigate", url="about:blank")
-        self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
-        self.js(
-            "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', () => done()))"
-        )
-
-    def js(self, expression):
-        """The value of an expression, or of what it promises."""
-        result = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
-
-    def wait_for(self, value, expression):
-        """Waits until an expression has a value: what an event brings about may be a moment late."""
-        deadline = time.monotonic() + 10
-        while self.js(expression) != value:
-            assert time.monotonic() < deadline, (expression, self.js(expression), value)
-
-    def press(self, *keys):
-        for key in keys:
-            if len(key) == 1:
-                typed = {"key": key, "text": key}
-            else:
-                typed = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-                typed.update({"text": "\r"} if key == "Enter" else {})
-            self.send("Input.dispatchKeyEvent", type="keyDown", **typed)
-            self.send("Input.dispatchKeyEvent", type="keyUp", **{**typed, "text": ""})
-
-    def complaints(self):
-        """What went to the console, and what left the machine: [] is as it should be."""
-        bad = []
-        for event in self.events:
-            method, params = event["method"], event["params"]
-            if method in ("Runtime.exceptionThrown", "Log.entryAdded") or params.get("type") in ("error", "warning"):
-                bad.append(params)
-            elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith("file:"):
-                bad.append(params["request"]["url"])
-        return bad
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if not CHROMIUM:
-        pytest.skip("no Chromium on the PATH")
-    started = Browser(tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 def picture(folder, name, value=128, size=(32, 32)):

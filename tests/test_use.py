@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
-from test_page import browser  # noqa: F401  a fixture
 
 from cyclegan import decoding, encoding, stripes
 from cyclegan.decoding import Picture
@@ -92,7 +91,8 @@ def test_a_folder_of_mixed_pictures_is_translated(demo, mixed, tmp_path):
             assert (after.format, after.size) == (before.format, turned), path
     assert decoding.decode_whole(tmp_path / "out" / "deep.png").pixels.dtype == np.uint16
     np.testing.assert_array_equal(
-        decoding.decode_whole(tmp_path / "out" / "clear.png").opacity, decoding.decode_whole(mixed / "clear.png").opacity
+        decoding.decode_whole(tmp_path / "out" / "clear.png").opacity,
+        decoding.decode_whole(mixed / "clear.png").opacity,
     )
     assert "page" in os.listdir(tmp_path / "out") and not (tmp_path / "out" / "broken.jpg").exists()
 
