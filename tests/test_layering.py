@@ -42,6 +42,8 @@ MAY_IMPORT = {
     "run_folder": {"config"},
     "summaries": {"journal"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
+    "portable": {"layers"},
+    "export": {"pictures", "portable", "quiet", "stripes"},
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
