@@ -174,7 +174,7 @@ def _difference(run, generator, compared, uint8):
 def _put(made, out):
     """Moves what was made to its place. What was there goes with the folder that `made` is in."""
     old = made.with_name(".old")
-    if out.is_dir():  # which nothing can replace in one go
+    if os.path.lexists(out) and (out.is_dir() or made.is_dir()):  # which can't be replaced in one go
         os.rename(out, old)
     try:
         os.replace(made, out)
@@ -215,6 +215,8 @@ def _load_keras(path):
 def _write_onnx(model, path, float16):
     import tf2onnx
 
+    # It sometimes loses the last operation of networks to one channel (tf2onnx 1.17, 2 times of 12).
+    tf2onnx.optimizer._optimizers.pop("reshape_optimizer", None)
     onnx, _ = tf2onnx.convert.from_function(*_function(model), opset=OPSET)
     for value in (*onnx.graph.input, *onnx.graph.output):
         for dimension, name in zip(value.type.tensor_type.shape.dim, "NHW"):
