@@ -213,11 +213,11 @@ def _load_keras(path):
 
 
 def _write_onnx(model, path, float16):
-    import tf2onnx
+    from tf2onnx import convert, optimizer
 
     # It sometimes loses the last operation of networks to one channel (tf2onnx 1.17, 2 times of 12).
-    tf2onnx.optimizer._optimizers.pop("reshape_optimizer", None)
-    onnx, _ = tf2onnx.convert.from_function(*_function(model), opset=OPSET)
+    optimizer._optimizers.pop("reshape_optimizer", None)
+    onnx, _ = convert.from_function(*_function(model), opset=OPSET)
     for value in (*onnx.graph.input, *onnx.graph.output):
         for dimension, name in zip(value.type.tensor_type.shape.dim, "NHW"):
             if not dimension.HasField("dim_value"):
