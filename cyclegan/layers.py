@@ -14,6 +14,9 @@ from cyclegan import devices
 KERAS = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # TensorFlow 2.15 does not say
 EPSILON = 1e-3  # added to the variance, as in TensorFlow Addons
 GAIN = 0.02  # the scale of initial values
+ops = (
+    tf.keras.ops if KERAS > 2 else tf
+)  # of these, `pad`, `round` and `cast` work on what goes through a network in the making
 
 
 def stack():

@@ -11,10 +11,10 @@ NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::Initialize
 
 
 @contextlib.contextmanager
-def start():
-    """Within it, what the process writes to standard error is held back; after it, all but notices is written.
+def start(notices=NOTICE):
+    """Within it, what the process writes to standard error is held back; after it, all lines but notices are written.
 
-    Also what C++ writes is held back, which Python's own redirection does not reach.
+    Also what C++ writes is held back, which Python's own redirection does not reach. `notices` matches bytes.
     """
     sys.stderr.flush()
     real = os.dup(2)
@@ -28,7 +28,7 @@ def start():
             os.close(real)
             held.seek(0)
             for line in held:
-                if not NOTICE.match(line):
+                if not notices.match(line):
                     os.write(2, line)
 
 

@@ -44,6 +44,8 @@ MAY_IMPORT = {
     "samples": {"page"},
     "summaries": {"journal", "samples"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
+    "portable": {"layers"},
+    "export": {"pictures", "portable", "quiet", "stripes"},
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "encoding": {"decoding"},
     "inference": {"decoding", "gan", "preprocess", "trained"},

@@ -1,0 +1,98 @@
+#!/usr/bin/env python
+"""Exports a trained generator: `python scripts/export.py runs/horse2zebra horse2zebra.onnx --format onnx`.
+
+The file is loaded again by what will run it (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) and compared with the network on
+pictures. Only if they agree it is put in its place. docs/export.md says how each is used.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan import quiet
+from cyclegan.errors import UserError, printable
+
+
+def size_of(text):
+    """(height, width) of "256" or "256x512"."""
+    numbers = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text, re.ASCII)
+    if not numbers:
+        raise argparse.ArgumentTypeError(f"{text}: expected HEIGHT or HEIGHTxWIDTH in pixels, 256 or 256x512 say")
+    return int(numbers[1]), int(numbers[2] or numbers[1])
+
+
+def parse(argv=None):
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Export a trained generator, and compare what the file does with what the network does."
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument("out", metavar="OUT", help="the file to write, a folder for savedmodel")
+    parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite"))
+    parser.add_argument(
+        "--direction", default="x2y", choices=("x2y", "y2x"), help="from domain X to Y, or back (default: x2y)"
+    )
+    parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
+    parser.add_argument(
+        "--uint8", action="store_true", help="pictures are uint8 in [0, 255] on both sides, not float32 in [-1, 1]"
+    )
+    parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
+    parser.add_argument(
+        "--size",
+        type=size_of,
+        metavar="HEIGHT[xWIDTH]",
+        help="one picture of this size at a time, for devices that want fixed sizes (default: any number of any size)",
+    )
+    parser.add_argument(
+        "--pictures",
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="compare on these (default: test pictures of the run's folder of pictures, or drawn ones)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Exports, and prints what the file takes, gives, and how far it is from the network. Returns the largest difference.
+
+    Raises:
+        UserError: that can't be; OUT is as it was.
+    """
+    flags = parse(argv)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than what is compared with them
+    with quiet.start():
+        from cyclegan import export, trained
+
+    export.check(flags.out, flags.format, flags.float16, flags.overwrite)
+    run = trained.restore(flags.run, flags.checkpoint, "float32")
+    multiple, (inputs, outputs) = run.config.multiple, run.channels(flags.direction)
+    if flags.size and (min(flags.size) < multiple or any(side % multiple for side in flags.size)):
+        raise UserError(f"--size {flags.size[0]}x{flags.size[1]}: expected multiples of {multiple} pixels")
+    compared, described = export.pictures_for(run.config, flags.direction, flags.pictures, flags.size)
+    options = {"uint8": flags.uint8, "float16": flags.float16, "size": flags.size, "overwrite": flags.overwrite}
+    difference = export.export(run.network(flags.direction), flags.out, flags.format, compared, **options)
+
+    files = [pathlib.Path(flags.out), *pathlib.Path(flags.out).rglob("*")]
+    megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+    kind, unit = ("uint8", "grey levels") if flags.uint8 else ("float32", "in [-1, 1]")
+    height, width = flags.size or ("H", "W")
+    shape = f"{1 if flags.size else 'N'}, {height}, {width}"
+    print(f"{printable(flags.out)}: {flags.format}, {megabytes:.1f} MB, of {printable(run.checkpoint)}")
+    print(f"{export.INPUT}: {kind} [{shape}, {inputs}]" + ("" if flags.size else f", H and W multiples of {multiple}"))
+    print(f"{export.OUTPUT}: {kind} [{shape}, {outputs}]")
+    most = export.tolerance(flags.uint8, flags.float16)
+    print(f"largest difference from the network: {difference:.2g} {unit}, allowed {most:g}; on {described}")
+    return difference
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(f"export.py: {printable(error)}", file=sys.stderr)
+        sys.exit(error.exit_code)
