@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "speed": {"devices"},
     "checkpoint": {"progress"},
     "metrics": set(),
+    "features": set(),
     "stripes": set(),
     "data": set(),
     "cache": set(),
@@ -43,6 +44,7 @@ MAY_IMPORT = {
     "summaries": {"journal"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
+    "evaluate": {"data", "features", "gan", "metrics"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {
