@@ -21,6 +21,8 @@ WRITTEN = (
     "samples/epoch_*.png",
     "checkpoints/epoch_*",
     "checkpoints/.*_epoch_*",
+    "checkpoints/best-[xy]2[xy]",
+    "checkpoints/.*_best-[xy]2[xy]",
     "config.json",
 )
 FOLDERS = ("test", "steps", "samples", "checkpoints")  # removed when that leaves them empty
