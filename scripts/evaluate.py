@@ -117,8 +117,9 @@ def evaluate(arguments):
     if arguments.max_images:
         changes["max_dataset_size"] = arguments.max_images
     domains = sources.load(dataclasses.replace(config, cache="none", **changes), bars=True, say=warn)
-    paired = config.dataset == "stripes" or arguments.paired
-    if arguments.paired:
+    dataset = arguments.dataset or config.dataset
+    paired = dataset == "stripes" or arguments.paired
+    if paired and dataset != "stripes":
         check_pairs(domains.test_x.names, domains.test_y.names)
     real = {}
     for direction in _directions(arguments) if arguments.real else ():
@@ -146,16 +147,14 @@ def evaluate(arguments):
         "versions": {
             "python": platform.python_version(),
             "tensorflow": tf.__version__,
-            "keras": tf.keras.__version__,
-            "numpy": importlib.metadata.version("numpy"),
-            "pillow": importlib.metadata.version("pillow"),
+            **{name: importlib.metadata.version(name) for name in ("keras", "numpy", "pillow")},
         },
         "directions": {
             direction: {
                 "scores": evaluation.scores(direction),
                 "untranslated": evaluation.untranslated(direction),
                 "protocol": {
-                    "dataset": changes.get("dataset", config.dataset),
+                    "dataset": dataset,
                     "real_from": arguments.real or "its test pictures",
                     "max_images": arguments.max_images,
                     "preprocess": config.preprocess,
@@ -168,8 +167,11 @@ def evaluate(arguments):
 
 
 def check_pairs(names_x, names_y):
-    """Raises UserError: two lists of files do not have the same names, but for their folders and endings."""
-    x, y = ([pathlib.PurePath(name).stem for name in names] for names in (names_x, names_y))
+    """Raises UserError: two lists of files ("testA/3.png") do not have the same names, but for the folder and the ending."""
+    x, y = (
+        [str(pathlib.PurePath(*pathlib.PurePath(name).parts[1:]).with_suffix("")) for name in names]
+        for names in (names_x, names_y)
+    )
     if x != y:
         other = sorted(set(x) ^ set(y)) or [a for a, b in zip(x, y) if a != b]
         raise UserError(

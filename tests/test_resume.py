@@ -702,16 +702,3 @@ def test_a_scored_run_that_is_killed_while_it_saves_has_the_same_best(world, sco
         world.finish(tmp_path, at_the_end_of_the_first_epoch, **score(world))
     check_equal(world, world.finish(tmp_path, **score(world)), tmp_path, scored[0])
     assert kept(tmp_path) == scored[1]
-
-
-def test_three_replicas_score_as_one_does(worlds, tmp_path):
-    found = []
-    for replicas in (1, 3):
-        world = worlds(replicas)
-        options = score(world, epochs=1)
-        world.finish(tmp_path / str(replicas), **options)
-        tests = [line for line in log(tmp_path / str(replicas)) if line["split"] == "test"]
-        found.append([value for key, value in tests[0].items() if key.startswith("score/")])
-        assert [f.experimental_get_tracing_count() for f in world.evaluation._there.values()] == [1, 1]
-    assert len(found[0]) == 6
-    np.testing.assert_allclose(*found, rtol=0.01, atol=1e-4)
