@@ -139,7 +139,9 @@ class Evaluation:
 
     def _batches(self, part, title=None):
         """(pictures in [-1, 1], indices) of all of a domain. All batches are full, so that nothing is compiled twice."""
-        bar = tqdm.tqdm(total=len(part), desc=title, unit=" images", disable=not (self.bars and title), leave=False)
+        bar = tqdm.tqdm(
+            total=len(part), desc=title, unit=" images", disable=not (self.bars and title) or None, leave=False
+        )
         with bar:
             for start in range(0, len(part), self.batch_size):
                 indices = range(start, min(start + self.batch_size, len(part)))
