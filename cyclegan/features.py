@@ -73,7 +73,6 @@ def inception(file=None):
     """
     shape = (INCEPTION_SIDE, INCEPTION_SIDE, 3)
     build = functools.partial(tf.keras.applications.InceptionV3, include_top=False, pooling="avg", input_shape=shape)
-    wanted = f"expected {pathlib.PurePosixPath(INCEPTION_URL).name}, from {INCEPTION_URL}"
     name, weights = "keras-inception-v3", "ImageNet weights of Keras"
     if file is None:
         try:
@@ -87,7 +86,9 @@ def inception(file=None):
     else:
         path = os.path.expanduser(file)
         if not os.path.isfile(path):
-            raise UserError(f"{file}: no such file; expected random, inception, or a file of its weights: {wanted}")
+            raise UserError(
+                f"{file}: no such file; expected random, inception, or a file of its weights, from {INCEPTION_URL}"
+            )
         try:
             if not (path.endswith(".h5") and h5py.is_hdf5(path)):  # Keras 2 would take it for a checkpoint
                 raise ValueError("no HDF5 file whose name ends in .h5")
@@ -95,7 +96,8 @@ def inception(file=None):
             network.load_weights(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise UserError(
-                f"{file}: not the weights of Keras's InceptionV3 without its top ({_first_line(error)}); {wanted}"
+                f"{file}: not the weights of Keras's InceptionV3 without its top ({_first_line(error)}); expected the file from"
+                f" {INCEPTION_URL}"
             ) from error
         found = hashlib.md5(pathlib.Path(path).read_bytes(), usedforsecurity=False).hexdigest()
         if found != INCEPTION_MD5:

@@ -137,7 +137,9 @@ def test_inception_from_a_file(tmp_path):
     with h5py.File(tmp_path / "nothing.h5", "w"):
         pass
     for name in ("other.h5", "nothing.h5"):
-        with pytest.raises(UserError, match=rf"{name}: not the weights of Keras's InceptionV3 .*; expected inception"):
+        with pytest.raises(
+            UserError, match=rf"{name}: not the weights of Keras's InceptionV3 .*; expected the file from"
+        ):
             features.extractor(str(tmp_path / name))
 
 
@@ -149,6 +151,6 @@ def test_a_file_that_is_no_file_of_weights_is_refused_at_once(tmp_path, name, co
     else:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(
-        UserError, match=rf"{name}: not the weights .* \(no HDF5 file whose name ends in .h5\); expected inc"
+        UserError, match=rf"{name}: not the weights .* \(no HDF5 file whose name ends in .h5\); expected the file"
     ):
         features.extractor(str(tmp_path / name))
