@@ -24,7 +24,7 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start():
-        from cyclegan import data, devices, distribute, layers, schedule, sources
+        from cyclegan import data, devices, distribute, evaluate, layers, schedule, sources
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.loop import Loop
@@ -56,6 +56,7 @@ def main(argv=None):
             restored = None if config.clear_output_dir else checkpoints.restore()
         together = config.steps_together(gan.flops(*domains.size) * batch, peak)
         train.steps_per_call = test.steps_per_call = together
+        evaluation = evaluate.of_training(gan, domains, config) if config.evaluate_every else None
         progress, folder = restored or (Progress(), None)
 
         def describe():
@@ -111,6 +112,8 @@ def main(argv=None):
             check=run.check,
             peak=peak,
             profile=config.profile_steps,
+            evaluation=evaluation,
+            evaluate_every=config.evaluate_every,
         ).fit()
 
 

@@ -5,9 +5,13 @@ and CRC-32 of every file. Its name says how far training was: `epoch_0012`, or i
 epochs and 345 training pairs) and `epoch_0012_pair_01067_test_0008` (all training pairs and 8 test pairs). It is written under
 another name and renamed when it is complete, so it is there as a whole or not at all. Nothing in it is ever executed: the
 manifest is JSON, the state holds arrays.
+
+Beside those that training goes on from there may be others under names of their own, `best-x2y` say: whole checkpoints too, whose
+files are those of a checkpoint of the other kind, linked, where the file system can. They are replaced, and never removed.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -21,6 +25,7 @@ from cyclegan.errors import UserError
 from cyclegan.progress import Progress
 
 NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UserError, tf.errors.OpError)
 
 
@@ -45,12 +50,13 @@ class Checkpoints:
         found = (path for path in self.folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir())
         return sorted(found, key=_place)
 
-    def save(self, progress, sound=True):
+    def save(self, progress, sound=True, names=()):
         """Writes a checkpoint, then removes the oldest beyond `keep`. Returns its folder.
 
         Args:
             progress: the place in training, a `Progress`.
             sound: whether the weights are known to be worth going back to; if not, no older checkpoint is removed.
+            names: other names that it is kept under too, in place of what was.
 
         Raises:
             UserError: it could not be written; those before it are untouched.
@@ -69,13 +75,17 @@ class Checkpoints:
             for path in partial.iterdir():
                 _sync(path)
             _sync(partial)
+            # First, so that a process that is killed here has the better one already, and comes to this place again.
+            for name in names:
+                self._keep(partial, self.folder / name)
             for path in self.all():
                 if _place(path) >= _place(target):  # from before going back to an older one: not what training came by
                     self.drop(path)
             partial.rename(target)
             _sync(self.folder)
         except (OSError, tf.errors.OpError) as error:
-            _discard(partial)  # it may be what fills the disk
+            for unfinished in self.folder.glob(".partial_*"):
+                _discard(unfinished)  # it may be what fills the disk
             older = self.all()
             raise UserError(
                 f"{target} could not be written ({_first_line(error)}): expected room and a folder that can be written to; "
@@ -84,6 +94,18 @@ class Checkpoints:
         for path in self.all()[: -self.keep] if sound else ():
             self.drop(path)
         return target
+
+    def _keep(self, source, target):
+        """Puts a copy of a complete checkpoint in the place of `target`."""
+        copy = target.with_name(f".partial_{target.name}")
+        shutil.copytree(source, copy, copy_function=_link)
+        _sync(copy)
+        if target.exists() and not _exchange(copy, target):
+            self.drop(target)
+        if not target.exists():
+            copy.rename(target)
+        _sync(self.folder)
+        _discard(copy)
 
     def drop(self, path):
         """Removes a checkpoint, so that at no time half of it is there under its name. What can't be removed stays."""
@@ -193,6 +215,24 @@ def _discard(path):
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _link(source, target):
+    """Gives a file, which never changes, a second name; where the file system can't, it is copied."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        _sync(target)
+
+
+def _exchange(one, other):
+    """Exchanges the names of two folders at one go, so that both are there at any time. Returns whether the system can."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0
 
 
 def _crc32(path):

@@ -269,6 +269,20 @@ class Config:
         "output", "0: only warnings; 1: bars and errors per epoch; 2: all losses too", 1, FREE, choices=(0, 1, 2)
     )
     plot_every: int = _flag("output", "epochs between sample pictures; there is always one at the end", 10, FREE)
+    evaluate_every: int = _flag(
+        "output",
+        "epochs between FID and KID of the test pictures, and one more at the end; the checkpoints with the lowest KID are kept as"
+        " best-x2y and best-y2x; 0 is off",
+        0,
+        FREE,
+    )
+    evaluate_features: str = _flag(
+        "output",
+        "what these compare: random, a fixed random network; inception, with weights that are downloaded once; or a file of these",
+        "random",
+        FREE,
+        metavar="KIND",
+    )
     checkpoint_every: int = _flag("output", "epochs between checkpoints; there is always one at the end", 1, FREE)
     checkpoint_minutes: float = _flag(
         "output",
@@ -391,7 +405,7 @@ class Config:
             ),
             **dict.fromkeys(("plot_every", "checkpoint_every", "log_every", "max_bad_steps", "steps_per_call"), 1),
             **dict.fromkeys(("discriminator_steps", "generator_steps"), 1),
-            **dict.fromkeys(("seed", "pool_size", "decay_from"), 0),
+            **dict.fromkeys(("seed", "pool_size", "decay_from", "evaluate_every"), 0),
         }
         cropped = " (--image_size)" if "resize" in self.preprocess else " (--image_width)"
         units = {
@@ -462,6 +476,10 @@ class Config:
             raise UserError(f"--seed {self.seed}: expected at most {SEED_LIMIT}")
         if not self.dataset:
             raise UserError("--dataset '': expected cycle_gan/NAME, a folder, or stripes")
+        if not self.evaluate_features:
+            raise UserError(
+                "--evaluate_features '': expected random, inception or a file (is a shell variable not set?)"
+            )
         for name in ("output_dir", "data_dir"):
             if getattr(self, name) == "":
                 raise UserError(f"--{name} '': expected a folder (is a shell variable not set?)")

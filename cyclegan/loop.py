@@ -20,6 +20,7 @@ from cyclegan.signals import Signals
 from cyclegan.speed import Profile, Speed
 
 SAMPLE_PICTURES = 5  # test pictures to plot
+DIRECTIONS = ("x2y", "y2x")
 LABELS = {"train": "Train", "test": "Test"}
 LISTED = 4  # at most so many losses and pictures are named on the terminal; metrics.jsonl has all
 AHEAD = 2  # calls that the host may be ahead of the device
@@ -50,6 +51,8 @@ class Loop:
         say: called with a text that the user should not miss.
         check: called before a checkpoint is written; raises if the run's folder has been taken away.
         peak: FLOP/s of all devices, see `devices.peak`; 0 if not measured.
+        evaluation: scores the generators, see `evaluate.Evaluation`.
+        evaluate_every: in epochs; it also happens at the end. 0 is never.
         profile: (START, END), the steps of which TensorFlow writes a profile; or `None`.
     """
 
@@ -74,6 +77,8 @@ class Loop:
     check: object = lambda: None
     peak: float = 0.0
     profile: object = None
+    evaluation: object = None
+    evaluate_every: int = 0
 
     def __post_init__(self):
         for split in ("train", "test"):
@@ -136,6 +141,10 @@ class Loop:
         figures["train"]["epoch_seconds"] = progress.train.seconds + progress.test.seconds
         progress.next_epoch()
         epoch, last = progress.epoch, progress.epoch == self.epochs
+        best = {}
+        if self.evaluate_every and (epoch % self.evaluate_every == 0 or last):
+            scores, best = self._scores()
+            figures["test"].update(scores)
         for split in ("train", "test"):
             self.summary.scalars(split, epoch, progress.step, figures[split])
         self._warn_of_silent_failures(figures)
@@ -144,9 +153,9 @@ class Loop:
         if self.verbose:
             _report(figures, self.gan.figures, self.verbose)
         if last:
-            self._saver.save_the_end(progress, self._sound)
-        elif epoch % self.checkpoint_every == 0 or self._saver.due():
-            self._save()
+            self._saver.save_the_end(progress, self._sound, best)
+        elif best or epoch % self.checkpoint_every == 0 or self._saver.due():
+            self._save(best)
         return figures
 
     def _pass(self, split):
@@ -312,9 +321,33 @@ class Loop:
                 self.say(f"epoch {self.progress.epoch}: {text}")
                 self.summary.event("test", self.progress.epoch, self.progress.step, name)
 
-    def _save(self):
-        """Saves where training is if it is worth saving, and leaves if that was asked for."""
-        if self._saver.save_and_obey(self.progress, self._sound):
+    def _scores(self):
+        """(figures, best): the scores of the generators as they are now, and the KID of each direction where it is the best so far.
+
+        Both are empty where there are no scores.
+        """
+        progress, name = self.progress, self.evaluation.extractor.name
+        if not self._sound:
+            return {}, {}
+        if progress.best_by != name:
+            if progress.best:
+                self.say(
+                    f"scores are by other features from here on ({progress.best_by} -> {name}): the best begin anew"
+                )
+            progress.best, progress.best_by = {}, name
+        try:
+            with _short_of_memory_said():
+                scores = {direction: self.evaluation.scores(direction, errors=False) for direction in DIRECTIONS}
+        except TrainingError as error:
+            self.say(f"epoch {progress.epoch} has no scores: {error}")
+            return {}, {}
+        found = {f"score/{direction}/{key}": value for direction in scores for key, value in scores[direction].items()}
+        best = {d: s["KID"] for d, s in scores.items() if s["KID"] < progress.best.get(d, math.inf)}
+        return {key: value for key, value in found.items() if math.isfinite(value)}, best
+
+    def _save(self, best=None):
+        """Saves where training is if it is worth saving, and leaves if that was asked for. `best`: see `Saver.save`."""
+        if self._saver.save_and_obey(self.progress, self._sound, best):
             self._confirmed = self.progress.tested
 
     def _go_back(self):
@@ -388,6 +421,8 @@ def _report(figures, names, verbose):
     for pair in (ERRORS[::2], ERRORS[1::2]):
         shown = [key for key in pair if key in names["test"]]
         print("  ".join(f"{key.split('/', 1)[1]}: {figures['test'].get(key, math.nan):.4f}" for key in shown))
+    if scores := {key: value for key, value in figures["test"].items() if key.startswith("score/")}:
+        print("  ".join(f"{key.split('/', 1)[1]}: {value:.4g}" for key, value in scores.items()))
     if verbose > 1:
         for split, values in figures.items():
             losses = [key for key in names[split] if key not in (*ERRORS, *CHANGES)]

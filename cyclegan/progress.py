@@ -5,6 +5,8 @@ import math
 
 from cyclegan.errors import UserError
 
+LATER = {"best", "best_by"}  # fields that runs from before have not: these begin with the defaults
+
 
 @dataclasses.dataclass
 class Pass:
@@ -37,6 +39,8 @@ class Progress:
     )  # the steps in a row, up to here, that were not finite: texts
     bad_test: list = dataclasses.field(default_factory=list)
     tested: bool = False  # a test step was finite since the last training step, so the weights are sound
+    best: dict = dataclasses.field(default_factory=dict)  # the lowest KID so far, by direction ("x2y")
+    best_by: str = ""  # the name of the features that `best` was measured by
 
     def to_dict(self):
         """As JSON takes it."""
@@ -81,18 +85,19 @@ def _checked(cls, values):
     if not isinstance(values, dict):
         raise UserError(f"{cls.__name__.lower()} is {values!r:.80}, expected its fields")
     fields = {field.name: field.type for field in dataclasses.fields(cls)}
-    for problem, names in (("unknown", set(values) - set(fields)), ("missing", set(fields) - set(values))):
+    missing = set(fields) - set(values) - LATER
+    for problem, names in (("unknown", set(values) - set(fields)), ("missing", missing)):
         if names:
             raise UserError(f"{problem} fields of a place in training: {', '.join(sorted(map(repr, names)))}")
-    for name, kind in fields.items():
-        value = values[name]
+    for name, value in values.items():
+        kind = fields[name]
         wanted = (dict,) if kind is Pass else (int, float) if kind is float else (kind,)
         if type(value) not in wanted or (kind in (int, float) and not 0 <= value < math.inf):
             raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0")
-    for name in {"sums", "logged"} & set(fields):
+    for name in {"sums", "logged", "best"} & set(values):
         if not all(type(value) in (int, float) and math.isfinite(value) for value in values[name].values()):
             raise UserError(f"{name} holds something else than finite numbers")
-    for name in {"warned", "bad_train", "bad_test"} & set(fields):
+    for name in {"warned", "bad_train", "bad_test"} & set(values):
         if not all(type(value) is str for value in values[name]):
             raise UserError(f"{name} holds something else than texts")
     return values

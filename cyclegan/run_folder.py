@@ -26,6 +26,8 @@ WRITTEN = (
     "samples/inputs/[xy]_*.png",
     "checkpoints/epoch_*",
     "checkpoints/.*_epoch_*",
+    "checkpoints/best-[xy]2[xy]",
+    "checkpoints/.*_best-[xy]2[xy]",
     "config.json",
 )
 # Removed when that leaves them empty.

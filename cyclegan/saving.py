@@ -34,7 +34,7 @@ class Saver:
         """Whether it is time to save, or a signal asks for something."""
         return self.signals.stop or self.signals.save or time.monotonic() >= self._next
 
-    def save(self, progress, sound, then="Training goes on"):
+    def save(self, progress, sound, then="Training goes on", best=None):
         """Saves a checkpoint. Returns its folder, or `None` where there is none: then it is tried again.
 
         Args:
@@ -42,6 +42,8 @@ class Saver:
             sound: whether the last steps were finite. If not, the weights themselves may be what is wrong, so nothing is
                 saved until one is finite again; unless a signal asks to stop, which pushes out no older checkpoint.
             then: what happens if it could not be written, for the message.
+            best: the scores of directions that are the best so far here, a dict ("x2y": 0.1): the checkpoint is kept under the
+                name of each (best-x2y) too, and `progress` has them once it is saved.
 
         Raises:
             TrainingError: the run's folder is not there any more.
@@ -54,9 +56,12 @@ class Saver:
         self.check()
         self.summary.flush()
         progress.log_bytes = self.summary.log_bytes
+        before, best = progress.best, best or {}
+        progress.best = {**before, **best}
         try:
-            path = self.checkpoints.save(progress, sound)
+            path = self.checkpoints.save(progress, sound, [f"best-{direction}" for direction in best])
         except UserError as error:
+            progress.best = before
             again = f". {then}, and tries again in {RETRY_SECONDS:.0f} s"
             self.say(f"{error}{'' if self.signals.stop else again}")
             self.plan(RETRY_SECONDS)
@@ -67,13 +72,13 @@ class Saver:
             self._asked = False
         return path
 
-    def save_and_obey(self, progress, sound):
+    def save_and_obey(self, progress, sound, best=None):
         """As `save`, and leaves if a signal asked for it.
 
         Raises:
             Stopped
         """
-        path = self.save(progress, sound)
+        path = self.save(progress, sound, best=best)
         if self.signals.stop:
             where = f"saved in {path}" if path else "what came after the last checkpoint is lost"
             raise Stopped(
@@ -83,7 +88,7 @@ class Saver:
             )
         return path
 
-    def save_the_end(self, progress, sound):
+    def save_the_end(self, progress, sound, best=None):
         """Saves the last checkpoint and the end of the log; where they can't be written, waits until they can.
 
         Raises:
@@ -96,12 +101,12 @@ class Saver:
                 " checkpoint. Try a lower --lr"
             )
         waits = "Training is done but for this; the program waits"
-        while not self.save(progress, sound, waits) or not self.summary.flush():
+        while not self.save(progress, sound, waits, best) or not self.summary.flush():
             self.plan(RETRY_SECONDS)  # also where only the end of the log is missing
             while not self.due():
                 time.sleep(0.1)  # signals are looked at in between
             if self.signals.stop:
-                self.save_and_obey(progress, sound)
+                self.save_and_obey(progress, sound, best)
 
     def plan(self, seconds=None):
         """The next checkpoint is due after so many seconds, by default the usual ones."""

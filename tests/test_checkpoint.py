@@ -200,3 +200,100 @@ def test_a_save_that_was_killed_half_way_is_not_seen(run):
     assert checkpoints.restore()[0].epoch == 1 and not said
     checkpoints.save(at(2))
     assert sorted(names(checkpoints)) == ["epoch_0001", "epoch_0002"]
+
+
+def best(run):
+    """What is found under the name "best-x2y", as another start of the program would find it: the values of "a"."""
+    state, checkpoints, _ = run()
+    checkpoints.restore_from(checkpoints.folder / "best-x2y")
+    return state["a"].numpy().tolist()
+
+
+def save_best(run, epoch, names=("best-x2y",), keep=3):
+    state, checkpoints, _ = run(keep)
+    state["a"].assign([epoch, epoch])
+    return checkpoints.save(at(epoch), names=names)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("links", [True, False])
+def test_a_checkpoint_is_kept_under_another_name_until_a_better_one_takes_its_place(run, monkeypatch, links, exchanges):
+    def refuse(*args):
+        raise OSError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    if not exchanges:
+        monkeypatch.setattr(checkpoint, "_exchange", lambda one, other: False)
+    made = save_best(run, 1, ("best-x2y", "best-y2x"))
+    folder = made.parent
+    inodes = {os.stat(path / "state.index").st_ino for path in (made, folder / "best-x2y", folder / "best-y2x")}
+    assert len(inodes) == (1 if links else 3)
+    checkpoints = save(run, 2, 3, 4, keep=2)
+    assert sorted(names(checkpoints)) == ["best-x2y", "best-y2x", "epoch_0003", "epoch_0004"]
+    assert [path.name for path in checkpoints.all()] == ["epoch_0003", "epoch_0004"]
+    assert best(run) == [1, 1] and run()[1].restore()[0].epoch == 4
+    save_best(run, 5, keep=1)
+    assert best(run) == [5, 5] and sorted(names(checkpoints)) == ["best-x2y", "best-y2x", "epoch_0005"]
+    assert run()[1].restore_from(folder / "best-y2x").epoch == 1
+
+
+def test_names_are_exchanged_at_one_go_on_linux(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert checkpoint._exchange(tmp_path / "one", tmp_path / "other")
+    assert (tmp_path / "one" / "other").exists() and (tmp_path / "other" / "one").exists()
+    assert not checkpoint._exchange(tmp_path / "one", tmp_path / "missing")
+
+
+class Killed(BaseException):
+    """What SIGKILL would do: nothing is cleaned up."""
+
+
+def test_a_better_one_is_there_as_a_whole_or_not_at_all_whenever_the_process_is_killed(run, monkeypatch):
+    save_best(run, 1)
+    calls = [(os, "fsync"), (os, "link"), (os, "mkdir"), (os, "rename"), (shutil, "rmtree"), (checkpoint, "_exchange")]
+    count, last, found = [0], [0], []
+
+    def counted(original):
+        def call(*args, **kwargs):
+            count[0] += 1
+            if count[0] == last[0]:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    killed = True
+    while killed:
+        with monkeypatch.context() as patch:
+            for owner, name in calls:
+                patch.setattr(owner, name, counted(getattr(owner, name)))
+            count[0], last[0] = 0, last[0] + 1
+            try:
+                save_best(run, last[0] + 1)
+                killed = False
+            except Killed:
+                killed = True
+        found.append(best(run)[0])
+        assert found[-1] in (last[0] + 1, *found[:-1], 1)
+        newest = run()[1].restore()[0].epoch
+        assert newest <= found[-1]  # the better one may be from a moment that is lost, and comes again
+    assert last[0] > 12 and len(set(found)) > 3 and found[-1] == last[0] + 1
+    left = sorted(names(run()[1]))
+    assert left[0] == "best-x2y" and all(name.startswith("epoch_") for name in left[1:])
+
+
+def test_a_better_one_that_can_not_be_written_leaves_the_one_there_was(run, monkeypatch):
+    save_best(run, 1)
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", full)
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(UserError, match="epoch_0002 could not be written .*No space left.*epoch_0001 is complete"):
+            save_best(run, 2)
+    assert best(run) == [1, 1] and sorted(names(run()[1])) == ["best-x2y", "epoch_0001"]

@@ -105,6 +105,8 @@ def test_every_verbosity_is_accepted(verbose):
         ("--image_width 130", "--image_width 130: expected a multiple of 4 (the generators halve it twice)"),
         ("--channels_x 0", "--channels_x 0: expected at least 1"),
         ("--max_dataset_size 0", "--max_dataset_size 0: expected at least 1"),
+        ("--evaluate_every -1", "--evaluate_every -1: expected at least 0"),
+        ("--evaluate_features=", "--evaluate_features '': expected random, inception or a file"),
         ("--dropout 1", "--dropout 1.0: expected at least 0 and less than 1"),
         ("--ema 1", "--ema 1.0: expected at least 0 and less than 1"),
         ("--ema -0.1", "--ema -0.1: expected at least 0 and less than 1"),

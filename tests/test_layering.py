@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "speed": {"devices"},
     "checkpoint": {"progress"},
     "metrics": set(),
+    "features": set(),
     "stripes": set(),
     "data": set(),
     "cache": set(),
@@ -50,6 +51,7 @@ MAY_IMPORT = {
     "encoding": {"decoding"},
     "inference": {"decoding", "gan", "preprocess", "trained"},
     "translation": {"decoding", "encoding", "inference", "page", "pictures"},
+    "evaluate": {"data", "features", "gan", "metrics"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {

@@ -7,7 +7,7 @@ import tensorflow as tf
 from cyclegan import loop
 from cyclegan.config import Config
 from cyclegan.data import Pairs
-from cyclegan.errors import TrainingError
+from cyclegan.errors import TrainingError, UserError
 from cyclegan.gan import CHANGES, ERRORS, LOSSES, SAMPLES
 from cyclegan.loop import Loop
 from cyclegan.progress import Progress
@@ -40,9 +40,10 @@ class Recorder:
     def all(self):
         return ["a checkpoint"]
 
-    def save(self, progress, sound=True):
+    def save(self, progress, sound=True, names=()):
         self.saved = progress.to_dict()
         self.calls.append(("save", progress.epoch, progress.step))
+        self.calls += [(name, progress.epoch, dict(progress.best)) for name in names]
         return f"checkpoint of step {progress.step}"
 
     def restore(self):
@@ -178,6 +179,79 @@ def test_things_happen_every_so_many_epochs_and_at_the_end(fit):
     assert recorder.calls[-1] == ("save", 5, 15)
     assert ("plot", 2, 5) in recorder.calls  # five samples
     assert done.progress.epoch == 5 and done.progress.step == 15
+
+
+class Scored:
+    """Stands for an Evaluation: gives the KIDs of X -> Y and of Y -> X that come next."""
+
+    def __init__(self, kids, name="random"):
+        self.kids, self.extractor = iter(kids), types.SimpleNamespace(name=name)
+
+    def scores(self, direction, errors=True):
+        assert not errors
+        kid = next(self.kids)
+        if isinstance(kid, Exception):
+            raise kid
+        return {"FID": 100 * kid, "KID": kid}
+
+
+def of_the_best(recorder):
+    return [call for call in recorder.calls if call[0].startswith("best-")]
+
+
+def test_scores_are_logged_and_the_best_of_each_direction_are_kept(fit, capsys):
+    kids = [0.5, 0.9, 0.7, 0.3, 0.2, 0.4]  # of epochs 2, 4 and the last
+    _, recorder, done = fit(5, evaluation=Scored(kids), evaluate_every=2, checkpoint_every=99, verbose=1)
+    scores = [{k: v for k, v in values.items() if k.startswith("score/")} for values in recorder.values("test")]
+    assert scores[0] == scores[2] == {}
+    assert scores[1] == {
+        "score/x2y/FID": 50, "score/x2y/KID": 0.5, "score/y2x/FID": 90, "score/y2x/KID": 0.9
+    }  # fmt: skip
+    assert [scores[i]["score/x2y/KID"] for i in (1, 3, 4)] == kids[::2]
+    assert of_the_best(recorder) == [
+        ("best-x2y", 2, {"x2y": 0.5, "y2x": 0.9}), ("best-y2x", 2, {"x2y": 0.5, "y2x": 0.9}),
+        ("best-y2x", 4, {"x2y": 0.5, "y2x": 0.3}), ("best-x2y", 5, {"x2y": 0.2, "y2x": 0.3}),
+    ]  # fmt: skip
+    assert recorder.of("save") == [0, 2, 4, 5]  # also where checkpoint_every does not ask for one
+    assert (done.progress.best, done.progress.best_by) == ({"x2y": 0.2, "y2x": 0.3}, "random")
+    assert "x2y/FID: 50  x2y/KID: 0.5  y2x/FID: 90  y2x/KID: 0.9" in capsys.readouterr().out
+
+
+def test_a_resumed_run_knows_the_best_so_far(fit):
+    place = {"epoch": 3, "step": 9, "best": {"x2y": 0.1, "y2x": 0.1}, "best_by": "random"}
+    _, recorder, _ = fit(4, Progress(**place), evaluation=Scored([0.2, 0.05]), evaluate_every=1)
+    assert of_the_best(recorder) == [("best-y2x", 4, {"x2y": 0.1, "y2x": 0.05})] and not fit.said
+    _, recorder, _ = fit(4, Progress(**place), evaluation=Scored([0.2, 0.3], "inception"), evaluate_every=1)
+    assert [call[2] for call in of_the_best(recorder)] == [{"x2y": 0.2, "y2x": 0.3}] * 2
+    assert len(fit.said) == 1 and "by other features from here on (random -> inception)" in fit.said[0]
+    _, recorder, done = fit(4, Progress(**place))  # not scored any more
+    assert not of_the_best(recorder) and done.progress.best == place["best"]
+
+
+def test_without_scores_training_goes_on(fit):
+    kids = [0.5, 0.5, TrainingError("a translation is not finite"), 0.4, float("nan")]
+    _, recorder, done = fit(3, evaluation=Scored(kids), evaluate_every=1)
+    assert recorder.of("test") == [1, 2, 3] and done.progress.best == {"x2y": 0.4, "y2x": 0.5}
+    assert fit.said == ["epoch 2 has no scores: a translation is not finite"]
+    assert [sorted(k for k in values if "KID" in k) for values in recorder.values("test")] == [
+        ["score/x2y/KID", "score/y2x/KID"], [], ["score/x2y/KID"]
+    ]  # fmt: skip
+    # Where the weights are broken, or so it seems, nothing is scored.
+    _, recorder, done = fit(2, bad_tests=(1, 2, 3), evaluation=Scored([0.5, 0.5]), evaluate_every=1)
+    assert [call[1] for call in of_the_best(recorder)] == [2, 2]
+
+
+def test_what_could_not_be_saved_is_not_the_best(fit, monkeypatch):
+    def save(self, progress, sound=True, names=()):
+        if names and progress.epoch == 1:
+            raise UserError("the disk is full")
+        return original(self, progress, sound, names)
+
+    original = Recorder.save
+    monkeypatch.setattr(Recorder, "save", save)
+    _, recorder, _ = fit(2, evaluation=Scored([0.1, 0.1, 0.2, 0.3]), evaluate_every=1)
+    assert [call[:2] for call in of_the_best(recorder)] == [("best-x2y", 2), ("best-y2x", 2)]
+    assert "the disk is full. Training goes on" in fit.said[0]
 
 
 def test_single_steps_are_logged_as_means_since_the_last_line(fit):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cyclegan.errors import UserError
-from cyclegan.progress import Pass, Progress
+from cyclegan.progress import LATER, Pass, Progress
 
 FUZZ = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 JSON = st.recursive(
@@ -31,6 +31,8 @@ def in_the_middle():
         bad_train=["epoch 4, step 40"],
         bad_test=["epoch 4, step 39", "epoch 4, step 39"],
         tested=True,
+        best={"x2y": -0.01},
+        best_by="random",
     )
 
 
@@ -75,12 +77,23 @@ def test_each_field_that_is_missing_or_of_another_type_is_named(part, name, kind
         change(values if part is None else values[part])
         return loaded(values)
 
-    assert f"missing fields of a place in training: '{name}'" in changed(lambda values: values.pop(name))
+    without = changed(lambda values: values.pop(name))
+    if name in LATER:
+        assert without == dataclasses.replace(in_the_middle(), **{name: getattr(Progress(), name)})
+    else:
+        assert f"missing fields of a place in training: '{name}'" in without
     wrong = [None, "1", True] + ([-1, -0.5] if kind in (int, float) else [1]) + ([1.5] if kind is int else [])
     wrong += [{}] if kind is list else [[]]
-    for value in (value for value in wrong if type(value) is not kind or kind is not bool):
+    for value in (value for value in wrong if type(value) is not kind or kind not in (bool, str)):
         text = changed(lambda values: values.update({name: value}))  # noqa: B023  called at once
         assert isinstance(text, str) and text.startswith(f"{name} is ") and "expected" in text and text.isprintable()
+
+
+def test_a_place_from_before_there_were_scores_goes_on_without_any():
+    values = in_the_middle().to_dict()
+    del values["best"], values["best_by"]
+    place = loaded(values)
+    assert (place.best, place.best_by) == ({}, "") and place.epoch == 3
 
 
 @pytest.mark.parametrize("part", [None, "train", "test"])
@@ -95,7 +108,7 @@ def test_what_is_no_place_at_all_is_refused(values):
     assert f"progress is {values!r}, expected its fields" in loaded(values)
 
 
-@pytest.mark.parametrize("part, name", [(None, "logged"), ("train", "sums"), ("test", "sums")])
+@pytest.mark.parametrize("part, name", [(None, "logged"), (None, "best"), ("train", "sums"), ("test", "sums")])
 @pytest.mark.parametrize("value", ["1", None, True, [1], {}])
 def test_sums_hold_numbers_only(part, name, value):
     values = in_the_middle().to_dict()
@@ -159,7 +172,7 @@ def test_the_next_epoch_begins_with_nothing_done_and_keeps_the_rest():
     place = in_the_middle()
     place.next_epoch()
     kept = {"step": 40, "draw": 1, "global_batch": 6, "log_bytes": 1234, "warned": ["G inverts"]}
-    row = {name: getattr(in_the_middle(), name) for name in ("bad_train", "bad_test", "tested")}
+    row = {name: getattr(in_the_middle(), name) for name in ("bad_train", "bad_test", "tested", "best", "best_by")}
     assert place == Progress(epoch=4, **kept, **row)
     place.train.sums["samples"] = 1  # no two passes share their sums
     assert place.test.sums == {} and Progress().train.sums == {}

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import distribute, saving, schedule
+from cyclegan import distribute, features, saving, schedule
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.data import Pairs
 from cyclegan.errors import Stopped, TrainingError, UserError
+from cyclegan.evaluate import Evaluation
 from cyclegan.gan import CycleGAN
 from cyclegan.loop import Loop
 from cyclegan.progress import Progress
@@ -628,3 +629,76 @@ def test_nothing_at_all_is_traced_after_the_first_epoch(world, tmp_path, monkeyp
     monkeypatch.setattr(func_graph.FuncGraph, "__init__", counted)
     world.finish(tmp_path, lambda step, loop: counts.setdefault(step, len(made)), epochs=4, checkpoint_every=99)
     assert counts[4 * STEPS] == counts[STEPS + 1], made
+
+
+def score(world, **options):
+    """Options of a loop that scores each epoch. The compiled functions are made once for all starts."""
+    if not hasattr(world, "evaluation"):
+        used = [lambda pictures, i=i: world.gan.used[i](pictures, training=False) for i in (0, 1)]
+        world.evaluation = Evaluation(*used, *world.test.domains, (16, 16), features.random(), batch_size=4)
+    return {"evaluation": world.evaluation, "evaluate_every": 1, **options}
+
+
+def kept(folder):
+    """{"best-x2y": (manifest, bytes of the state), ...} of a run, without the times."""
+    found = {}
+    for path in sorted((folder / "checkpoints").glob("best-*")):
+        place = json.loads((path / "manifest.json").read_text())["progress"]
+        assert not place["train"]["pairs"]
+        data = next(path.glob("state.data*")).read_bytes()
+        found[path.name] = (place["epoch"], place["best"], data)
+    return found
+
+
+@pytest.fixture(scope="module")
+def scored(world, tmp_path_factory):
+    """(weights and slots, place, log), the best checkpoints, of a run that is scored and that nothing else happened to."""
+    folder = tmp_path_factory.mktemp("scored")
+    loop = world.finish(folder, **score(world))
+    return (world.values(), place(loop), log(folder)), kept(folder)
+
+
+def test_scores_do_not_change_what_is_trained(world, undisturbed, scored):
+    (values, where, lines), best = scored
+    for mine, theirs in zip(values, undisturbed[0]):
+        np.testing.assert_array_equal(mine, theirs)
+    keys = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
+    tests = [line for line in lines if line["split"] == "test"]
+    assert [keys - set(line) for line in tests] == [set(), set()]
+    assert [{k: v for k, v in line.items() if k not in keys} for line in lines] == undisturbed[2]
+    assert set(best) == {"best-x2y", "best-y2x"} and where["best_by"] == "random"
+    for direction, value in where["best"].items():
+        epochs = [line["epoch"] for line in tests if line[f"score/{direction}/KID"] == value]
+        assert (
+            value == min(line[f"score/{direction}/KID"] for line in tests) and best[f"best-{direction}"][0] == epochs[0]
+        )
+
+
+@pytest.mark.parametrize("step, minutes", [(5, 0), (6, 10), (10, 10)])
+def test_a_scored_run_that_is_killed_and_resumed_has_the_same_log_and_the_same_best(
+    world, scored, tmp_path, step, minutes
+):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(step), checkpoint_minutes=minutes, **score(world))
+    check_equal(world, world.finish(tmp_path, **score(world)), tmp_path, scored[0])
+    assert kept(tmp_path) == scored[1]
+
+
+@pytest.mark.parametrize("moment", (1, 2, 4, 7))
+def test_a_scored_run_that_is_killed_while_it_saves_has_the_same_best(world, scored, tmp_path, monkeypatch, moment):
+    count = [0]
+
+    def fsync(descriptor, original=os.fsync):
+        count[0] += 1
+        if count[0] == moment:
+            raise Killed
+        original(descriptor)
+
+    def at_the_end_of_the_first_epoch(step, loop):
+        if step == STEPS:
+            patch.setattr(os, "fsync", fsync)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        world.finish(tmp_path, at_the_end_of_the_first_epoch, **score(world))
+    check_equal(world, world.finish(tmp_path, **score(world)), tmp_path, scored[0])
+    assert kept(tmp_path) == scored[1]

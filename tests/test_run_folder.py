@@ -27,7 +27,8 @@ def run(tmp_path):
     path = tmp_path / "run"
     with open_run(path) as first:
         first.start(DATA)
-    (path / "checkpoints" / "epoch_0001").mkdir(parents=True)
+    for name in ("epoch_0001", "best-x2y", ".partial_best-y2x"):
+        (path / "checkpoints" / name).mkdir(parents=True)
     return path
 
 
