@@ -116,7 +116,7 @@ def pictures_for(config, direction, files=(), size=None):
     """Pictures to compare on: some files, or the first of the run's test pictures, or drawn ones.
 
     Args:
-        config: the run's `Config`; its test pictures are taken if its data set is a folder that is still there.
+        config: the run's `Config`; its test pictures are taken if its data set is a folder that is still there, or is prepared.
         direction: "x2y" or "y2x".
         files: paths of pictures.
         size: (height, width) in pixels; by default each is taken at two sizes, the run's own and a larger one.
@@ -133,12 +133,25 @@ def pictures_for(config, direction, files=(), size=None):
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
     where = "given"
     if not files:
-        folders = [pathlib.Path(config.dataset).expanduser() / f"{split}{domain}" for split in ("test", "train")]
-        where = next((folder for folder in folders if folder.is_dir()), None)
-        files = [where / name for name in pictures.find(where)[:COMPARED]] if where else ()
+        where, files = _of_the_run(config, domain)
     if not files:
         return _drawn(domain, channels, sizes), f"{COMPARED} drawn pictures, {shown}"
     return _read(files, channels, sizes), f"{len(files)} pictures ({printable(where)}), {shown}"
+
+
+def _of_the_run(config, domain):
+    """(where they are from, files) of the first test pictures that the run has, where they are still there."""
+    folders = [pathlib.Path(config.dataset).expanduser() / f"{split}{domain}" for split in ("test", "train")]
+    for folder in filter(pathlib.Path.is_dir, folders):
+        return folder, [folder / name for name in pictures.find(folder)[:COMPARED]]
+    prepared_in = pathlib.Path(config.data_dir or "~/tensorflow_datasets").expanduser() / config.dataset
+    if config.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
+        from cyclegan import prepared
+
+        split = f"test{domain}"
+        builder = prepared.cycle_gan(config.dataset, config.data_dir)
+        return f"{config.dataset}, {split}", prepared.read({split: builder}, COMPARED)[0][split]
+    return None, ()
 
 
 def _read(files, channels, sizes):

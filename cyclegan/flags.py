@@ -1,7 +1,8 @@
-"""The command line of a dataclass whose fields' metadata says all about their flags; no TensorFlow."""
+"""The command line of a dataclass whose fields' metadata says all about their flags, and types of scripts' flags; no TensorFlow."""
 
 import argparse
 import dataclasses
+import re
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,3 +59,18 @@ def parse(config, argv=None):
             argument.setdefault("type", field.type)
         groups[group].add_argument(*names, **argument)
     return vars(parser.parse_args(argv))
+
+
+def size(text):
+    """(width, height) in pixels, of "256" or "300x200"; for a script's parser, as `count`."""
+    found = re.fullmatch(r"([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?", text, re.ASCII)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pixels, or WIDTHxHEIGHT")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def count(text):
+    """A whole number of at least 1."""
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return int(text)

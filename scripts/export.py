@@ -8,20 +8,11 @@ pictures. Only if they agree it is put in its place. docs/export.md says how eac
 import argparse
 import os
 import pathlib
-import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import quiet
+from cyclegan import flags, quiet
 from cyclegan.errors import UserError, printable
-
-
-def size_of(text):
-    """(height, width) of "256" or "256x512"."""
-    numbers = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text, re.ASCII)
-    if not numbers:
-        raise argparse.ArgumentTypeError(f"{text}: expected HEIGHT or HEIGHTxWIDTH in pixels, 256 or 256x512 say")
-    return int(numbers[1]), int(numbers[2] or numbers[1])
 
 
 def parse(argv=None):
@@ -42,8 +33,8 @@ def parse(argv=None):
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
         "--size",
-        type=size_of,
-        metavar="HEIGHT[xWIDTH]",
+        type=flags.size,
+        metavar="WIDTH[xHEIGHT]",
         help="one picture of this size at a time, for devices that want fixed sizes (default: any number of any size)",
     )
     parser.add_argument(
@@ -63,29 +54,30 @@ def main(argv=None):
     Raises:
         UserError: that can't be; OUT is as it was.
     """
-    flags = parse(argv)
+    given = parse(argv)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than what is compared with them
     with quiet.start():
         from cyclegan import export, trained
 
-    export.check(flags.out, flags.format, flags.float16, flags.overwrite)
-    run = trained.restore(flags.run, flags.checkpoint, "float32")
-    multiple, (inputs, outputs) = run.config.multiple, run.channels(flags.direction)
-    if flags.size and (min(flags.size) < multiple or any(side % multiple for side in flags.size)):
-        raise UserError(f"--size {flags.size[0]}x{flags.size[1]}: expected multiples of {multiple} pixels")
-    compared, described = export.pictures_for(run.config, flags.direction, flags.pictures, flags.size)
-    options = {"uint8": flags.uint8, "float16": flags.float16, "size": flags.size, "overwrite": flags.overwrite}
-    difference = export.export(run.network(flags.direction), flags.out, flags.format, compared, **options)
+    export.check(given.out, given.format, given.float16, given.overwrite)
+    run = trained.restore(given.run, given.checkpoint, "float32")
+    multiple, (inputs, outputs) = run.config.multiple, run.channels(given.direction)
+    size = given.size and given.size[::-1]
+    if size and any(side % multiple for side in size):
+        raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
+    compared, described = export.pictures_for(run.config, given.direction, given.pictures, size)
+    options = {"uint8": given.uint8, "float16": given.float16, "size": size, "overwrite": given.overwrite}
+    difference = export.export(run.network(given.direction), given.out, given.format, compared, **options)
 
-    files = [pathlib.Path(flags.out), *pathlib.Path(flags.out).rglob("*")]
+    files = [pathlib.Path(given.out), *pathlib.Path(given.out).rglob("*")]
     megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
-    kind, unit = ("uint8", "grey levels") if flags.uint8 else ("float32", "in [-1, 1]")
-    height, width = flags.size or ("H", "W")
-    shape = f"{1 if flags.size else 'N'}, {height}, {width}"
-    print(f"{printable(flags.out)}: {flags.format}, {megabytes:.1f} MB, of {printable(run.checkpoint)}")
-    print(f"{export.INPUT}: {kind} [{shape}, {inputs}]" + ("" if flags.size else f", H and W multiples of {multiple}"))
+    kind, unit = ("uint8", "grey levels") if given.uint8 else ("float32", "in [-1, 1]")
+    height, width = size or ("H", "W")
+    shape = f"{1 if size else 'N'}, {height}, {width}"
+    print(f"{printable(given.out)}: {given.format}, {megabytes:.1f} MB, of {printable(run.checkpoint)}")
+    print(f"{export.INPUT}: {kind} [{shape}, {inputs}]" + ("" if size else f", H and W multiples of {multiple}"))
     print(f"{export.OUTPUT}: {kind} [{shape}, {outputs}]")
-    most = export.tolerance(flags.uint8, flags.float16)
+    most = export.tolerance(given.uint8, given.float16)
     print(f"largest difference from the network: {difference:.2g} {unit}, allowed {most:g}; on {described}")
     return difference
 

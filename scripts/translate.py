@@ -7,27 +7,11 @@ The networks are found in the run's folder. On several GPUs the pictures are sha
 
 import argparse
 import pathlib
-import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import encoding, quiet
+from cyclegan import encoding, flags, quiet
 from cyclegan.errors import UserError, printable
-
-
-def size(text):
-    """(width, height) in pixels: 256 or 300x200."""
-    found = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
-    if not found or not all(0 < int(side) <= 100_000 for side in found.groups() if side):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pixels, or WIDTHxHEIGHT")
-    return int(found[1]), int(found[2] or found[1])
-
-
-def count(text):
-    """A whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
-    return int(text)
 
 
 def main(argv=None):
@@ -45,7 +29,7 @@ def main(argv=None):
     parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     parser.add_argument("--checkpoint", help="best-x2y or epoch_0010, say (default: the newest)")
     parser.add_argument(
-        "--size", type=size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
+        "--size", type=flags.size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
     )
     parser.add_argument("--format", choices=encoding.FORMATS, help="of the translations (default: the original's)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
@@ -53,10 +37,12 @@ def main(argv=None):
         "--html", action="store_true", help="write index.html, a page to look at, and translate back for it"
     )
     parser.add_argument(
-        "--batch_size", type=count, default=8, help="pictures of one size at a time (default: %(default)s)"
+        "--batch_size", type=flags.count, default=8, help="pictures of one size at a time (default: %(default)s)"
     )
-    parser.add_argument("--tile", type=count, help="pictures of more than TILE x TILE pixels are translated in tiles")
-    parser.add_argument("--devices", type=count, help="how many GPUs, or logical CPU devices (default: all GPUs)")
+    parser.add_argument(
+        "--tile", type=flags.count, help="pictures of more than TILE x TILE pixels are translated in tiles"
+    )
+    parser.add_argument("--devices", type=flags.count, help="how many GPUs, or logical CPU devices (default: all GPUs)")
     arguments = parser.parse_args(argv)
     with quiet.start():
         from cyclegan import distribute, inference, translation

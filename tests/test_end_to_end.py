@@ -27,7 +27,7 @@ import tifffile
 from PIL import Image
 
 import train
-from cyclegan import gan, run_folder
+from cyclegan import export, gan, run_folder
 from cyclegan.config import Config
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.gan import CHANGES, ERRORS, LOSSES
@@ -267,6 +267,8 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()
     saved = json.loads((tmp_path / "runs" / "horse2zebra" / "config.json").read_text())
     assert saved["data"]["trainB"].startswith("5 pictures")
+    compared, text = export.pictures_for(Config.load(tmp_path / "runs" / "horse2zebra" / "config.json")[0], "y2x")
+    assert text.startswith("2 pictures (cycle_gan/horse2zebra, testB), 32 x 32") and len(compared) == 4
 
 
 def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tmp_path):

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "summaries": {"journal", "samples"},
     "gan": {"augment", "layers", "models", "losses", "optimizers", "pool"},
     "portable": {"layers"},
-    "export": {"pictures", "portable", "quiet", "stripes"},
+    "export": {"pictures", "portable", "quiet", "stripes", "prepared"},
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "encoding": {"decoding"},
     "inference": {"decoding", "gan", "preprocess", "trained"},
