@@ -47,7 +47,7 @@ PRESETS = {
         **{"epochs": 200, "lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
     },
     "fast": {"image_size": 128, "load_size": 143, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
-    "demo": {"dataset": "stripes", "epochs": 6, "output_dir": os.path.join("runs", "demo")},
+    "demo": {"dataset": "stripes", "epochs": 6, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
 }
 OF_A_START = ("output_dir", "clear_output_dir", "preset", "profile")  # not taken over from a saved configuration
 

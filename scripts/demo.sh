@@ -11,4 +11,5 @@ echo
 "$venv/bin/python" scripts/score_stripes.py runs/demo
 echo
 echo "The picture:  $PWD/runs/demo/samples/epoch_$(printf %03d $epochs).png"
+echo "The page:     $PWD/runs/demo/index.html"
 echo "The curves:   $venv/bin/tensorboard --logdir $PWD/runs/demo"

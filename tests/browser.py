@@ -87,6 +87,11 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def widths(self):
+        """Those of all pictures in the list, in their own pixels, when they have been decoded."""
+        return self.js("""Promise.all([...document.querySelectorAll('ol img')].map(async image => {
+            image.loading = 'eager'; await image.decode(); return image.naturalWidth; }))""")
+
     def wait_for(self, value, expression):
         """Waits until an expression has a value: what an event brings about may be a moment late."""
         deadline = time.monotonic() + 10
