@@ -17,6 +17,7 @@ from cyclegan import quiet
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
+BATCH = 8  # pictures at a time
 FIGURES = {
     "outside": "outside the animal, mean absolute error",
     "inside": "inside it, mean absolute error",
@@ -36,19 +37,16 @@ def score(run):
     if config.dataset != "stripes":
         raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
     with quiet.start():
-        from cyclegan import gan, metrics, sources
-        from cyclegan.checkpoint import Checkpoints
+        from cyclegan import inference, metrics, sources
 
-    trained = gan.CycleGAN(1, config)
-    if not Checkpoints(run / "checkpoints", trained.state()).restore():
-        raise UserError(f"{run}: no checkpoint; expected a run that has finished an epoch")
+    model = inference.Model(run)
     domains = sources.load(dataclasses.replace(config, cache="ram"))
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
-    G, F = trained.used
-    for name, network, source, truth in (("X -> Y", G, x, y), ("Y -> X", F, y, x)):
-        translated = network.predict(gan.to_float(source).numpy(), batch_size=8, verbose=0)
-        translated = np.clip(np.round((translated + 1) * 127.5), 0, 255).astype(np.uint8)
+    for name, translate, source, truth in (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x)):
+        translated = np.concatenate(
+            [translate(source[first : first + BATCH]) for first in range(0, len(source), BATCH)]
+        )
         result[name] = (
             metrics.paired_scores(source, translated, truth),
             metrics.paired_scores(source, source, truth),
