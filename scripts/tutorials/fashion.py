@@ -9,7 +9,7 @@ from cyclegan.errors import UserError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 WANTED = "x_train and x_test, uint8 [N, 28, 28], and y_train and y_test, whole numbers from 0 to 9, [N]"
-CACHE = "~/.keras/datasets/fashion-mnist"
+CACHE = "~/.keras/datasets/fashion-mnist"  # Keras's
 ANSWER_SECONDS = 20  # a network that drops all packets would keep us for minutes
 L2 = 1e-5  # weight of the sum of the squared kernels
 

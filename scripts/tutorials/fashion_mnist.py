@@ -4,7 +4,6 @@
 From top to bottom: a step on one replica, a step on all of them, an epoch, and all of it. docs/tutorials.md goes through it.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -12,7 +11,8 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from cyclegan import quiet
-from cyclegan.errors import TrainingError, UserError, printable
+from cyclegan.errors import TrainingError, UserError
+from scripts.tutorials import command
 
 with quiet.start():
     import tensorflow as tf
@@ -45,9 +45,9 @@ class Trainer:
             loss = reduce_mean(weights * self.cross_entropy(labels, logits), self.global_batch_size)
             # It is the same on every replica, and must not count as often as there are replicas.
             penalty = tf.add_n(self.model.losses) / self.strategy.num_replicas_in_sync
-            total = loss + penalty
         variables = self.model.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(total, variables), variables))  # sums over the replicas
+        gradients = tape.gradient([loss, penalty], variables)  # of their sum
+        self.optimizer.apply_gradients(zip(gradients, variables))  # sums over the replicas
         self.accuracy.update_state(labels, logits, weights)
         return {"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)}
 
@@ -88,8 +88,8 @@ class Trainer:
 
     def test(self, dataset):
         """Returns the mean loss, without the penalty, and the accuracy."""
-        self.test_loss.reset_state()
-        self.test_accuracy.reset_state()
+        for metric in (self.test_loss, self.test_accuracy):
+            metric.reset_state()
         for batch in self.strategy.experimental_distribute_dataset(dataset):
             self.test_step(batch)
         return {"test loss": float(self.test_loss.result()), "test accuracy": float(self.test_accuracy.result())}
@@ -110,27 +110,22 @@ def main(argv=None):
     Raises:
         UserError: what was asked for can't be, or training has failed.
     """
-    parser = argparse.ArgumentParser(description="Classify Fashion MNIST, in a loop of our own on all replicas.")
-    parser.add_argument("--devices", type=int, help="the first N GPUs, or N logical CPU devices (default: all GPUs)")
+    parser = command.parser("Classify Fashion MNIST, in a loop of our own on all replicas.", epochs=10, batch_size=64)
     parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
-    parser.add_argument("--epochs", type=int, default=10, help="(default: %(default)s)")
-    parser.add_argument("--batch_size", type=int, default=64, help="examples per replica (default: %(default)s)")
-    parser.add_argument("--output_dir", default="runs/fashion_mnist", help="of the checkpoints (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order (default: %(default)s)")
+    parser.add_argument("--output_dir", default="runs/fashion_mnist", help="for its checkpoints (default: %(default)s)")
+    parser.add_argument("--seed", type=command.whole(0), default=0, help="of weights and order (default: %(default)s)")
     parser.add_argument("--whole_epoch", action="store_true", help="compile the loop over an epoch, not just the step")
     options = parser.parse_args(argv)
-    for name, least in (("devices", 1), ("epochs", 1), ("batch_size", 1), ("seed", 0)):
-        if (value := getattr(options, name)) is not None and value < least:
-            raise UserError(f"--{name} {value}: expected at least {least}")
     folder = pathlib.Path(options.output_dir)
     if (folder / "config.json").exists():
         raise UserError(f"--output_dir {folder}: holds a run of train.py; expected another folder")
-
     with quiet.start():
         strategy = distribute.make_strategy(options.devices)
     x_train, y_train, x_test, y_test = load(options.data)
     batch = strategy.num_replicas_in_sync * options.batch_size
-    print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch}", flush=True)
+    print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch} of {len(y_train)} examples", flush=True)
+    if batch > len(y_train):
+        raise UserError(f"--batch_size {options.batch_size}: expected a global batch of at most all examples")
     tf.keras.utils.set_random_seed(options.seed)
     trainer = Trainer(strategy, batch)
     checkpoints = Checkpoints(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
@@ -142,9 +137,7 @@ def main(argv=None):
         history.append({**trainer.train(train, options.whole_epoch), **trainer.test(test)})
         print(f"Epoch {epoch}", *(f"{name}: {value:.4f}" for name, value in history[-1].items()), sep=", ", flush=True)
         if not np.isfinite(history[-1]["loss"]):
-            raise TrainingError(
-                f"epoch {epoch}: the loss is {history[-1]['loss']}; expected a number, so nothing is saved"
-            )
+            raise TrainingError(f"the loss of epoch {epoch} is not finite: expected a number, so it is not saved")
         if epoch % 2 == 0 or epoch == options.epochs:
             saved = checkpoints.save(Progress(epoch=epoch))
     restored = restored_accuracy(saved, test)
@@ -153,8 +146,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"fashion_mnist.py: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    command.run(main)

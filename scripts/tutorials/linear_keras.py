@@ -4,7 +4,6 @@
 Both begin at the same weights and see the same batches, so they agree up to rounding, on any number of replicas.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -12,7 +11,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from cyclegan import quiet
-from cyclegan.errors import UserError, printable
+from scripts.tutorials import command
 
 with quiet.start():
     import tensorflow as tf
@@ -82,14 +81,8 @@ def main(argv=None):
     Raises:
         UserError: what was asked for can't be.
     """
-    parser = argparse.ArgumentParser(description="Fit a line by Keras's fit and by a loop of our own, on all replicas.")
-    parser.add_argument("--devices", type=int, help="the first N GPUs, or N logical CPU devices (default: all GPUs)")
-    parser.add_argument("--epochs", type=int, default=5, help=f"of {STEPS} steps (default: %(default)s)")
-    parser.add_argument("--batch_size", type=int, default=12, help="points per replica (default: %(default)s)")
+    parser = command.parser("Fit a line by Keras's fit and in a loop of our own.", epochs=5, batch_size=12)
     options = parser.parse_args(argv)
-    for name, value in vars(options).items():
-        if value is not None and value < 1:
-            raise UserError(f"--{name} {value}: expected at least 1")
     with quiet.start():
         strategy = distribute.make_strategy(options.devices)
     batch = strategy.num_replicas_in_sync * options.batch_size
@@ -105,8 +98,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"linear_keras.py: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    command.run(main)
