@@ -56,7 +56,7 @@ def test_the_classes_are_learned_and_the_restored_model_is_as_good(data, tmp_pat
     assert history[-1]["loss"] < history[0]["loss"] / 2 and history[-1]["test loss"] < history[0]["test loss"]
     folder = tmp_path / "checkpoints"
     assert restored == history[-1]["test accuracy"]
-    test = fashion.batches(*fashion.load(data)[2:], np.arange(205), 50)
+    test = fashion.batches(*fashion.load(data)[2:], 50)
     assert fashion_mnist.restored_accuracy(folder / "epoch_0002", test) == pytest.approx(history[1]["test accuracy"])
     assert sorted(path.name for path in folder.iterdir()) == ["epoch_0000", "epoch_0002", "epoch_0003"]
     lines = capsys.readouterr().out.splitlines()
@@ -75,7 +75,7 @@ def trainer(strategy, rate, monkeypatch):
 
 def dataset(count=30):
     x, y = examples(count, 4)
-    return fashion.batches(x[..., None], y.astype(np.int64), np.arange(count), 12)
+    return fashion.batches(x[..., None], y.astype(np.int64), 12)
 
 
 def test_losses_and_weights_are_the_same_on_any_number_of_replicas_and_by_both_loops(strategies, monkeypatch):
@@ -108,6 +108,16 @@ def test_the_figures_are_means_over_the_examples_and_the_penalty_counts_once(str
     assert {**one.train(dataset(), whole=False), **one.test(dataset())} == pytest.approx(figures, rel=1e-5)
 
 
+def test_the_penalty_alone_makes_kernels_smaller(strategies, monkeypatch):
+    """L2 x w^2 has the gradient 2 x L2 x w: a step at a rate of 0.5 leaves 1 - 0.5 x 2 x 0.01 = 0.99 of each."""
+    one = trainer(strategies[2], 0.5, monkeypatch)
+    before = [value.numpy() for value in one.model.trainable_variables]
+    nothing = dataset(12).map(lambda images, labels, weights: (images, labels, 0 * weights))
+    one.step(next(iter(strategies[2].experimental_distribute_dataset(nothing))))
+    for old, new in zip(before, one.model.trainable_variables):
+        np.testing.assert_allclose(new.numpy(), 0.99 * old, atol=1e-7)
+
+
 def test_shares_of_a_mean_are_summed_and_a_metric_of_them_is_their_mean(strategies):
     strategy = strategies[2]
     per_example = strategy.experimental_distribute_values_from_function(
@@ -126,10 +136,19 @@ def test_shares_of_a_mean_are_summed_and_a_metric_of_them_is_their_mean(strategi
 
 def test_all_batches_are_full_and_each_example_counts_once():
     x, y = np.arange(5)[:, None], np.arange(5) + 10
-    got = [[part.numpy() for part in batch] for batch in fashion.batches(x, y, np.array([4, 2, 0, 1, 3]), 4)]
-    assert [batch[0][:, 0].tolist() for batch in got] == [[4, 2, 0, 1], [3, 4, 2, 0]]
-    assert [batch[1].tolist() for batch in got] == [[14, 12, 10, 11], [13, 14, 12, 10]]
-    assert [batch[2].tolist() for batch in got] == [[1, 1, 1, 1], [1, 0, 0, 0]]
+    whole, filled = ([part.numpy().tolist() for part in batch] for batch in fashion.batches(x, y, 4))
+    assert whole == [[[0], [1], [2], [3]], [10, 11, 12, 13], [1, 1, 1, 1]]
+    assert filled == [[[4], [0], [1], [2]], [14, 10, 11, 12], [1, 0, 0, 0]]
+
+
+def test_the_order_is_another_one_in_each_epoch_and_the_same_in_each_call():
+    def order(seed):
+        ((images, labels, _),) = fashion.batches(np.arange(9), np.arange(9) + 10, 9, seed)
+        np.testing.assert_array_equal(images + 10, labels)
+        return images.numpy().tolist()
+
+    first, second = order([0, 1]), order([0, 2])
+    assert sorted(first) == sorted(second) == list(range(9)) and first != second and first == order([0, 1])
 
 
 @pytest.mark.parametrize(

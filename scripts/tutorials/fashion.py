@@ -59,13 +59,15 @@ def _fetch():
         socket.setdefaulttimeout(before)
 
 
-def batches(images, labels, order, batch_size):
-    """A `tf.data.Dataset` of (images, labels, weights) of the examples in an order.
+def batches(images, labels, batch_size, seed=None):
+    """A `tf.data.Dataset` of (images, labels, weights): each example once, in an order drawn from `seed` or as they are.
 
     All batches are full, the last one by examples of weight 0: no replica is left with nothing, nothing is traced again.
     """
-    filled = np.resize(order, -(-len(order) // batch_size) * batch_size)
-    weights = (np.arange(len(filled)) < len(order)).astype(np.float32)
+    count = len(labels)
+    order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
+    filled = np.resize(order, -(-count // batch_size) * batch_size)
+    weights = (np.arange(len(filled)) < count).astype(np.float32)
     examples = tf.data.Dataset.from_tensor_slices((images[filled], labels[filled], weights))
     return examples.batch(batch_size, drop_remainder=True)
 

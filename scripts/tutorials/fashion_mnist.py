@@ -43,7 +43,7 @@ class Trainer:
         with tf.GradientTape() as tape:
             logits = self.model(images, training=True)
             loss = reduce_mean(weights * self.cross_entropy(labels, logits), self.global_batch_size)
-            # It is the same on every replica, and must not count as often as there are replicas.
+            # The same on every replica: without the division it would count as often as there are replicas.
             penalty = tf.add_n(self.model.losses) / self.strategy.num_replicas_in_sync
         variables = self.model.trainable_variables
         gradients = tape.gradient([loss, penalty], variables)  # of their sum
@@ -110,9 +110,13 @@ def main(argv=None):
     Raises:
         UserError: what was asked for can't be, or training has failed.
     """
-    parser = command.parser("Classify Fashion MNIST, in a loop of our own on all replicas.", epochs=10, batch_size=64)
+    parser = command.parser("Classify Fashion MNIST in a loop of our own.", epochs=10, batch_size=64)
     parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
-    parser.add_argument("--output_dir", default="runs/fashion_mnist", help="for its checkpoints (default: %(default)s)")
+    parser.add_argument(
+        "--output_dir",
+        default="runs/fashion_mnist",
+        help="for checkpoints, instead of an earlier call's (default: %(default)s)",
+    )
     parser.add_argument("--seed", type=command.whole(0), default=0, help="of weights and order (default: %(default)s)")
     parser.add_argument("--whole_epoch", action="store_true", help="compile the loop over an epoch, not just the step")
     options = parser.parse_args(argv)
@@ -130,11 +134,10 @@ def main(argv=None):
     trainer = Trainer(strategy, batch)
     checkpoints = Checkpoints(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
     saved = checkpoints.save(Progress())  # replaces an earlier call's; and what can't be written is better known now
-    test, history = batches(x_test, y_test, np.arange(len(y_test)), batch), []
+    test, history = batches(x_test, y_test, batch), []
     for epoch in range(1, options.epochs + 1):
-        order = np.random.default_rng([options.seed, epoch]).permutation(len(y_train))
-        train = batches(x_train, y_train, order, batch)
-        history.append({**trainer.train(train, options.whole_epoch), **trainer.test(test)})
+        trained = trainer.train(batches(x_train, y_train, batch, [options.seed, epoch]), options.whole_epoch)
+        history.append({**trained, **trainer.test(test)})
         print(f"Epoch {epoch}", *(f"{name}: {value:.4f}" for name, value in history[-1].items()), sep=", ", flush=True)
         if not np.isfinite(history[-1]["loss"]):
             raise TrainingError(f"the loss of epoch {epoch} is not finite: expected a number, so it is not saved")
