@@ -113,9 +113,7 @@ def main(argv=None):
     parser = command.parser("Classify Fashion MNIST in a loop of our own.", epochs=10, batch_size=64)
     parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
     parser.add_argument(
-        "--output_dir",
-        default="runs/fashion_mnist",
-        help="for checkpoints, instead of an earlier call's (default: %(default)s)",
+        "--output_dir", default="runs/fashion_mnist", help="its checkpoints are replaced (default: %(default)s)"
     )
     parser.add_argument("--seed", type=command.whole(0), default=0, help="of weights and order (default: %(default)s)")
     parser.add_argument("--whole_epoch", action="store_true", help="compile the loop over an epoch, not just the step")
