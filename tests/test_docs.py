@@ -30,7 +30,7 @@ def test_tests_files_and_flags_that_a_page_names_exist(page):
         "--upgrade",
         "--signal",
     }
-    for script in (ROOT / "scripts").glob("*.py"):
+    for script in (ROOT / "scripts").rglob("*.py"):
         flags.update(re.findall(r'"(--[a-z]\w*)"', script.read_text(encoding="utf-8")))
     for flag in re.findall(r"(?<![\w-])--[a-z]\w*", text):
         assert flag in flags, flag

@@ -1,0 +1,150 @@
+#!/usr/bin/env python
+"""Classifies Fashion MNIST in a loop of our own, on all replicas: `python scripts/tutorials/fashion_mnist.py --devices 2`.
+
+From top to bottom: a step on one replica, a step on all of them, an epoch, and all of it. docs/tutorials.md goes through it.
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from cyclegan import quiet
+from cyclegan.errors import TrainingError, UserError
+from scripts.tutorials import command
+
+with quiet.start():
+    import tensorflow as tf
+
+    from cyclegan import distribute
+    from cyclegan.checkpoint import Checkpoints
+    from cyclegan.losses import reduce_mean
+    from cyclegan.progress import Progress
+    from scripts.tutorials.fashion import WANTED, batches, load, make_model
+
+
+class Trainer:
+    """The model, its optimizer and the metrics, and how they are trained on the replicas of a strategy."""
+
+    def __init__(self, strategy, global_batch_size):
+        self.strategy, self.global_batch_size = strategy, global_batch_size
+        # A value per example: Keras's mean would be over a replica's share of the batch, and the sum of the shares too large.
+        self.cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+        with strategy.scope():  # every variable made here has a copy on each replica
+            self.model = make_model()
+            self.optimizer = tf.keras.optimizers.Adam(1e-3)
+            self.optimizer.build(self.model.trainable_variables)
+            self.accuracy, self.test_accuracy = (tf.keras.metrics.SparseCategoricalAccuracy() for _ in range(2))
+            self.test_loss = tf.keras.metrics.Mean()
+
+    def replica_step(self, images, labels, weights):
+        """On one replica. What it returns, and its gradients, are its share of the sum over all replicas."""
+        with tf.GradientTape() as tape:
+            logits = self.model(images, training=True)
+            loss = reduce_mean(weights * self.cross_entropy(labels, logits), self.global_batch_size)
+            # The same on every replica: without the division it would count as often as there are replicas.
+            penalty = tf.add_n(self.model.losses) / self.strategy.num_replicas_in_sync
+        variables = self.model.trainable_variables
+        gradients = tape.gradient([loss, penalty], variables)  # of their sum
+        self.optimizer.apply_gradients(zip(gradients, variables))  # sums over the replicas
+        self.accuracy.update_state(labels, logits, weights)
+        return {"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)}
+
+    @tf.function
+    def step(self, batch):
+        """On all replicas. The figures of the global batch, a dict of scalars."""
+        return distribute.reduce_dict(self.strategy, self.strategy.run(self.replica_step, args=batch))
+
+    def epoch(self, iterator, steps):
+        """The figures, summed over the steps. As it stands Python does the loop; in a `tf.function`, TensorFlow does."""
+        sums = {"loss": 0.0, "penalty": 0.0, "examples": 0.0}
+        for _ in tf.range(steps):
+            figures = self.step(next(iterator))
+            sums = {name: sums[name] + figures[name] for name in sums}
+        return sums
+
+    whole_epoch = tf.function(epoch)
+
+    def train(self, dataset, whole):
+        """Trains for an epoch. Returns the mean loss and the accuracy of its examples, each as it was in its step."""
+        self.accuracy.reset_state()
+        iterator, steps = iter(self.strategy.experimental_distribute_dataset(dataset)), len(dataset)
+        sums = (self.whole_epoch if whole else self.epoch)(iterator, steps)
+        # Over the examples, for the last batch may have fewer of them; the penalty has one value per step.
+        loss = sums["loss"] * self.global_batch_size / sums["examples"] + sums["penalty"] / steps
+        return {"loss": float(loss), "accuracy": float(self.accuracy.result())}
+
+    @tf.function
+    def test_step(self, batch):
+        """On all replicas. Metrics are given values per example, and count over replicas and batches."""
+
+        def replica_test_step(images, labels, weights):
+            logits = self.model(images, training=False)
+            self.test_loss.update_state(self.cross_entropy(labels, logits), weights)
+            self.test_accuracy.update_state(labels, logits, weights)
+
+        self.strategy.run(replica_test_step, args=batch)
+
+    def test(self, dataset):
+        """Returns the mean loss, without the penalty, and the accuracy."""
+        for metric in (self.test_loss, self.test_accuracy):
+            metric.reset_state()
+        for batch in self.strategy.experimental_distribute_dataset(dataset):
+            self.test_step(batch)
+        return {"test loss": float(self.test_loss.result()), "test accuracy": float(self.test_accuracy.result())}
+
+
+def restored_accuracy(checkpoint, dataset):
+    """The accuracy of a checkpoint's model without any strategy: what was mirrored is restored into plain variables."""
+    model, accuracy = make_model(), tf.keras.metrics.SparseCategoricalAccuracy()
+    Checkpoints(checkpoint.parent, {"model": model}).restore_from(checkpoint)
+    for images, labels, weights in dataset:
+        accuracy.update_state(labels, model(images, training=False), weights)
+    return float(accuracy.result())
+
+
+def main(argv=None):
+    """Trains and restores. Returns (a dict of figures for each epoch, the accuracy of the restored model).
+
+    Raises:
+        UserError: what was asked for can't be, or training has failed.
+    """
+    parser = command.parser("Classify Fashion MNIST in a loop of our own.", epochs=10, batch_size=64)
+    parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
+    parser.add_argument(
+        "--output_dir", default="runs/fashion_mnist", help="its checkpoints are replaced (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=command.whole(0), default=0, help="of weights and order (default: %(default)s)")
+    parser.add_argument("--whole_epoch", action="store_true", help="compile the loop over an epoch, not just the step")
+    options = parser.parse_args(argv)
+    folder = pathlib.Path(options.output_dir)
+    if (folder / "config.json").exists():
+        raise UserError(f"--output_dir {folder}: holds a run of train.py; expected another folder")
+    with quiet.start():
+        strategy = distribute.make_strategy(options.devices)
+    x_train, y_train, x_test, y_test = load(options.data)
+    batch = strategy.num_replicas_in_sync * options.batch_size
+    print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch} of {len(y_train)} examples", flush=True)
+    if batch > len(y_train):
+        raise UserError(f"--batch_size {options.batch_size}: expected a global batch of at most all examples")
+    tf.keras.utils.set_random_seed(options.seed)
+    trainer = Trainer(strategy, batch)
+    checkpoints = Checkpoints(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
+    saved = checkpoints.save(Progress())  # replaces an earlier call's; and what can't be written is better known now
+    test, history = batches(x_test, y_test, batch), []
+    for epoch in range(1, options.epochs + 1):
+        trained = trainer.train(batches(x_train, y_train, batch, [options.seed, epoch]), options.whole_epoch)
+        history.append({**trained, **trainer.test(test)})
+        print(f"Epoch {epoch}", *(f"{name}: {value:.4f}" for name, value in history[-1].items()), sep=", ", flush=True)
+        if not np.isfinite(history[-1]["loss"]):
+            raise TrainingError(f"the loss of epoch {epoch} is not finite: expected a number, so it is not saved")
+        if epoch % 2 == 0 or epoch == options.epochs:
+            saved = checkpoints.save(Progress(epoch=epoch))
+    restored = restored_accuracy(saved, test)
+    print(f"Restored without a strategy from {saved}, test accuracy: {restored:.4f}")
+    return history, restored
+
+
+if __name__ == "__main__":
+    command.run(main)
