@@ -49,6 +49,8 @@ PRESETS = {
     "fast": {"image_size": 128, "load_size": 143, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
     "demo": {"dataset": "stripes", "epochs": 6, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
 }
+# What follows from other settings where it is not given.
+FOLLOWING = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine")
 OF_A_START = ("output_dir", "clear_output_dir", "preset", "profile")  # not taken over from a saved configuration
 
 
@@ -447,6 +449,12 @@ class Config:
             raise UserError(
                 f"--label_smoothing {self.label_smoothing}: --adversarial {self.adversarial} has no labels; expected lsgan or bce"
             )
+        for name, wanted, used in (
+            ("lambda_gp", "--adversarial wgan-gp", self.adversarial == "wgan-gp"),
+            ("discriminator_layers", "--discriminator patch", self.discriminator == "patch"),
+        ):
+            if not used and getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                raise UserError(f"--{name} {getattr(self, name)}: does nothing here; expected it with {wanted} only")
         if self.norm == "batch" and self.has_penalty:
             penalty = f"--r1 {self.r1}" if self.r1 else f"--adversarial {self.adversarial}"
             raise UserError(
@@ -509,10 +517,10 @@ class Config:
 
     @classmethod
     def _chosen(cls, values):
-        """Those of some values of fields that do not follow from the others, nor are defaults."""
+        """Some values of fields without those that follow from the others, and will from those that win over them."""
         whole = cls(**values)
-        for group in (("generator", "residual_blocks"), *((name,) for name in values)):
-            rest = {name: value for name, value in values.items() if name not in group}
+        for name in (name for name in FOLLOWING if name in values):
+            rest = {other: value for other, value in values.items() if other != name}
             with contextlib.suppress(UserError):  # which may not do without
                 values = rest if cls(**rest) == whole else values
         return values

@@ -97,7 +97,13 @@ def decode_whole(source, channels=3):
 
 
 def of_pillow(image, channels=3):
-    """The `Picture` of a Pillow image, for 1 and 3 channels."""
+    """The `Picture` of a Pillow image, for 1 and 3 channels.
+
+    Raises:
+        ValueError: its pixels are floats.
+    """
+    if image.mode == "F":
+        raise ValueError("a Pillow image of mode F: expected 8 or 16 bits, or an array")
     deep = image.mode.startswith("I")
     return Picture(*(_deep_gray if deep else _shallow)(image, channels), image.info.get("icc_profile") or b"")
 
@@ -155,12 +161,23 @@ def _look(file, channels):
             raise
         header = _of_tifffile(file)
     else:
+        _refuse_other_numbers(image)
         header = _of_tifffile(file) if _is_beyond_pillow(image) else _of_pillow(image, file)
     if channels in (1, 3) and not header.colours:
         raise ValueError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y")
     if channels not in (1, 3) and header.bands != channels:
         raise ValueError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y)")
     return header
+
+
+def _refuse_other_numbers(image):
+    """Raises ValueError for a TIFF of floats, signed numbers or more than 16 bits, all of which Pillow would cut."""
+    if image.format != "TIFF":
+        return
+    kinds, bits = (np.ravel(image.tag_v2.get(tag, 1)) for tag in (339, 258))
+    if (kinds != 1).any() or bits.max() > 16:
+        kind = {1: "unsigned", 2: "signed", 3: "floating point"}.get(int(kinds.max()), "other")
+        raise ValueError(f"{bits.max()} bits ({kind}): expected a flat picture of 8 or 16 bits, no signs")
 
 
 def _refuse_huge(width, height, bands=1):

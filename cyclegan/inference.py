@@ -39,15 +39,8 @@ class Translator:
             raise UserError(f"--tile {tile}: expected at least {LEAST_TILE} pixels")
         self.multiple, self.tile = multiple, tile
         self.inputs, self.outputs = network.input_shape[-1], network.output_shape[-1]
-        self._compiled = {}
-        for dtype in (tf.uint8, tf.uint16, tf.float32):
-            signature = [tf.TensorSpec([None, None, None, self.inputs], dtype)]
-
-            def call(pictures):
-                with tf.device(device):
-                    return network(pictures if pictures.dtype == tf.float32 else to_float(pictures), training=False)
-
-            self._compiled[dtype.as_numpy_dtype] = tf.function(call, input_signature=signature)
+        self._network, self._device = network, device
+        self._compiled = {}  # by type
 
     def __call__(self, pictures):
         """uint8 or uint16 [N, h, w, C], or float32 in [-1, 1] -> the same type [N, h, w, outputs]."""
@@ -60,9 +53,22 @@ class Translator:
         """As the network gives it: float32 [N, h, w, outputs]."""
         before, after = zip(*(_padding(side, self.multiple) for side in pictures.shape[1:3]))
         padded = np.pad(pictures, ((0, 0), *zip(before, after), (0, 0)), mode="reflect")
-        translated = self._compiled[pictures.dtype.type](padded).numpy()
+        translated = self._function(pictures.dtype)(tf.constant(padded)).numpy()
         (top, left), (height, width) = before, pictures.shape[1:3]
         return translated[:, top : top + height, left : left + width]
+
+    def _function(self, dtype):
+        """What the network makes of pictures of a type. Traced once, for any number of any size."""
+        if dtype not in self._compiled:
+
+            def call(pictures):
+                with tf.device(self._device):
+                    pictures = pictures if dtype == np.float32 else to_float(pictures)
+                    return self._network(pictures, training=False)
+
+            signature = tf.TensorSpec([None, None, None, self.inputs], dtype)
+            self._compiled[dtype] = tf.function(call).get_concrete_function(signature)
+        return self._compiled[dtype]
 
     def _in_tiles(self, picture):
         """[h, w, C] -> [h, w, outputs]. Beside the two it keeps no more than a row of tiles."""

@@ -211,7 +211,9 @@ def _for_each(sources, function, title, bars):
     if broken:
         names = "; ".join(sorted(broken)[:LISTED])
         more = f" and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
-        raise UserError(f"{len(broken)} of {total} pictures do not decode; repair or remove them: {names}{more}")
+        raise UserError(
+            f"{len(broken)} of {total} pictures can't be used; repair or remove them, or ask for what they are: {names}{more}"
+        )
 
 
 def name_of(source, split, i):

@@ -1,6 +1,10 @@
 """The image pool: earlier translations that discriminators are trained on."""
 
+import math
+
 import tensorflow as tf
+
+from cyclegan.errors import UserError
 
 
 class ImagePool(tf.Module):
@@ -17,12 +21,21 @@ class ImagePool(tf.Module):
     Args:
         size: how many pictures are kept.
         shape: (height, width, channels) of a picture.
+
+    Raises:
+        UserError: there is no memory for it.
     """
 
     def __init__(self, size, shape):
         super().__init__(name="pool")
         self.size = size
-        self.images = tf.Variable(tf.zeros([size, *shape]), trainable=False, name="images")
+        try:
+            self.images = tf.Variable(tf.zeros([size, *shape]), trainable=False, name="images")
+        except tf.errors.ResourceExhaustedError:
+            needed = 4e-9 * size * math.prod(shape)
+            raise UserError(
+                f"--pool_size {size}: its pictures take {needed:.3g} GB for each domain and device; expected a smaller one"
+            ) from None
         self.count = tf.Variable(0, trainable=False, dtype=tf.int64, name="count")
 
     def query(self, fakes, is_sample, draws):

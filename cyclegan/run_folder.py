@@ -1,5 +1,6 @@
 """The folder that a run lives in: whether this command may go on with what is there, and starting over."""
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -32,6 +33,7 @@ WRITTEN = (
 )
 # Removed when that leaves them empty.
 FOLDERS = ("test", "steps", "samples/epoch_*", "samples/inputs", "samples", "checkpoints")
+OF_PICTURES = ("load_size", "max_dataset_size", "preprocess")  # settings that are fixed once pictures have been seen
 BYTES = " bytes"  # ends the names of what a data set may have changed in and still be the same one
 
 
@@ -98,6 +100,8 @@ class RunFolder:
         config, stack = self.config, self.stack
         saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
         refuse_other_stack(self.path, saved_stack, stack)
+        if not self._saved_data:  # imported, and no picture seen yet: what only they depend on may be anything
+            saved = dataclasses.replace(saved, **{name: getattr(config, name) for name in OF_PICTURES})
         self._refuse(config.changes(saved, FIXED))
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
 

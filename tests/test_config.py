@@ -1,6 +1,7 @@
 import ast
 import dataclasses
 import json
+import os
 import pathlib
 import tempfile
 
@@ -454,3 +455,36 @@ def test_no_code_is_run_that_came_as_data(path):
         ("cyclegan", "export.py"): {"load_model"},  # of the file that it has just written, with Keras's safe mode
     }
     assert dangers(path.read_text(encoding="utf-8")) == allowed.get((path.parent.name, path.name), set())
+
+
+def test_a_presets_values_win_over_those_that_suit_a_data_set():
+    config = Config.from_args(["--preset", "paper", "--dataset", "stripes"])
+    assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
+    assert Config.from_args(["--preset", "paper", "--image_size", "128"]).generator == "resnet_9blocks"
+    assert Config.from_args(["--preset", "fast", "--dataset", "stripes", "--filters", "8"]).filters == 8
+
+
+def test_a_saved_configuration_keeps_its_networks_on_other_pictures(tmp_path):
+    path = str(tmp_path / "config.json")
+    Config(dataset="stripes").save(path, {}, {})
+    config = Config.from_args(["--config", path, "--dataset", "mine", "--preset", "fast"])
+    assert (config.filters, config.generator, config.image_size, config.lr) == (16, "resnet_3blocks", 64, 1e-3)
+    assert config.output_dir == os.path.join("runs", "mine")
+    Config(dataset="mine").save(path, {}, {})
+    config = Config.from_args(["--config", path, "--dataset", "stripes"])
+    assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        ("--lambda_gp 5", "--lambda_gp 5.0: does nothing here; expected it with --adversarial wgan-gp only"),
+        (
+            "--discriminator pixel --discriminator_layers 5",
+            "--discriminator_layers 5: does nothing here; expected it with",
+        ),
+    ],
+)
+def test_what_would_do_nothing_is_refused(flags, text):
+    with pytest.raises(UserError, match=text):
+        Config.from_args(flags.split())

@@ -424,7 +424,7 @@ def valid_files():
         ("lossy webp", image, {}),
         ("tiff", image, {}),
         ("packed tiff", image, {"compression": "tiff_lzw"}),
-        ("float tiff", Image.fromarray(colours[..., 0].astype(np.float32)), {}),
+        ("gray tiff", Image.fromarray(colours[..., 0]), {}),
     ):
         file = io.BytesIO()
         picture.copy().save(file, name.split()[-1], **options)
@@ -559,3 +559,22 @@ def test_a_damaged_file_decodes_or_is_refused(damaged_file):
 @given(st.sampled_from([b"", *{content[:16] for content in VALID.values()}]), st.binary(max_size=200))
 def test_random_bytes_are_refused(start, content):
     reads_or_refuses(start + content)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.int8, np.int16, np.int32, np.uint32], ids=lambda dtype: dtype.__name__
+)
+@pytest.mark.parametrize("bands", [1, 3])
+def test_numbers_that_are_no_levels_are_refused_and_not_cut(dtype, bands):
+    levels = np.arange(-8 * 6 * bands // 2, 8 * 6 * bands // 2).reshape(8, 6, bands)
+    file = io.BytesIO()
+    levels = (levels[..., 0] if bands == 1 else levels).astype(dtype)
+    tifffile.imwrite(file, levels, photometric="minisblack" if bands == 1 else "rgb")
+    for look in (decoding.check, decoding.decode):
+        with pytest.raises(ValueError, match="expected a flat picture of 8 or 16 bits, no signs"):
+            look(file.getvalue(), bands)
+
+
+def test_pillow_images_of_floats_are_refused():
+    with pytest.raises(ValueError, match="a Pillow image of mode F: expected 8 or 16 bits"):
+        decoding.of_pillow(Image.new("F", (4, 4)), 1)

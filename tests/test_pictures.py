@@ -73,7 +73,9 @@ def test_a_broken_file_is_named_in_one_printable_line_whatever_its_name(tmp_path
     if content:
         path.write_bytes(content)  # without any, it has disappeared since it was found
     text = refused(path)
-    assert f"{printable(path)} (" in text and text.startswith("1 of 1 pictures do not decode; repair or remove them: ")
+    assert f"{printable(path)} (" in text and text.startswith(
+        "1 of 1 pictures can't be used; repair or remove them, or ask for what they are: "
+    )
 
 
 def read(path, size=(8, 8), channels=3):
@@ -102,5 +104,5 @@ def test_at_most_ten_broken_files_are_named(tmp_path):
     with pytest.raises(UserError) as error:
         pictures.look({"a": paths, "b": [good]}, {"a": 3, "b": 3})
     text = str(error.value)
-    assert text.startswith("12 of 13 pictures do not decode") and text.endswith(" and 2 more")
+    assert text.startswith("12 of 13 pictures can't be used") and text.endswith(" and 2 more")
     assert all(path in text for path in paths[:10]) and paths[10] not in text and good not in text

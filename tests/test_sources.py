@@ -77,14 +77,16 @@ def test_pictures_that_do_not_decode_are_named_ten_at_most(folder):
     with pytest.raises(UserError) as error:
         load(folder)
     text = str(error.value)
-    assert text.startswith("13 of 35 pictures do not decode; repair or remove them: ") and text.endswith("and 3 more")
+    assert text.startswith(
+        "13 of 35 pictures can't be used; repair or remove them, or ask for what they are: "
+    ) and text.endswith("and 3 more")
     assert [f"bad{i:02d}.png" in text for i in range(12)] == 10 * [True] + 2 * [False]
 
 
 def test_a_truncated_picture_does_not_decode(folder):
     whole = (folder / "trainB" / "0.jpg").read_bytes()
     (folder / "trainB" / "0.jpg").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"1 of 23 pictures do not decode.*trainB/0\.jpg"):
+    with pytest.raises(UserError, match=r"1 of 23 pictures can't be used.*trainB/0\.jpg"):
         load(folder)
 
 
@@ -192,7 +194,7 @@ def test_bands_that_are_not_those_asked_for_are_named(bands, folder):
     for flags, text in (
         (
             {},
-            "4 of 8 pictures do not decode; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channels",
+            "4 of 8 pictures can.t be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channels",
         ),
         ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .bands: 5; expected 4 .--channels_x, --channels_y"),
         ({"channels_x": 2, "channels_y": 5}, "4 of 8 .*trainA/0.png .bands: 1; expected 2"),
@@ -357,7 +359,7 @@ def test_what_its_header_or_end_tells_is_found_at_the_start_however_pictures_are
         with pytest.raises(UserError) as error:
             load(photos, cache=cache, folder=tmp_path)
         texts.append(str(error.value))
-    assert texts[0].startswith("5 of 13 pictures do not decode; repair or remove them: ")
+    assert texts[0].startswith("5 of 13 pictures can't be used; repair or remove them, or ask for what they are: ")
     assert texts[0] == texts[1] == texts[2] and "1.png (not a picture)" in texts[0] and "0.jpg (" in texts[0]
 
 
