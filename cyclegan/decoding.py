@@ -25,6 +25,7 @@ LARGE = 25_000_000  # pixels: pictures above this are decoded one at a time, for
 END = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # of a whole file, by format; no compressed pixels look like it
 TAIL = 4096  # bytes at the end of a file in which it is looked for: cameras and programs add to it
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # how these files begin
+CLEAR = ("LA", "PA", "RGBA", "La", "RGBa")  # Pillow's modes with opacity; the A of LAB is a colour
 KINDS = {0: 1, 2: 3, 4: 2, 6: 4}  # bands of the kinds of pixels of a PNG that have no palette
 PACKED = {1: "none", 5: "LZW", 8: "deflate", 32946: "deflate", 32773: "packbits", 50000: "zstd"}  # of many bands
 LOOKED = np.dtype([("length", np.int64), ("height", np.int32), ("width", np.int32), ("deep", bool)])  # see `check`
@@ -106,6 +107,20 @@ def of_pillow(image, channels=3):
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits, or an array")
     deep = image.mode.startswith("I")
     return Picture(*(_deep_gray if deep else _shallow)(image, channels), image.info.get("icc_profile") or b"")
+
+
+def from_float(pictures, dtype):
+    """float32 in [-1, 1] -> uint8 or uint16, the nearest levels.
+
+    Raises:
+        ValueError: some are not finite.
+    """
+    if not np.isfinite(pictures).all():
+        raise ValueError(
+            "what the network gives is not finite (NaN): its weights are broken; expected an older checkpoint"
+        )
+    most = np.iinfo(dtype).max
+    return np.rint(np.clip((pictures + 1) * (most / 2), 0, most)).astype(dtype)
 
 
 def to_depth(picture, dtype):
@@ -237,7 +252,7 @@ def _shallow(image, channels):
     """The pixels of a Pillow image of at most 8 bits, and its opacity, if it has any."""
     image, opacity = ImageOps.exif_transpose(image), None
     if channels in (1, 3):
-        if "A" in image.getbands() or "transparency" in image.info:
+        if image.mode in CLEAR or "transparency" in image.info:
             image = image.convert("RGBA")
             opacity = np.asarray(image.getchannel("A"))[..., None]
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import struct
+import threading
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -55,12 +58,12 @@ def write(path, picture, format=None):
     if format not in DEEP:
         pixels = to_depth(pixels, np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
+    partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
     try:
         if format == "tiff" and (pixels.dtype == np.uint16 or channels not in (1, 3)):
             _write_tiff(partial, pixels, len(parts) > 1, picture.profile)
         elif pixels.dtype == np.uint16:
-            _write_deep_png(partial, pixels)
+            _write_deep_png(partial, pixels, picture.profile)
         else:
             image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
             image = image.convert("RGBA") if format == "gif" and len(parts) > 1 else image  # Pillow drops the A of LA
@@ -87,7 +90,16 @@ def _write_tiff(path, pixels, clear, profile):
     )
 
 
-def _write_deep_png(path, pixels):
+def _write_deep_png(path, pixels, profile):
     import imagecodecs  # few need it
 
-    path.write_bytes(imagecodecs.png_encode(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
+    encoded = imagecodecs.png_encode(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    header = 8 + 25  # bytes of the signature and of IHDR, which the profile's chunk has to follow
+    path.write_bytes(
+        encoded[:header] + (_chunk(b"iCCP", b"ICC\0\0" + zlib.compress(profile)) if profile else b"") + encoded[header:]
+    )
+
+
+def _chunk(kind, content):
+    """A chunk of a PNG (ISO/IEC 15948, 5.3): length, kind, content, CRC-32."""
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -6,6 +6,7 @@ import tqdm
 
 from cyclegan import metrics
 from cyclegan.data import Pairs
+from cyclegan.decoding import from_float
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.features import extractor
 from cyclegan.gan import to_float
@@ -73,7 +74,10 @@ class Evaluation:
         found, rows = [], []
         for batch, indices in self._batches(source, f"{'G' if direction == 'x2y' else 'F'} translates"):
             fake = there(batch)
-            rounded = rounded_to(fake.numpy(), truth.dtype)
+            try:
+                rounded = from_float(fake.numpy(), truth.dtype)
+            except ValueError as error:
+                raise TrainingError(str(error)) from None
             found.append(self.extractor(to_float(rounded))[: len(indices)])
             row = {"cycle_MAE": _grey_levels(batch, back(fake))} if errors else {}
             if self.paired:
@@ -164,20 +168,6 @@ class _Centred:
         """The pictures of some indices, the last of them again and again up to `count`: [count, H, W, C]."""
         whole = [*indices] + [indices[-1]] * (count - len(indices))
         return np.stack([self._pairs.picture(0, 0, i) for i in whole])
-
-
-def rounded_to(translated, dtype):
-    """float32 [N, H, W, C] in [-1, 1] -> uint8 or uint16, whole grey levels.
-
-    Raises:
-        TrainingError: they are not finite.
-    """
-    if not np.isfinite(translated).all():
-        raise TrainingError(
-            "a translation is not finite (NaN): the weights are broken; expected a checkpoint from before"
-        )
-    most = np.iinfo(dtype).max
-    return np.rint(np.clip((translated + 1) * (most / 2), 0, most)).astype(dtype)
 
 
 def _grey_levels(pictures, others):

@@ -1,10 +1,8 @@
 """Trained generators for pictures of any size, and for what pictures come as: files, Pillow images, arrays."""
 
-from __future__ import annotations
-
 import math
 import os
-from typing import overload
+from typing import Optional, Union, overload
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +16,8 @@ from cyclegan.preprocess import LEAST
 
 TILE = 1536  # pictures of more pixels than a square of this side are translated in tiles
 OVERLAP = 128  # pixels that two tiles beside each other have in common
+Path = Union[str, "os.PathLike[str]"]
+Size = tuple[int, int]  # width and height in pixels
 LEAST_TILE = 4 * OVERLAP
 
 
@@ -92,15 +92,25 @@ class Model:
     """The generators of a run, for use: `model = cyclegan.load("runs/horse2zebra")`, `model.x2y("horse.jpg").save("zebra.png")`.
 
     `config`, `checkpoint`, `progress`: see `trained.Trained`. `tile`: see `Translator`.
+
+    Args:
+        run: the run's folder.
+        checkpoint: the name of one of its checkpoints, "epoch_0010" say; by default the newest that can be read.
+        precision: "float32", "bfloat16" or "float16"; by default what the run was trained in.
+        tile: the side of the largest square that is translated at once, in pixels.
+        device: TensorFlow's name of the device to compute on; by default the first GPU, or the CPU.
+
+    Raises:
+        UserError: it is no run's folder, or one of the other TensorFlow, or without such a checkpoint.
     """
 
     def __init__(
         self,
-        run: str | os.PathLike[str],
-        checkpoint: str | None = None,
-        precision: str | None = None,
+        run: Path,
+        checkpoint: Optional[str] = None,
+        precision: Optional[str] = None,
         tile: int = TILE,
-        device: str | None = None,
+        device: Optional[str] = None,
     ) -> None:
         with tf.device(device):
             self._trained = trained.restore(run, checkpoint, precision)
@@ -113,10 +123,10 @@ class Model:
         }
 
     @overload
-    def x2y(self, image: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray: ...
+    def x2y(self, image: np.ndarray, size: Optional[Size] = None) -> np.ndarray: ...
 
     @overload
-    def x2y(self, image: Image.Image | str | os.PathLike[str], size: tuple[int, int] | None = None) -> Image.Image: ...
+    def x2y(self, image: Union[Image.Image, Path], size: Optional[Size] = None) -> Image.Image: ...
 
     def x2y(self, image, size=None):
         """Translates a picture of X to Y, or several.
@@ -137,10 +147,10 @@ class Model:
         return self._translate("x2y", image, size)
 
     @overload
-    def y2x(self, image: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray: ...
+    def y2x(self, image: np.ndarray, size: Optional[Size] = None) -> np.ndarray: ...
 
     @overload
-    def y2x(self, image: Image.Image | str | os.PathLike[str], size: tuple[int, int] | None = None) -> Image.Image: ...
+    def y2x(self, image: Union[Image.Image, Path], size: Optional[Size] = None) -> Image.Image: ...
 
     def y2x(self, image, size=None):
         """Translates a picture of Y to X; as `x2y`."""
@@ -165,6 +175,9 @@ class Model:
         return to_pillow(translate_picture(translator, picture, size))
 
 
+load = Model  # `cyclegan.load`
+
+
 def read(path, channels):
     """The `Picture` of a file.
 
@@ -181,15 +194,32 @@ def translate_picture(translator, picture, size=None):
     """`Picture` -> `Picture`. `size`: (width, height) in pixels that it is resized to first."""
     picture = resized(picture, size)
     pixels = translator(picture.pixels[None])[0]
-    return Picture(pixels, picture.opacity, picture.profile if translator.outputs == translator.inputs else b"")
+    return translated(picture, pixels)
+
+
+def translated(picture, pixels):
+    """The `Picture` of the translation of another one: with its opacity, and its profile if that is of such colours."""
+    space = {1: b"GRAY", 3: b"RGB "}.get(pixels.shape[2])
+    return Picture(pixels, picture.opacity, picture.profile if picture.profile[16:20] == space else b"")
 
 
 def resized(picture, size):
-    """A `Picture` in another size, (width, height) in pixels; `None` is its own."""
+    """A `Picture` in another size, (width, height) in pixels; `None` is its own.
+
+    Raises:
+        UserError: that is no size.
+    """
     if size is None:
         return picture
+    check_size(size)
     opacity = None if picture.opacity is None else decoding.resize(picture.opacity, size[::-1])
     return Picture(decoding.resize(picture.pixels, size[::-1]), opacity, picture.profile)
+
+
+def check_size(size):
+    """Raises UserError if it is not (width, height), whole numbers of at least 1."""
+    if not (isinstance(size, (tuple, list)) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
+        raise UserError(f"size {size!r}: expected (width, height) in pixels")
 
 
 def to_pillow(picture):
@@ -227,6 +257,7 @@ def _translate_array(translator, array, size):
     if size is not None:
         if pictures.dtype == np.float32:
             raise ValueError("size with a float32 array: expected uint8 or uint16, or resize it before")
+        check_size(size)
         pictures = np.stack([decoding.resize(picture, size[::-1]) for picture in pictures])
     translated = translator(pictures)
     translated = translated if array.ndim == 4 else translated[0]
@@ -234,11 +265,7 @@ def _translate_array(translator, array, size):
 
 
 def _to_type(pictures, dtype):
-    """float32 [-1, 1] -> the nearest values of `dtype`."""
-    if dtype == np.float32:
-        return pictures
-    most = np.iinfo(dtype).max
-    return np.rint(np.clip((pictures + 1) * (most / 2), 0, most)).astype(dtype)
+    return pictures if dtype == np.float32 else decoding.from_float(pictures, dtype)
 
 
 def _padding(side, multiple):

@@ -101,9 +101,16 @@ def find(folder):
     """The picture files below a folder, as sorted paths relative to it; hidden files and folders are left out.
 
     Linked folders are followed, each folder once.
+
+    Raises:
+        UserError: a folder can't be read.
     """
+
+    def refuse(error):
+        raise UserError(f"{printable(error.filename)}: {error.strerror}; expected a folder that can be read") from error
+
     found, seen = [], set()
-    for where, folders, files in os.walk(folder, followlinks=True):
+    for where, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
         real = os.path.realpath(where)
         if real in seen:
             folders.clear()

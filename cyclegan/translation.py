@@ -2,23 +2,27 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import glob
 import itertools
 import os
 import pathlib
 import queue
+import sys
 import time
+from typing import Literal, Optional, Union
 
 import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
-from cyclegan import decoding, encoding, page, pictures
+from cyclegan import decoding, distribute, encoding, page, pictures
 from cyclegan.errors import UserError, printable
-from cyclegan.inference import resized
+from cyclegan.inference import Model, Path, Size, check_size, resized, translated
 
 AHEAD = 50_000_000  # pixels of pictures that are in work at the same time; and always one batch
+COPIES = "index_files"  # the folder, beside the page, of the pictures that it shows
 SHOWN = 512  # pixels, the longer side of the copies that the page shows
 SIDES = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
 
@@ -32,10 +36,10 @@ class Report:
     """
 
     done: int = 0
-    failed: list = dataclasses.field(default_factory=list)
+    failed: list[str] = dataclasses.field(default_factory=list)
     tiled: int = 0
     seconds: float = 0.0
-    page: object = None
+    page: Optional[pathlib.Path] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,21 +51,22 @@ class _File:
 
 
 def translate(
-    models,
-    source,
-    target,
-    direction="x2y",
-    size=None,
-    format=None,
-    overwrite=False,
-    batch_size=8,
-    html=False,
-    bars=False,
-):
+    run: Union[Path, Model, list],
+    source: Path,
+    target: Path,
+    direction: Literal["x2y", "y2x"] = "x2y",
+    size: Optional[Size] = None,
+    format: Optional[str] = None,
+    overwrite: bool = False,
+    batch_size: int = 8,
+    html: bool = False,
+    bars: bool = False,
+    checkpoint: Optional[str] = None,
+) -> "Report":
     """Translates pictures from files to files.
 
     Args:
-        models: the run's `inference.Model`, once for each device.
+        run: the run's folder, whose pictures all GPUs share; or its `inference.Model`; or a list of these, one for each device.
         source: a file, a folder (its pictures, in sub-folders too), or a pattern as `glob` has it (`**` for any folders).
         target: a file where `source` is one, or a folder. The names and sub-folders are those of the originals.
         direction: "x2y" or "y2x".
@@ -71,16 +76,28 @@ def translate(
         batch_size: pictures of one size that are translated at the same time, if they are small enough.
         html: whether to write a page to look at beside the results; each picture is then translated back too.
         bars: show a progress bar.
+        checkpoint: with a run's folder, the name of one of its checkpoints; by default the newest that can be read.
 
     Returns:
         A `Report`. A file that can't be read or written is in it, and does not stop the others.
 
     Raises:
-        UserError: there are no pictures, some of the files to write are there, or two would be the same; nothing is written.
+        UserError: there are no pictures, some of the files to write are there, two would be the same, or what comes out has no
+            place in their format; nothing is written.
     """
     began = time.perf_counter()
+    if direction not in SIDES or batch_size < 1:
+        raise UserError(
+            f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 picture"
+        )
+    if size is not None:
+        check_size(size)
     files, folder = _plan(os.fspath(source), os.fspath(target), format)
-    _refuse_to_overwrite([file.target for file in files] + ([folder / "index.html"] if html else []), overwrite)
+    _refuse_to_overwrite(
+        [file.target for file in files] + ([folder / "index.html", folder / COPIES] if html else []), overwrite
+    )
+    models = _models(run, checkpoint)
+    _refuse_formats(files, format, models[0].translator(direction).outputs)
     work = _Work(models, direction, size, format, folder if html else None)
     report, items, waiting = Report(), [], collections.deque()
     most = models[0].tile ** 2  # pixels that are translated at once
@@ -94,7 +111,7 @@ def translate(
             report.done += 1
             items.append(result)
 
-    with bar, concurrent.futures.ThreadPoolExecutor(len(models) + (os.cpu_count() or 1)) as pool:
+    with bar, _pool(len(models) + (os.cpu_count() or 1)) as pool:
         for shape, batch in _batches(zip(pool.map(work.look, files), files), batch_size, most):
             if isinstance(shape, str):
                 note(shape)
@@ -116,6 +133,25 @@ def translate(
         except OSError as error:
             report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
     return report
+
+
+@contextlib.contextmanager
+def _pool(count):
+    """So many threads. What they have not begun when an exception comes, Ctrl-C too, they never do."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _models(run, checkpoint):
+    if isinstance(run, Model):
+        return [run]
+    if isinstance(run, list):
+        return run
+    return [Model(run, checkpoint, device=device) for device in distribute.device_names()]
 
 
 class _Work:
@@ -143,27 +179,41 @@ class _Work:
             with _Failures(file) as failures:
                 read[file] = resized(decoding.decode_whole(file.source, self.channels), self.size)
             results[file] = failures.text
-        if read:
-            pixels = np.stack([picture.pixels for picture in read.values()])
-            model = self.models.get()
-            try:
-                outputs = model.translator(self.direction)(pixels)
-                cycles = model.translator(self.back)(outputs) if self.folder else outputs
-            finally:
-                self.models.put(model)
-            for file, before, after, cycle in zip(read, read.values(), outputs, cycles):
-                with _Failures(file) as failures:
-                    profile = before.profile if after.shape == before.pixels.shape else b""
-                    encoding.write(file.target, decoding.Picture(after, before.opacity, profile), self.format)
-                    item = self._item(file, before.pixels, after, cycle) if self.folder else None
-                results[file] = failures.text or item
+        for file, before, after, cycle in self._translated(read, results):
+            with _Failures(file) as failures:
+                encoding.write(file.target, translated(before, after), self.format)
+                item = self._item(file, before.pixels, after, cycle) if self.folder else None
+            results[file] = failures.text or item
         return list(results.values())
+
+    def _translated(self, read, results):
+        """(file, picture, translation, translation back) of those that can be: all at once, or, where that fails, one by one."""
+        pictures = [picture.pixels for picture in read.values()]
+        model = self.models.get()
+        try:
+            with _Failures(None) as failures:
+                done = self._there_and_back(model, np.stack(pictures)) if pictures else []
+            if not failures.text:
+                return list(zip(read, read.values(), *done))
+            whole = []
+            for file, picture in read.items():
+                with _Failures(file) as failures:
+                    (after,), (cycle,) = self._there_and_back(model, picture.pixels[None])
+                    whole.append((file, picture, after, cycle))
+                results[file] = failures.text
+            return whole
+        finally:
+            self.models.put(model)
+
+    def _there_and_back(self, model, pixels):
+        outputs = model.translator(self.direction)(pixels)
+        return outputs, model.translator(self.back)(outputs) if self.folder else outputs
 
     def _item(self, file, before, after, cycle):
         """Writes copies that browsers show. Returns the `page.Item`."""
         shown = {}
         for name, pixels in (("input", before), ("output", after), ("cycle", cycle)):
-            shown[name] = f"page/{file.number:06d}_{name}.png"
+            shown[name] = f"{COPIES}/{file.number:06d}_{name}.png"
             encoding.write(self.folder / shown[name], decoding.Picture(_small(pixels)), "png")
         grey = 255 / np.iinfo(before.dtype).max
         pairs = {"cycle error": cycle, **({"change": after} if after.shape == before.shape else {})}
@@ -185,7 +235,9 @@ class _Failures:
         if not isinstance(error, Exception):  # Pillow's decoders raise almost anything on a damaged file
             return False
         reason = "not a picture" if isinstance(error, UnidentifiedImageError) else error
-        self.text = printable(f"{self.file.source} ({reason or kind.__name__})")
+        if kind.__name__ == "ResourceExhaustedError":  # TensorFlow's
+            reason = "the device has not enough memory for it; try a smaller --tile or --size"
+        self.text = printable(f"{self.file.source if self.file else 'a batch'} ({reason or kind.__name__})")
         return True
 
 
@@ -198,13 +250,17 @@ def _plan(source, target, format):
     if format not in (None, *encoding.FORMATS):
         raise UserError(f"--format {format}: expected one of {', '.join(encoding.FORMATS)}")
     if os.path.isfile(source):
-        base, names = os.path.split(source)
-        names = [names]
+        base, name = os.path.split(source)
+        names = [name]
         one = not os.path.isdir(target) and encoding.format_of(target)
+        ending = os.path.splitext(target)[1]
+        if ending and not one and not os.path.isdir(target) and not target.endswith(os.sep):
+            known = " ".join(itertools.chain(*encoding.FORMATS.values()))
+            raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
         folder = pathlib.Path(os.path.dirname(target) if one else target)
         written = os.path.basename(target) if one else None
         if one and format and encoding.format_of(target) != format:
-            raise UserError(f"{target}: --format {format} has other names, expected one of {encoding.FORMATS[format]}")
+            raise UserError(f"{target}: --format {format} is called {' or '.join(encoding.FORMATS[format])}")
     else:
         base, names = _found(source)
         folder, written = pathlib.Path(target), None
@@ -217,14 +273,15 @@ def _plan(source, target, format):
     files, taken = [], {}
     for number, name in enumerate(names, 1):
         target_name = written or (os.path.splitext(name)[0] + encoding.FORMATS[format][0] if format else name)
-        if target_name.casefold() in taken:
+        key = (
+            target_name.casefold() if sys.platform == "darwin" else target_name
+        )  # where capital letters make no other file
+        if key in taken:
             raise UserError(
-                printable(
-                    f"{taken[target_name.casefold()]} and {name} would both be written to {folder / target_name}:"
-                )
-                + " expected other names; translate them one at a time, or without --format"
+                printable(f"{taken[key]} and {name} would both be written to {folder / target_name}:")
+                + " expected other names, or no --format"
             )
-        taken[target_name.casefold()] = name
+        taken[key] = name
         files.append(_File(number, name, os.path.join(base, name), folder / target_name))
     return files, folder
 
@@ -232,7 +289,8 @@ def _plan(source, target, format):
 def _found(source):
     """(folder, sorted names relative to it) of the pictures of a folder or a pattern."""
     if os.path.isdir(source):
-        return source, pictures.find(source)
+        made = {path.parent.relative_to(source) / COPIES for path in pathlib.Path(source).rglob("index.html")}
+        return source, [name for name in pictures.find(source) if pathlib.Path(name).parent not in made]
     if not glob.has_magic(source):
         raise UserError(
             f"{printable(source)}: no such file or folder; expected a picture, a folder of pictures, or a pattern"
@@ -254,6 +312,17 @@ def _refuse_to_overwrite(targets, overwrite):
             printable(f"{len(there)} of {len(targets)} files to write are there, {there[0]} for one: expected none;")
             + " use --overwrite to replace them, or another folder"
         )
+
+
+def _refuse_formats(files, format, channels):
+    if channels in (1, 3):
+        return
+    for file in files:
+        wanted = format or encoding.format_of(file.target.name)
+        if wanted != "tiff":
+            raise UserError(
+                f"{printable(file.target)}: {channels} channels don't fit into {wanted}; expected --format tiff"
+            )
 
 
 def _batches(looked, batch_size, most):

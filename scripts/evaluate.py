@@ -228,10 +228,11 @@ def table(result):
         some = f" (the first {how['max_images']} at most)" if how["max_images"] else ""
         yield f"{how['translated']} test pictures of {source}{some} of {how['dataset']}, translated;"
         yield f"{how['real']} real ones of {target} from {how['real_from']}; {how['width']} x {how['height']} pixels"
+        yield f"{how['rounding']}; KID: {how['KID']}, seed {how['seed']}"
     yield ""
-    yield f"Pictures: --preprocess {how['preprocess']} (resized by Pillow, bicubic, antialiased); {how['rounding']}"
+    yield f"Pictures: --preprocess {how['preprocess']} (resized by Pillow, bicubic, antialiased)"
     yield f"Features: {how['features']}"
-    yield f"KID: {how['KID']}, seed {how['seed']}. Less is better but for PSNR and SSIM"
+    yield "Less is better but for PSNR and SSIM"
 
 
 def warn(text):
@@ -272,3 +273,6 @@ if __name__ == "__main__":
     except UserError as error:
         print(f"evaluate.py: {printable(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\nevaluate.py: stopped; nothing was written", file=sys.stderr)
+        sys.exit(130)

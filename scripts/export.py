@@ -88,3 +88,6 @@ if __name__ == "__main__":
     except UserError as error:
         print(f"export.py: {printable(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\nexport.py: stopped; what was there before still is", file=sys.stderr)
+        sys.exit(130)

@@ -56,20 +56,22 @@ def main(argv=None):
         models,
         arguments.input,
         arguments.output,
-        arguments.direction,
-        arguments.size,
-        arguments.format,
-        arguments.overwrite,
-        arguments.batch_size,
-        arguments.html,
+        direction=arguments.direction,
+        size=arguments.size,
+        format=arguments.format,
+        overwrite=arguments.overwrite,
+        batch_size=arguments.batch_size,
+        html=arguments.html,
         bars=True,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
     print(f"{report.done} pictures translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
+    normalizes = models[0].config.norm == "instance"
     if report.tiled:
         print(
-            f"{report.tiled} of them have more than {tile} x {tile} pixels and were translated in tiles: instance normalization"
-            " sees a tile, not the picture, so colours may drift across it. A larger --tile needs more memory"
+            f"Of more than {tile} x {tile} pixels, so translated in tiles: {report.tiled}."
+            + (" Instance normalization sees a tile, not the picture: colours may drift." if normalizes else "")
+            + " A larger --tile needs more memory"
         )
     if report.page:
         print(f"To look at: {report.page}")

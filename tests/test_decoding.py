@@ -578,3 +578,16 @@ def test_numbers_that_are_no_levels_are_refused_and_not_cut(dtype, bands):
 def test_pillow_images_of_floats_are_refused():
     with pytest.raises(ValueError, match="a Pillow image of mode F: expected 8 or 16 bits"):
         decoding.of_pillow(Image.new("F", (4, 4)), 1)
+
+
+def test_the_a_of_lab_is_no_opacity():
+    picture = decoding.of_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
+    assert picture.opacity is None and picture.pixels.shape == (4, 4, 3)
+
+
+def test_levels_of_floats():
+    floats = np.float32([[-1, -1.5, 0.999, 1.5, 0]])
+    assert decoding.from_float(floats, np.uint8).tolist() == [[0, 0, 255, 255, 128]]
+    assert decoding.from_float(floats, np.uint16).tolist() == [[0, 0, 65502, 65535, 32768]]
+    with pytest.raises(ValueError, match="not finite"):
+        decoding.from_float(np.float32([0, np.nan]), np.uint8)

@@ -118,7 +118,7 @@ class TensorBoard:
 
 def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path):
     folder = tmp_path / "run"
-    flags = ["--dataset", photos, "--output_dir", folder, "--load-size", "36", "--log_every", "2", *TINY]
+    flags = ["--dataset", photos, "--output_dir", folder, "--load-size", "36", "--log_every", "2", "--evaluate_every", "1", *TINY]
     first = run(*flags, "--epochs", "1", "--devices", "2")
     assert first.returncode == 0, first.stderr
     assert "the global batch is" not in first.stderr
@@ -152,6 +152,13 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     assert [path.name for path in sorted((folder / "samples").iterdir())] == [
         "epoch_001", "epoch_001.png", "epoch_002", "epoch_002.png", "inputs"
     ]  # fmt: skip
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
+        "best-x2y", "best-y2x", "epoch_0000", "epoch_0001", "epoch_0002"
+    ]  # fmt: skip
+    for direction in ("x2y", "y2x"):
+        found = [line["score/" + direction + "/KID"] for line in lines(folder) if line["split"] == "test"]
+        best = json.loads((folder / "checkpoints" / f"best-{direction}" / "manifest.json").read_text())["progress"]
+        assert len(found) == 2 and best["epoch"] == 1 + found.index(min(found))
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
@@ -176,7 +183,8 @@ def check_board(board, logged):
     speed = {f"speed/{name}" for name in ("images_per_second", "ms_per_step", "data_wait", "memory_GB")}
     trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
     assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
-    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *every_pass}  # one call in each start: no speed is known
+    scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
+    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *scores, *every_pass}  # one call in each start: no speed is known
     assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate", *trained)}
     check_scalars(board, logged)
     check_profile(board)

@@ -15,6 +15,7 @@ from PIL import Image
 from cyclegan import evaluate, features, layers, metrics, models, sources, stripes
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
+from cyclegan.decoding import from_float
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluate import Evaluation
 from cyclegan.gan import CycleGAN
@@ -113,8 +114,8 @@ def test_the_truth_scores_best(pictures, random):
 def test_rounding_gives_each_grey_level_back(dtype):
     levels = np.arange(0, np.iinfo(dtype).max + 1, 7 if dtype is np.uint16 else 1).astype(dtype)
     translated = (levels / (np.iinfo(dtype).max / 2) - 1).astype(np.float32)
-    np.testing.assert_array_equal(evaluate.rounded_to(translated, dtype), levels)
-    assert evaluate.rounded_to(np.float32([-1.5, 1.5]), dtype).tolist() == [0, np.iinfo(dtype).max]
+    np.testing.assert_array_equal(from_float(translated, dtype), levels)
+    assert from_float(np.float32([-1.5, 1.5]), dtype).tolist() == [0, np.iinfo(dtype).max]
 
 
 def test_deep_pictures_score_in_grey_levels_of_255(pictures, random):
@@ -163,7 +164,7 @@ def test_real_features_are_computed_once(pictures):
 
 def test_a_translation_that_is_not_finite_has_no_scores(pictures, random):
     evaluation = Evaluation(lambda x: x / 0.0, brighter, *pictures, (16, 16), random)
-    with pytest.raises(TrainingError, match="not finite .*expected a checkpoint from before"):
+    with pytest.raises(TrainingError, match="not finite .*expected an older checkpoint"):
         evaluation.scores("x2y")
 
 

@@ -50,8 +50,8 @@ MAY_IMPORT = {
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "encoding": {"decoding"},
     "inference": {"decoding", "gan", "preprocess", "trained"},
-    "translation": {"decoding", "encoding", "inference", "page", "pictures"},
-    "evaluate": {"data", "features", "gan", "metrics"},
+    "translation": {"decoding", "distribute", "encoding", "inference", "page", "pictures"},
+    "evaluate": {"data", "decoding", "features", "gan", "metrics"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }
 NO_TENSORFLOW = {

@@ -106,3 +106,8 @@ def test_at_most_ten_broken_files_are_named(tmp_path):
     text = str(error.value)
     assert text.startswith("12 of 13 pictures can't be used") and text.endswith(" and 2 more")
     assert all(path in text for path in paths[:10]) and paths[10] not in text and good not in text
+
+
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(UserError, match="nowhere: No such file or directory; expected a folder that can be read"):
+        pictures.find(tmp_path / "nowhere")

@@ -5,9 +5,11 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 from test_inference import pictures
 from test_trained import make_run
@@ -92,9 +94,7 @@ def test_one_file_to_a_file_or_into_a_folder(model, originals, tmp_path):
     resized = model.x2y(decoding.decode(source), size=(12, 20))
     np.testing.assert_array_equal(decoding.decode(tmp_path / "folder" / "a.tif"), resized)
     assert resized.shape == (20, 12, 3)
-    with pytest.raises(
-        UserError, match=r"b\.png: --format tiff has other names, expected one of \('\.tif', '\.tiff'\)"
-    ):
+    with pytest.raises(UserError, match=r"b\.png: --format tiff is called \.tif or \.tiff"):
         translation.translate([model], source, tmp_path / "b.png", format="tiff")
 
 
@@ -156,8 +156,8 @@ def test_nothing_is_overwritten_unless_that_is_asked_for(model, originals, tmp_p
 
 
 def test_two_files_that_would_become_one_are_refused(model, originals, tmp_path):
-    encoding.write(tmp_path / "in" / "A.tif", Picture(pictures(8, 8, 3)))
-    with pytest.raises(UserError, match=r"A\.tif and a\.png would both be written to .*a\.png: expected other names"):
+    encoding.write(tmp_path / "in" / "a.tif", Picture(pictures(8, 8, 3)))
+    with pytest.raises(UserError, match=r"a\.png and a\.tif would both be written to .*a\.png: expected other names"):
         translation.translate([model], tmp_path / "in", tmp_path / "out", format="png")
     assert not (tmp_path / "out").exists()
 
@@ -166,6 +166,15 @@ def test_translations_inside_of_the_originals_folder_are_not_translated_again(mo
     translation.translate([model], tmp_path / "in", tmp_path / "in" / "out")
     assert files(tmp_path / "in" / "out") == sorted(originals)
     assert translation.translate([model], tmp_path / "in", tmp_path / "in" / "out", overwrite=True).done == 9
+
+
+def test_channels_that_a_format_has_no_place_for_are_refused_first(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1], channels_y=5)
+    encoding.write(tmp_path / "in" / "a.png", Picture(pictures(16, 16, 3)))
+    with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
+        cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
+    assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
+    assert decoding.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
 
 
 def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
@@ -177,6 +186,17 @@ def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
         translation.translate([model], tmp_path, tmp_path / "out")
     encoding.write(tmp_path / "in" / "a.png", Picture(pictures(8, 8, 3)))
     (tmp_path / "file").write_text("")
+    for options, text in (
+        ({"direction": "sideways"}, "direction 'sideways', batch_size 8: expected x2y or y2x"),
+        ({"batch_size": 0}, "expected x2y or y2x, and at least 1 picture"),
+        ({"size": 64}, r"size 64: expected \(width, height\) in pixels"),
+        ({"size": (0, 5)}, r"size \(0, 5\): expected \(width, height\) in pixels"),
+        ({"format": "jxl"}, "--format jxl: expected one of png, jpeg"),
+    ):
+        with pytest.raises(UserError, match=text):
+            translation.translate([model], tmp_path / "in", tmp_path / "out", **options)
+    with pytest.raises(UserError, match=r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"):
+        translation.translate([model], tmp_path / "in" / "a.png", tmp_path / "a.jpgg")
     with pytest.raises(UserError, match="file: a file; expected a folder for the translations of 1 pictures"):
         translation.translate([model], tmp_path / "in", tmp_path / "file")
 
@@ -186,13 +206,82 @@ def test_pictures_of_one_size_are_translated_together(model, tmp_path, monkeypat
         encoding.write(tmp_path / "in" / f"{number}.png", Picture(pictures(16, 20, 3, seed=number)))
     shapes = []
     translator = model.translator("x2y")
-    monkeypatch.setitem(model._translators, "x2y", lambda x: shapes.append(x.shape[0]) or translator(x))
-    monkeypatch.setattr(model._translators["x2y"], "inputs", 3, raising=False)
+    monkeypatch.setitem(model._translators, "x2y", Recording(translator, shapes))
     translation.translate([model], tmp_path / "in", tmp_path / "out", batch_size=3)
     assert sorted(shapes) == [1, 3, 3]
     for number in range(7):
         expected = translator(pictures(1, 16, 20, 3, seed=number))[0]
         np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / f"{number}.png"), expected)
+
+
+class Recording:
+    """A translator that writes down how many pictures it gets, and fails where `fails` says so of them."""
+
+    def __init__(self, translator, shapes, fails=lambda pictures: False):
+        self.translator, self.shapes, self.fails = translator, shapes, fails
+        self.inputs, self.outputs = translator.inputs, translator.outputs
+
+    def __call__(self, pictures):
+        self.shapes.append(len(pictures))
+        if self.fails(pictures):
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+        return self.translator(pictures)
+
+
+def test_a_batch_that_fails_is_translated_one_by_one(model, tmp_path, monkeypatch):
+    for number in range(4):
+        encoding.write(tmp_path / "in" / f"{number}.png", Picture(pictures(16, 20, 3, seed=number)))
+    shapes, third = [], pictures(16, 20, 3, seed=2)
+    recording = Recording(model.translator("x2y"), shapes, lambda batch: any((one == third).all() for one in batch))
+    monkeypatch.setitem(model._translators, "x2y", recording)
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.failed == [
+        f"{tmp_path}/in/2.png (the device has not enough memory for it; try a smaller --tile or --size)"
+    ]
+    assert shapes == [4, 1, 1, 1, 1] and files(tmp_path / "out") == ["0.png", "1.png", "3.png"]
+
+
+def test_a_network_that_gives_no_numbers_writes_no_picture(model, originals, tmp_path, monkeypatch):
+    broken = inference.Translator(model._trained.G, 4)
+    monkeypatch.setattr(broken, "_float", lambda pictures: np.full((*pictures.shape[:3], 3), np.nan, np.float32))
+    monkeypatch.setitem(model._translators, "x2y", broken)
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.done == 0 and len(report.failed) == len(originals) and not (tmp_path / "out").exists()
+    assert "what the network gives is not finite (NaN)" in report.failed[0]
+
+
+def test_ctrl_c_stops_what_has_not_begun(model, tmp_path, monkeypatch):
+    for number in range(40):
+        encoding.write(tmp_path / "in" / f"{number:02d}.png", Picture(pictures(16, 16 + 4 * (number % 2), 3)))
+    monkeypatch.setattr(translation.os, "cpu_count", lambda: 1)
+
+    class Bar(translation.tqdm.tqdm):
+        def update(self, n=1):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(translation.tqdm, "tqdm", Bar)
+    slow = Recording(model.translator("x2y"), [], lambda batch: time.sleep(0.05))
+    monkeypatch.setitem(model._translators, "x2y", slow)
+    with pytest.raises(KeyboardInterrupt):
+        translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert 0 < len(files(tmp_path / "out")) < 20
+
+
+def test_profiles_are_kept_where_they_are_of_such_colours(model, tmp_path):
+    profiles = {space: (bytes(16) + space + bytes(200)) for space in (b"RGB ", b"GRAY", b"CMYK")}
+    for name, space, dtype in (
+        ("a.png", b"RGB ", np.uint8),
+        ("b.png", b"RGB ", np.uint16),
+        ("c.tif", b"GRAY", np.uint8),
+    ):
+        picture = Picture(pictures(16, 20, 3, dtype=dtype), None, profiles[space])
+        encoding.write(tmp_path / "in" / name, picture)
+        assert decoding.decode_whole(tmp_path / "in" / name).profile == profiles[space]
+    Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
+    translation.translate([model], tmp_path / "in", tmp_path / "out")
+    kept = {name: decoding.decode_whole(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
+    assert kept == {"a.png": profiles[b"RGB "], "b.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
+    assert decoding.decode_whole(tmp_path / "out" / "b.png").pixels.dtype == np.uint16
 
 
 def test_batches_follow_each_other_and_are_bounded():
@@ -229,21 +318,28 @@ def test_the_page_shows_there_and_back_again(model, originals, tmp_path):
     encoding.write(tmp_path / "in" / "large.tif", Picture(pictures(600, 90, 3, dtype=np.uint16)))
     report = translation.translate([model], tmp_path / "in", tmp_path / "out", html=True)
     assert report.page == tmp_path / "out" / "index.html" and report.done == 10
-    shown = sorted(os.listdir(tmp_path / "out" / "page"))
+    shown = sorted(os.listdir(tmp_path / "out" / "index_files"))
     assert len(shown) == 30 and shown[:3] == ["000001_cycle.png", "000001_input.png", "000001_output.png"]
     before = decoding.decode(tmp_path / "in" / "a.png")
-    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "page" / "000001_input.png"), before)
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "index_files" / "000001_input.png"), before)
     after = model.x2y(before)
-    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "page" / "000001_cycle.png"), model.y2x(after))
+    np.testing.assert_array_equal(
+        decoding.decode(tmp_path / "out" / "index_files" / "000001_cycle.png"), model.y2x(after)
+    )
     text = (tmp_path / "out" / "index.html").read_text()
     error = np.abs(before.astype(float) - model.y2x(after)).mean()
     assert f"{error:.3f}" in text
-    sizes = [Image.open(tmp_path / "out" / "page" / name) for name in shown if name.startswith("000008")]
+    sizes = [Image.open(tmp_path / "out" / "index_files" / name) for name in shown if name.startswith("000008")]
     for image in sizes:
         with image:
             assert image.size == (77, 512) and image.mode == "RGB"
     with pytest.raises(UserError, match="files to write are there"):
         translation.translate([model], tmp_path / "in" / "a.png", tmp_path / "out", html=True)
+    (tmp_path / "other" / "index_files").mkdir(parents=True)
+    with pytest.raises(UserError, match="index_files for one: expected none"):
+        translation.translate([model], tmp_path / "in" / "a.png", tmp_path / "other", html=True)
+    back = translation.translate([model], tmp_path / "out", tmp_path / "back", "y2x", html=True)
+    assert back.done == 10 and back.failed == []  # its copies are not taken for pictures
 
 
 def test_from_python(folder, model, originals, tmp_path):

@@ -80,30 +80,43 @@ def mixed(tmp_path_factory):
     return folder
 
 
-def test_a_folder_of_mixed_pictures_is_translated(demo, mixed, tmp_path):
-    printed = script(demo, "translate.py", mixed, tmp_path / "out", "--html", code=1)
+@pytest.fixture(scope="module")
+def translated(demo, mixed, tmp_path_factory):
+    """(the folder of the translations of `mixed`, what was printed)."""
+    folder = tmp_path_factory.mktemp("translated")
+    return folder, script(demo, "translate.py", mixed, folder, "--html", code=1)
+
+
+def test_a_folder_of_mixed_pictures_is_translated(mixed, translated):
+    out, printed = translated
     assert re.match(r"14 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0006\n", printed)
-    assert "1 of them have more than 1536 x 1536 pixels" in printed
+    assert "Of more than 1536 x 1536 pixels, so translated in tiles: 1. Instance normalization sees a tile" in printed
     expected = sorted(path for path in mixed.rglob("*.*") if path.name not in ("broken.jpg", "notes.txt"))
     for path in expected:
-        with Image.open(path) as before, Image.open(tmp_path / "out" / path.relative_to(mixed)) as after:
+        with Image.open(path) as before, Image.open(out / path.relative_to(mixed)) as after:
             turned = before.size if path.name != "turned.jpg" else before.size[::-1]
             assert (after.format, after.size) == (before.format, turned), path
-    assert decoding.decode_whole(tmp_path / "out" / "deep.png").pixels.dtype == np.uint16
+    assert decoding.decode_whole(out / "deep.png").pixels.dtype == np.uint16
     np.testing.assert_array_equal(
-        decoding.decode_whole(tmp_path / "out" / "clear.png").opacity,
+        decoding.decode_whole(out / "clear.png").opacity,
         decoding.decode_whole(mixed / "clear.png").opacity,
     )
-    assert "page" in os.listdir(tmp_path / "out") and not (tmp_path / "out" / "broken.jpg").exists()
+    assert "index_files" in os.listdir(out) and not (out / "broken.jpg").exists()
 
 
-def test_its_page_is_looked_at(demo, mixed, tmp_path, browser):
-    script(demo, "translate.py", mixed / "odd*", tmp_path / "out", "--html", "--direction", "y2x")
-    for page, count in ((tmp_path / "out" / "index.html", 1), (demo[0] / "runs" / "demo" / "index.html", 10)):
+def test_its_pages_are_looked_at(demo, translated, browser):
+    for page, count in ((translated[0] / "index.html", 14), (demo[0] / "runs" / "demo" / "index.html", 10)):
         browser.open(page)
         assert browser.js("document.querySelectorAll('ol > li').length") == count
         assert all(browser.widths()) and len(browser.widths()) == 3 * count
         assert browser.complaints() == []
+    shown = "document.querySelectorAll('ol img')[1].src.split('samples/')[1].split('/')[0]"
+    browser.js("document.querySelector('input[type=range]').focus()")
+    seen = [browser.js(shown)]
+    for key in ("Home", "ArrowRight"):
+        browser.press(key)
+        seen.append(browser.js(shown))
+    assert seen == ["epoch_006", "epoch_001", "epoch_002"]
 
 
 def test_it_is_scored(demo, tmp_path):
