@@ -118,7 +118,19 @@ class TensorBoard:
 
 def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path):
     folder = tmp_path / "run"
-    flags = ["--dataset", photos, "--output_dir", folder, "--load-size", "36", "--log_every", "2", "--evaluate_every", "1", *TINY]
+    flags = [
+        "--dataset",
+        photos,
+        "--output_dir",
+        folder,
+        "--load-size",
+        "36",
+        "--log_every",
+        "2",
+        "--evaluate_every",
+        "1",
+        *TINY,
+    ]
     first = run(*flags, "--epochs", "1", "--devices", "2")
     assert first.returncode == 0, first.stderr
     assert "the global batch is" not in first.stderr
@@ -184,7 +196,13 @@ def check_board(board, logged):
     trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
     assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
     scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
-    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *scores, *every_pass}  # one call in each start: no speed is known
+    assert set(tags["test"]) == {
+        *LOSSES,
+        *ERRORS,
+        *CHANGES,
+        *scores,
+        *every_pass,
+    }  # one call in each start: no speed is known
     assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate", *trained)}
     check_scalars(board, logged)
     check_profile(board)
