@@ -9,9 +9,8 @@ from cyclegan.data import Pairs
 from cyclegan.decoding import from_float
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.features import extractor
-from cyclegan.gan import to_float
+from cyclegan.gan import DIRECTIONS, to_float
 
-DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
 BATCH = 4  # pictures at a time; a number of its own, so that scores do not depend on --batch_size
 SUBSETS = 100
 

@@ -7,6 +7,7 @@ from cyclegan.augment import DRAWS, diffaugment
 from cyclegan.optimizers import Adam, LossScale, clip, follow
 from cyclegan.pool import ImagePool
 
+DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}  # what generators do: G and F
 LOSSES = (
     *(f"{g}/{part}" for g in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
     *("loss_X/loss", "loss_Y/loss"),

@@ -11,7 +11,7 @@ from PIL import Image
 from cyclegan import decoding, trained
 from cyclegan.decoding import Picture
 from cyclegan.errors import UserError
-from cyclegan.gan import to_float
+from cyclegan.gan import DIRECTIONS, to_float
 from cyclegan.preprocess import LEAST
 
 TILE = 1536  # pictures of more pixels than a square of this side are translated in tiles
@@ -119,7 +119,7 @@ class Model:
         self.tile = tile
         self._translators = {
             direction: Translator(found.network(direction), found.config.multiple, device, tile)
-            for direction in trained.DIRECTIONS
+            for direction in DIRECTIONS
         }
 
     @overload

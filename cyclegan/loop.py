@@ -11,7 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES, to_float
+from cyclegan.gan import CHANGES, DIRECTIONS, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES, to_float
 from cyclegan.guard import silent_failures
 from cyclegan.optimizers import SMALLEST_SCALE
 from cyclegan.progress import Progress
@@ -20,7 +20,6 @@ from cyclegan.signals import Signals
 from cyclegan.speed import Profile, Speed
 
 SAMPLE_PICTURES = 5  # test pictures to plot
-DIRECTIONS = ("x2y", "y2x")
 LABELS = {"train": "Train", "test": "Test"}
 LISTED = 4  # at most so many losses and pictures are named on the terminal; metrics.jsonl has all
 AHEAD = 2  # calls that the host may be ahead of the device

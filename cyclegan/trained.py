@@ -2,16 +2,15 @@
 
 import dataclasses
 import pathlib
+import sys
 
 import tensorflow as tf
 
 from cyclegan import layers, models, run_folder
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, printable
 from cyclegan.progress import Progress
-
-DIRECTIONS = ("x2y", "y2x")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,11 @@ class Trained:
         return {"x2y": (x, y), "y2x": (y, x)}[direction]
 
 
-def restore(run, checkpoint=None, precision=None, say=print):
+def _warn(text):
+    print(f"Warning: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def restore(run, checkpoint=None, precision=None, say=_warn):
     """Makes the generators of a run and restores their weights. Nothing is written.
 
     Args:
@@ -68,7 +71,7 @@ def restore(run, checkpoint=None, precision=None, say=print):
     checkpoints = Checkpoints(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F}, say=say)
     if checkpoint:
         path = checkpoints.folder / checkpoint
-        if not path.is_dir():
+        if not path.is_dir() or path.parent != checkpoints.folder:
             names = sorted(path.name for path in checkpoints.folder.glob("[!.]*") if path.is_dir())
             raise UserError(
                 f"{path}: no such checkpoint; expected one of {', '.join(names) or 'none, there are none yet'}"

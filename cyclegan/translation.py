@@ -19,12 +19,12 @@ from PIL import UnidentifiedImageError
 
 from cyclegan import decoding, distribute, encoding, page, pictures
 from cyclegan.errors import UserError, printable
+from cyclegan.gan import DIRECTIONS
 from cyclegan.inference import Model, Path, Size, check_size, resized, translated
 
 AHEAD = 50_000_000  # pixels of pictures that are in work at the same time; and always one batch
 COPIES = "index_files"  # the folder, beside the page, of the pictures that it shows
 SHOWN = 512  # pixels, the longer side of the copies that the page shows
-SIDES = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
 
 
 @dataclasses.dataclass
@@ -86,7 +86,7 @@ def translate(
             place in their format; nothing is written.
     """
     began = time.perf_counter()
-    if direction not in SIDES or batch_size < 1:
+    if direction not in DIRECTIONS or batch_size < 1:
         raise UserError(
             f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 picture"
         )
@@ -101,7 +101,7 @@ def translate(
     work = _Work(models, direction, size, format, folder if html else None)
     report, items, waiting = Report(), [], collections.deque()
     most = models[0].tile ** 2  # pixels that are translated at once
-    bar = tqdm.tqdm(desc=" to ".join(SIDES[direction]), total=len(files), unit=" images", disable=not bars or None)
+    bar = tqdm.tqdm(desc=" to ".join(DIRECTIONS[direction]), total=len(files), unit=" images", disable=not bars or None)
 
     def note(result):
         bar.update()
@@ -129,7 +129,7 @@ def translate(
     if html:
         notes = [f"{models[0].checkpoint}, after {models[0].progress.epoch} epochs"]
         try:
-            report.page = page.write(folder, " to ".join(SIDES[direction]), items, notes)
+            report.page = page.write(folder, " to ".join(DIRECTIONS[direction]), items, notes)
         except OSError as error:
             report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
     return report
@@ -219,7 +219,7 @@ class _Work:
         pairs = {"cycle error": cycle, **({"change": after} if after.shape == before.shape else {})}
         scores = {name: float(np.abs(before.astype(np.float32) - other).mean() * grey) for name, other in pairs.items()}
         frame = page.Frame(shown["output"], shown["cycle"], scores)
-        return page.Item(file.name, " → ".join(SIDES[self.direction]), shown["input"], [frame])
+        return page.Item(file.name, " → ".join(DIRECTIONS[self.direction]), shown["input"], [frame])
 
 
 class _Failures:

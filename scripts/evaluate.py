@@ -74,6 +74,8 @@ def check(arguments):
         value = getattr(arguments, name)
         if value is not None and value < least:
             raise UserError(f"--{name} {value}: expected at least {least}")
+    if arguments.json and os.path.isdir(os.path.expanduser(arguments.json)):
+        raise UserError(f"--json {arguments.json}: a folder; expected a file")
     if arguments.json and not os.access(pathlib.Path(arguments.json).expanduser().parent, os.W_OK):
         raise UserError(f"--json {arguments.json}: expected a file in a folder that can be written to")
     folder = arguments.real

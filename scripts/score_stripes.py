@@ -26,11 +26,11 @@ FIGURES = {
 }
 
 
-def score(run):
+def score(run, checkpoint=None):
     """Returns {"X -> Y": (scores of the run, scores of the identity), "Y -> X": ...}; see `metrics.paired_scores`.
 
     Raises:
-        UserError: `run` is no folder of a run on stripes with a checkpoint.
+        UserError: `run` is no folder of a run on stripes with such a checkpoint.
     """
     run = pathlib.Path(run)
     config, _, _ = Config.load(run / "config.json")
@@ -39,7 +39,7 @@ def score(run):
     with quiet.start():
         from cyclegan import inference, metrics, sources
 
-    model = inference.Model(run)
+    model = inference.Model(run, checkpoint)
     domains = sources.load(dataclasses.replace(config, cache="ram"))
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
@@ -58,7 +58,9 @@ def main(argv=None):
     """Prints the table."""
     parser = argparse.ArgumentParser(description="Score a run on the embedded data set, on its test pairs.")
     parser.add_argument("run", help="the run's folder")
-    result = score(parser.parse_args(argv).run)
+    parser.add_argument("--checkpoint", help="one of the run's checkpoints, epoch_0003 say (default: the newest)")
+    arguments = parser.parse_args(argv)
+    result = score(arguments.run, arguments.checkpoint)
     print(f"{'grey levels (0 to 255), less is better':46} {'trained':>8} {'identity':>9}")
     for direction, (trained, identity) in result.items():
         for key, text in FIGURES.items():

@@ -106,12 +106,12 @@ def saved(tmp_path):
         ("--epochs 400", {"epochs": 400, "decay_from": 200}),
         (
             "--image_size 128",
-            {"image_width": 128, "load_size": 143, "generator": "resnet_6blocks", "residual_blocks": 6},
+            {"image_width": 128, "load_size": 143, "generator": "resnet_9blocks", "residual_blocks": 9},  # as it was
         ),
         ("--generator unet_256", {"generator": "unet_256", "residual_blocks": None}),
         ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
         ("--variant paper", {"norm_affine": "no"}),
-        ("--dataset stripes", {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3}),
+        ("--dataset stripes", {"image_size": 256, "filters": 64, "residual_blocks": 9, "lr": 2e-4, "load_size": 256}),
     ],
 )
 def test_what_follows_from_a_flag_follows_from_the_one_given_by_hand(saved, flags, expected):

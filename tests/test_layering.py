@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
     "encoding": {"decoding"},
     "inference": {"decoding", "gan", "preprocess", "trained"},
-    "translation": {"decoding", "distribute", "encoding", "inference", "page", "pictures"},
+    "translation": {"decoding", "distribute", "encoding", "gan", "inference", "page", "pictures"},
     "evaluate": {"data", "decoding", "features", "gan", "metrics"},
     "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
 }

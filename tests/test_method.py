@@ -41,25 +41,36 @@ SETS = {
         **{"adversarial": "wgan-gp", "lambda_gp": 2.0, "r1": 0.5, "diffaugment": "color,translation,cutout"},
         **{"pool_size": 2, "ema": 0.5, "clip_norm": 0.3, "weight_decay": 0.01, "discriminator_steps": 2},
     },
+    "resize": {
+        **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel"},
+        **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
+    },
     "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
 }
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param(SETS["batch"], marks=pytest.mark.slow), SETS["wgan-gp"], SETS["bce"]], ids=SETS
+    "options",
+    [pytest.param(SETS[name], marks=pytest.mark.slow if name in ("batch", "resize") else ()) for name in SETS],
+    ids=SETS,
 )
 def test_the_same_on_one_and_three_replicas(strategies, options):
     """Four steps of a global batch of three; the last one has a single sample."""
     rng = np.random.default_rng(0)
-    x, y = (rng.integers(0, 256, (10, 16, 16, 3)).astype(np.uint8) for _ in "xy")
+    config = Config(**{**TINIER, "filters": 2, **options})
+    height, width = config.image_shape
+    x, y = (
+        rng.integers(0, 256, (10, height, width, channels)).astype(np.uint8)
+        for channels in (config.channels_x, config.channels_y)
+    )
     outcomes = []
     for replicas in (1, 3):
         strategy = strategies[replicas]
         with strategy.scope():
-            gan = with_sgd(as_trained(CycleGAN(3, Config(**{**TINIER, "filters": 2, **options}))), 0.05)
+            gan = with_sgd(as_trained(CycleGAN(3, config)), 0.05)
         step, figures = distribute.accumulate(strategy, gan.train_step, 3, gan.update), []
         before = weights(gan)
-        batches = itertools.islice(Pairs(x, y, 3, (16, 16), seed=0).distributed(strategy), 4)
+        batches = itertools.islice(Pairs(x, y, 3, config.image_shape, seed=0).distributed(strategy), 4)
         for number, batch in enumerate(batches):
             _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))
             assert good[0]

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import linalg
 
 from cyclegan import metrics
@@ -184,3 +185,11 @@ def test_the_ssim_of_flat_pictures_by_hand():
     c1 = (0.01 * 255) ** 2
     assert metrics.ssim(x, y)[0] == pytest.approx((2 * 100 * 50 + c1) / (100**2 + 50**2 + c1))
     assert metrics.ssim(x, x)[0] == 1
+
+
+def test_ssim_and_psnr_are_those_of_tensorflow():
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 256, (2, 20, 24, 3)).astype(np.uint8)
+    y = np.clip(x + rng.normal(0, 30, x.shape), 0, 255).astype(np.uint8)
+    np.testing.assert_allclose(metrics.ssim(x, y), tf.image.ssim(x, y, 255).numpy(), atol=1e-5)
+    np.testing.assert_allclose(metrics.psnr(x, y), tf.image.psnr(x, y, 255).numpy(), rtol=1e-5)
