@@ -33,6 +33,7 @@ CHOSEN = {
     + [{"generator": f"unet_{n}", "residual_blocks": None, "image_size": n} for n in (128, 256)],
     "residual_blocks": [1, 2],
     "filters": [3],
+    "discriminator": [{"discriminator": "pixel", "discriminator_layers": 3}],
     "discriminator_layers": [1, 3, 4],
     "norm": ["instance", "batch"],
     "norm_affine": [
