@@ -142,17 +142,23 @@ def _figure(rows, titles):
     from matplotlib.figure import Figure  # takes a third of a second to import
 
     height, width = rows[0][0].shape[:2]
-    side = 1.6
-    size = (side * len(titles), side * height / width * len(rows) + 0.3)
-    figure = Figure(figsize=size, dpi=max(100, width / side), layout="constrained")
-    axes = figure.subplots(len(rows), len(titles), squeeze=False)
-    for i, row in enumerate(rows):
-        for j, picture in enumerate(row):
-            axis = axes[i][j]
-            axis.imshow(np.clip(samples.colours(picture) / 2 + 0.5, 0, 1), cmap="gray", vmin=0, vmax=1)
-            axis.set_axis_off()
-            if i == 0:
-                axis.set_title(titles[j], fontsize=9)
+    gap = max(1, width // 32)
+    # One picture of them all: axes of their own for each would take ten times as long to draw.
+    whole = np.ones((len(rows) * (height + gap) - gap, len(titles) * (width + gap) - gap, 3), np.float32)
+    for i, j in np.ndindex(len(rows), len(titles)):
+        picture = np.clip(samples.colours(rows[i][j]) / 2 + 0.5, 0, 1)
+        top, left = i * (height + gap), j * (width + gap)
+        whole[top : top + height, left : left + width] = picture if picture.ndim == 3 else picture[..., None]
+    side, margin = 1.6, 0.3  # in inches: of a picture, for the titles
+    across = side * whole.shape[1] / width
+    down = side * whole.shape[0] / width + margin
+    figure = Figure(figsize=(across, down), dpi=max(100, width / side))
+    axis = figure.add_axes((0, 0, 1, 1 - margin / down))
+    axis.imshow(whole, aspect="auto")
+    axis.set_axis_off()
+    for j, title in enumerate(titles):
+        centre = (j * (width + gap) + width / 2) / whole.shape[1]
+        figure.text(centre, 1 - margin / down / 2, title, fontsize=9, ha="center", va="center")
     return figure
 
 
