@@ -1,4 +1,4 @@
-"""Pictures that are decoded when they are asked for and kept on disk from then on; no TensorFlow.
+"""Pictures that are decoded when they are asked for and kept from then on; no TensorFlow.
 
 Nothing that is kept outlives the process, however that ends, and nothing is trusted that another one wrote.
 """
@@ -28,7 +28,7 @@ class OnDemand:
         shape: (N, h, w, C), with `None` for h and w if the pictures have sizes of their own.
         sizes: int [N, 2], the height and width of each, in pixels.
         dtype: of the pixels.
-        store: the `Store` in which they are kept once they are decoded; `None` decodes them each time.
+        store: the `Store` or `Memory` in which they are kept once they are decoded; `None` decodes them each time.
     """
 
     def __init__(self, decode, shape, sizes, dtype, store=None):
@@ -76,6 +76,24 @@ class OnDemand:
             )
             self.failure = self.failure or text
             raise TrainingError(text) from error
+
+
+class Memory:
+    """Keeps pictures as `Store` does, in memory. All methods may be called from any thread."""
+
+    def __init__(self):
+        self._kept = []
+        self._lock = threading.Lock()
+
+    def write(self, picture):
+        """Keeps a picture, any array. Returns its place."""
+        with self._lock:
+            self._kept.append(np.ascontiguousarray(picture))
+            return len(self._kept) - 1
+
+    def read(self, place, length):
+        """The bytes of a picture at a place that `write` returned; there are `length`."""
+        return self._kept[place].data
 
 
 class Store:

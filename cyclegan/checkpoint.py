@@ -37,18 +37,25 @@ class Checkpoints:
         state: dict of all that evolves on the devices: models, optimizers and variables by name. Restoring wants the same names.
         keep: how many to keep, the newest ones.
         say: called with a text when something did not go as it should.
+        workers: the `workers.Workers` that train together, if there are several: each holds all of the state, and calls `save`,
+            `drop` and `restore` at the same places. The chief writes, and says which checkpoint is restored.
     """
 
-    def __init__(self, folder, state, keep=3, say=print):
+    def __init__(self, folder, state, keep=3, say=print, workers=None):
         self.folder = pathlib.Path(folder)
         self.keep = keep
         self.say = say
+        self.workers = workers
         self._checkpoint = tf.train.Checkpoint(**state)
 
     def all(self):
         """The folders of all complete checkpoints, the oldest first (by their place in training, not by the clock)."""
         found = (path for path in self.folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir())
         return sorted(found, key=_place)
+
+    @property
+    def _writes(self):
+        return self.workers is None or self.workers.is_chief
 
     def save(self, progress, sound=True, names=()):
         """Writes a checkpoint, then removes the oldest beyond `keep`. Returns its folder.
@@ -61,6 +68,19 @@ class Checkpoints:
         Raises:
             UserError: it could not be written; those before it are untouched.
         """
+        failure = None
+        if self._writes:
+            try:
+                self._write(progress, sound, names)
+            except UserError as error:
+                failure = error
+        if self.workers and not self.workers.of_chief(failure is None):  # here all wait until it is there
+            failure = failure or UserError("the chief could not write a checkpoint")
+        if failure:
+            raise failure
+        return self.folder / _name(progress)
+
+    def _write(self, progress, sound, names):
         target = self.folder / _name(progress)
         partial = self.folder / f".partial_{target.name}"
         try:
@@ -93,7 +113,6 @@ class Checkpoints:
             ) from error
         for path in self.all()[: -self.keep] if sound else ():
             self.drop(path)
-        return target
 
     def _keep(self, source, target):
         """Puts a copy of a complete checkpoint in the place of `target`."""
@@ -109,6 +128,8 @@ class Checkpoints:
 
     def drop(self, path):
         """Removes a checkpoint, so that at no time half of it is there under its name. What can't be removed stays."""
+        if not self._writes:
+            return
         hidden = path.with_name(f".removed_{path.name}")
         with contextlib.suppress(OSError):
             path.rename(hidden)
@@ -126,6 +147,36 @@ class Checkpoints:
         Raises:
             UserError: there are checkpoints, but none can be read.
         """
+        return self._restore_together() if self.workers and self.workers.count > 1 else self._restore_newest(whole)
+
+    def _restore_together(self):
+        """The chief restores the newest that it can read, and the others the same one."""
+        found, failure = None, None
+        if self._writes:
+            try:
+                found = self._restore_newest(whole=True)
+            except UserError as error:
+                failure = error
+        place = (1, *_place(found[1])) if found else (2 if failure else 0, 0, 0, 0)
+        kind, *place = map(int, self.workers.exchange(place)[0])
+        if kind == 1 and not self._writes:
+            path = self.folder / _name_of(*place)
+            try:
+                found = self._read(path, whole=True), path
+            except UNREADABLE as error:
+                failure = UserError(
+                    f"{path} can't be read here ({_first_line(error)}), but by the chief; expected --output_dir on storage that all"
+                    " workers share"
+                )
+        elif kind == 2:
+            failure = failure or UserError("the chief could not read a checkpoint")
+        if not self.workers.all(failure is None):
+            raise failure or UserError(
+                "another worker could not read the checkpoint that the others have; look at what it printed"
+            )
+        return found
+
+    def _restore_newest(self, whole):
         failed, checkpoints = [], self.all()
         for path in reversed(checkpoints):
             try:
@@ -166,10 +217,14 @@ class Checkpoints:
 
 
 def _name(progress):
-    name = f"epoch_{progress.epoch:04d}"
-    if progress.train.pairs:
-        name += f"_pair_{progress.train.pairs:05d}"
-    return name + (f"_test_{progress.test.pairs:04d}" if progress.test.pairs else "")
+    return _name_of(progress.epoch, progress.train.pairs, progress.test.pairs)
+
+
+def _name_of(epoch, train, test):
+    name = f"epoch_{epoch:04d}"
+    if train:
+        name += f"_pair_{train:05d}"
+    return name + (f"_test_{test:04d}" if test else "")
 
 
 def _place(path):

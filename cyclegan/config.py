@@ -47,10 +47,22 @@ PRESETS = {
         **{"epochs": 200, "lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
     },
     "fast": {"image_size": 128, "load_size": 143, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
-    "demo": {"dataset": "stripes", "epochs": 6, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
+    "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
 }
 # What follows from other settings where it is not given.
 FOLLOWING = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine")
+# What each worker may have its own way: where things are on its machine, and how much it says.
+OF_A_WORKER = (
+    "dataset",
+    "data_dir",
+    "output_dir",
+    "cache",
+    "cache_gb",
+    "preset",
+    "verbose",
+    "no_peak",
+    "start_timeout",
+)
 OF_A_START = ("output_dir", "clear_output_dir", "preset", "profile")  # not taken over from a saved configuration
 
 
@@ -64,7 +76,7 @@ class Config:
     """Everything one can ask of a training run. Values are checked when an instance is made.
 
     `None` stands for a default that depends on other fields; `Config.from_args` and `Config()` fill it in, so that a
-    finished instance holds no `None` but in `data_dir`, `cache_gb`, `devices`, `steps_per_call` and `profile`.
+    finished instance holds no `None` but in `data_dir`, `cache_gb`, `devices`, `port`, `steps_per_call` and `profile`.
 
     Raises:
         UserError: a value that cannot work, named with what was received and what was expected.
@@ -228,6 +240,23 @@ class Config:
         on_resume=FREE,
         metavar="N",
     )
+    strategy: str = _flag(
+        "training",
+        "one: one device; mirrored: all devices of this machine; multiworker: those of all workers that TF_CONFIG or Slurm's"
+        " variables name (docs/scaling.md); tpu: a TPU; auto: multiworker where several are named, or mirrored",
+        "auto",
+        FREE,
+        choices=("auto", "mirrored", "multiworker", "tpu", "one"),
+    )
+    start_timeout: int = _flag(
+        "training", "seconds that workers wait for each other at start", 300, FREE, metavar="SECONDS"
+    )
+    port: int = _flag(
+        "training",
+        "first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)",
+        on_resume=FREE,
+        metavar="N",
+    )
 
     precision: str = _flag(
         "speed",
@@ -383,6 +412,12 @@ class Config:
         start, end = map(int, numbers.groups()) if numbers else (0, 0)
         return (start, end) if start < end else None
 
+    def of_all_workers(self):
+        """The settings that have to be the same for all workers that train together, a dict by name."""
+        return {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in OF_A_WORKER
+        }
+
     def steps_together(self, flops, peak=0.0):
         """How many steps a call has: so few that it takes no longer than a step of usual networks.
 
@@ -406,7 +441,7 @@ class Config:
                 ("channels_x", "channels_y", "max_dataset_size", "batch_size", "devices", "epochs", "keep"), 1
             ),
             **dict.fromkeys(("plot_every", "checkpoint_every", "log_every", "max_bad_steps", "steps_per_call"), 1),
-            **dict.fromkeys(("discriminator_steps", "generator_steps"), 1),
+            **dict.fromkeys(("discriminator_steps", "generator_steps", "start_timeout", "port"), 1),
             **dict.fromkeys(("seed", "pool_size", "decay_from", "evaluate_every"), 0),
         }
         cropped = " (--image_size)" if "resize" in self.preprocess else " (--image_width)"
@@ -416,6 +451,7 @@ class Config:
             "load_size": "pixels" + (cropped if crops else ""),
             "batch_size": "image pair per replica",
             "devices": "device",
+            "start_timeout": "second",
         }
         for name, least in at_least.items():
             value = getattr(self, name)

@@ -5,7 +5,6 @@ Everything here is a function of the seed and the place in training, so a run ca
 
 import functools
 import math
-import sys
 
 import numpy as np
 import tensorflow as tf
@@ -128,19 +127,24 @@ class Pairs:
                 images[domain][step, sample] = self.picture(domain, epoch, at % self.pairs, draw)
         return (*images, weight)
 
-    def dataset(self, epoch=0, pair=0, draw=0, replicas=1):
+    def dataset(self, epoch=0, pair=0, draw=0, replicas=1, here=None):
         """The batches of each call (see `call`) from a pair of an epoch (from 0) on, without an end.
 
+        Args:
+            replicas: how many there are in all.
+            here: a range of those whose shares are wanted; `None` for all.
+
         Returns:
-            A `tf.data.Dataset` of what `batches` returns: for each call, the shares of all replicas one after the other.
+            A `tf.data.Dataset` of what `batches` returns: for each call, the shares of these replicas one after the other.
         """
+        here = here or range(replicas)
 
         types = (*(tf.as_dtype(domain.dtype) for domain in self.domains), tf.float32)
 
         def read(index):
-            number, replica = divmod(int(index), replicas)
+            number, replica = divmod(int(index), len(here))
             at, first, steps = self.call(number, epoch, pair)
-            return self.batches(at, first, steps, draw, replica, replicas)
+            return self.batches(at, first, steps, draw, here[replica], replicas)
 
         def element(index):
             x, y, weight = tf.numpy_function(read, [index], types)
@@ -154,14 +158,18 @@ class Pairs:
         options = tf.data.Options()
         # Getting rid of an iterator, also when the program ends, would wait up to a minute for the autotuner's thread.
         options.autotune.enabled = False
-        elements = tf.data.Dataset.range(sys.maxsize).map(element, num_parallel_calls=WORKERS, deterministic=True)
-        return elements.prefetch(2 * replicas).with_options(options)
+        # Without an end for TensorFlow too, or workers would ask each other before every call whether there is more.
+        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=WORKERS, deterministic=True)
+        return elements.prefetch(2 * len(here)).with_options(options)
 
     def distributed(self, strategy, epoch=0, pair=0, draw=0):
         """An iterator of the batches of each call, see `dataset`, each replica of a strategy with its share."""
 
         def dataset(context):
-            return self.dataset(epoch, pair, draw, context.num_replicas_in_sync)
+            replicas = context.num_replicas_in_sync
+            local = replicas // context.num_input_pipelines  # of this worker
+            first = context.input_pipeline_id * local
+            return self.dataset(epoch, pair, draw, replicas, range(first, first + local))
 
         return iter(strategy.distribute_datasets_from_function(dataset))
 

@@ -13,15 +13,20 @@ INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16",
 PEAK_SECONDS = 0.6  # spent on looking for the peak
 
 
-def on_gpu():
-    """Whether the networks are on GPUs."""
-    return bool(tf.config.list_logical_devices("GPU"))
+def accelerated():
+    """Whether the networks are on GPUs or a TPU."""
+    return bool(tf.config.list_logical_devices("GPU")) or on_tpu()
+
+
+def on_tpu():
+    """Whether the networks are on a TPU."""
+    return bool(tf.config.list_logical_devices("TPU"))
 
 
 @functools.cache
 def is_native(precision):
     """Whether the devices multiply numbers of a precision themselves: "float32", "bfloat16" or "float16"."""
-    if precision == "float32" or on_gpu():
+    if precision == "float32" or accelerated():
         return True
     try:
         return bool(INSTRUCTIONS[precision] & set(CPU_INFO.read_text().split()))
@@ -32,10 +37,12 @@ def is_native(precision):
 def best_precision():
     """What networks compute in on the devices that there are: "float32", "bfloat16" or "float16".
 
-    bfloat16 on NVIDIA GPUs from compute capability 8.0 on and on CPUs with instructions for it (AMX, AVX512-BF16); float16 on
+    bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float16 on
     GPUs of capability 7, which have no bfloat16; float32 elsewhere. See docs/performance.md for what that does to quality.
     """
     gpus = tf.config.get_visible_devices("GPU")
+    if on_tpu():
+        return "bfloat16"
     if gpus:
         details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
         major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
@@ -46,8 +53,11 @@ def best_precision():
 def peak(precision):
     """FLOP/s of the first device in a product of square matrices: the best of what half a second allows.
 
-    In a precision, or in float32 where that stands in for it, see `layers.Convolution`. 0 where there is no room for it.
+    In a precision, or in float32 where that stands in for it, see `layers.Convolution`. 0 where there is no room for it, and on a
+    TPU, which is not the device that it would be measured on.
     """
+    if on_tpu():
+        return 0.0
     try:
         return _peak(precision if is_native(precision) else "float32")
     except tf.errors.OpError:

@@ -9,33 +9,33 @@ import sys
 
 import tensorflow as tf
 
-from cyclegan import devices
 from cyclegan.errors import UserError
 
 LOGICAL_LIMIT = 64  # they share the cores; thousands of them only hang
 
 
-def make_strategy(devices=None):
-    """A `tf.distribute.MirroredStrategy` over the GPUs there are, or over the CPU.
+def make_strategy(devices=None, kind="mirrored"):
+    """A strategy over the devices of this machine.
 
     Args:
         devices: how many: the first N GPUs, or, where there is no GPU, N logical CPU devices (which share the cores: good
             for trying several replicas, no faster). `None` means every GPU, or the CPU once.
+        kind: "mirrored" or "auto": `tf.distribute.MirroredStrategy`; "one": `tf.distribute.OneDeviceStrategy`; "tpu":
+            `tf.distribute.TPUStrategy` over all cores of the TPU that TPU_NAME names, or of this machine.
 
     Raises:
-        UserError: more GPUs asked for than there are.
+        UserError: there are not as many, or there is no TPU.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    if kind in ("one", "tpu") and devices not in (None, 1):
+        wanted = "no such flag, or 1" if kind == "one" else "no such flag: all cores are used"
+        raise UserError(f"--devices {devices}: expected {wanted}, with --strategy {kind}")
+    if kind == "tpu":
+        return _tpu_strategy()
+    gpus = use_gpus(1 if kind == "one" else devices)
+    if kind == "one":
+        return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
     if gpus:
-        if devices and devices > len(gpus):
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            where = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
-            raise UserError(f"--devices {devices}: TensorFlow sees {len(gpus)} GPUs{where}: expected at most that many")
-        used = gpus[:devices]
-        _before_start(lambda: tf.config.set_visible_devices(used, "GPU"))
-        for gpu in used:  # take memory as needed, so that what is used can be seen
-            _before_start(lambda gpu=gpu: tf.config.experimental.set_memory_growth(gpu, True))
-        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(len(used))])
+        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(len(gpus))])
     devices = devices or 1
     if devices > LOGICAL_LIMIT:
         raise UserError(f"--devices {devices}: without a GPU, expected at most {LOGICAL_LIMIT} logical CPU devices")
@@ -54,6 +54,40 @@ def make_strategy(devices=None):
         accumulation_fn=lambda values: tf.reduce_sum(tf.stack(values), axis=0)
     )
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
+
+
+def use_gpus(devices=None):
+    """Makes the first GPUs, or all, those that TensorFlow uses, and takes their memory as needed. Returns them, a list.
+
+    Raises:
+        UserError: more asked for than there are, and there are some.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus and devices and devices > len(gpus):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        where = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+        raise UserError(f"--devices {devices}: TensorFlow sees {len(gpus)} GPUs{where}: expected at most that many")
+    used = gpus[:devices]
+    if used:
+        _before_start(lambda: tf.config.set_visible_devices(used, "GPU"))
+    for gpu in used:
+        _before_start(lambda gpu=gpu: tf.config.experimental.set_memory_growth(gpu, True))
+    return used
+
+
+def _tpu_strategy():
+    name = os.environ.get("TPU_NAME", "local")
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        raise UserError(
+            f"--strategy tpu: no TPU {name} ({str(error).strip().splitlines()[0]}): expected a TensorFlow with libtpu on a machine"
+            " with a TPU, or its name in TPU_NAME"
+        ) from error
 
 
 def device_names(devices=None):
@@ -96,11 +130,6 @@ def unseen_gpus(requirements):
     )
 
 
-def shares(strategy):
-    """How many devices' worth of speed a strategy has: logical CPU devices share the cores of one."""
-    return strategy.num_replicas_in_sync if devices.on_gpu() else 1
-
-
 def reduce_dict(strategy, per_replica):
     """The sum over the replicas of each value, in one reduction. A new dict of scalars; the argument is not changed.
 
@@ -124,27 +153,29 @@ def accumulate(strategy, step, global_batch_size, update=None):
             kept; and with the number of the step and its learning rates.
 
     Returns:
-        f(batches, totals, steps, first=0, rates=None) -> (totals, good, figures): does the first `steps` of the batches, which
-        have one more axis in front than a batch, as have the learning rates. `first` is the number of the first step. `totals`
-        is a dict of those figures that are wanted, with the sums over the samples of the good steps added; good is bool
-        [steps], whether each was; figures are those of each step, reduced: a dict of float32 [steps]. All stay on the device, so
-        that the host need not wait for a step.
+        f(batches, totals, steps, first=0, rates=None, wishes=None) -> (totals, good, figures): does the first `steps` of the
+        batches, which have one more axis in front than a batch, as have the learning rates. `first` is the number of the first
+        step. `totals` is a dict of those figures that are wanted, with the sums over the samples of the good steps added; good is
+        bool [steps], whether each was; figures are those of each step, reduced: a dict of float32 [steps]. All stay on the device,
+        so that the host need not wait for a step. `wishes`, a dict of scalars, are what this worker gives for the other workers
+        to see: they are reduced with the figures, and come back among them.
     """
 
-    def share(number, index, *batches):
+    def share(number, index, wishes, *batches):
         batch = [part[number] for part in batches]
         figures, gradients, kept = step(*batch, index) if update else step(*batch)
+        figures = {**figures, **wishes}
         if update and strategy.num_replicas_in_sync > 1:
             gradients = _sum_over_replicas(gradients)
         return figures, gradients, kept
 
     @tf.function(autograph=False)
-    def run(batches, totals, steps, first=0, rates=None):
+    def run(batches, totals, steps, first=0, rates=None, wishes=None):
         names = []
 
         def one(number, totals, good, history):
             index = tf.cast(first, tf.int64) + tf.cast(number, tf.int64)
-            figures, gradients, kept = strategy.run(share, args=(number, index, *batches))
+            figures, gradients, kept = strategy.run(share, args=(number, index, wishes or {}, *batches))
             figures = reduce_dict(strategy, figures)
             sums = {key: total + figures[key] * global_batch_size for key, total in totals.items()}
             finite = tf.reduce_all(tf.math.is_finite(tf.stack([*figures.values(), *sums.values()])))
@@ -167,6 +198,22 @@ def accumulate(strategy, step, global_batch_size, update=None):
         return totals, good.stack(), dict(zip(names, figures))
 
     return run
+
+
+def gather(tensors):
+    """The rows of all replicas, in their order, of each of some float32 tensors [N, ...], on every replica, in one operation.
+
+    For `tf.distribute.Strategy.run`; all replicas have as many rows.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return list(tensors)
+    count = tensors[0].shape[0]
+    packed = tf.concat([tf.reshape(tensor, [count, -1]) for tensor in tensors], axis=1)
+    packed = context.all_gather(packed, axis=0)
+    parts = tf.split(packed, [tensor.shape.num_elements() // count for tensor in tensors], axis=1)
+    rows = count * context.num_replicas_in_sync  # which between processes the operation does not know
+    return [tf.reshape(part, [rows, *tensor.shape[1:]]) for part, tensor in zip(parts, tensors)]
 
 
 def _sum_over_replicas(tensors):

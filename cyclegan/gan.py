@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from cyclegan import layers, losses, models
+from cyclegan import distribute, layers, losses, models
 from cyclegan.augment import DRAWS, diffaugment
 from cyclegan.optimizers import Adam, LossScale, clip, follow
 from cyclegan.pool import ImagePool
@@ -264,9 +264,7 @@ class CycleGAN:
         """What the discriminators are shown in place of (fake_y, fake_x), see `ImagePool.query`, and what to keep."""
         if not self.config.pool_size:
             return fakes, ()
-        context, parts = tf.distribute.get_replica_context(), (*fakes, weight)
-        if context.num_replicas_in_sync > 1:
-            parts = [context.all_gather(part, axis=0) for part in parts]
+        parts = distribute.gather((*fakes, weight))
         shown, kept = [], []
         for i, pool in enumerate((self.pool_y, self.pool_x)):
             pictures, store = pool.query(parts[i], parts[2] > 0, self._uniform(step, POOLS + i, 2))

@@ -332,7 +332,7 @@ class Convolution(tf.keras.layers.Conv2D):
 
     def convolution_op(self, inputs, kernel):
         plain = self.strides == self.dilation_rate == (1, 1)
-        few = self.filters <= FEW and plain and not devices.on_gpu()
+        few = self.filters <= FEW and plain and not devices.accelerated()
         return _in_native(self._to_few if few else super().convolution_op, inputs, kernel)
 
     def _to_few(self, inputs, kernel):

@@ -15,7 +15,7 @@ from cyclegan.gan import CHANGES, DIRECTIONS, ERRORS, GRADIENTS, LOSS_SCALE, SAM
 from cyclegan.guard import silent_failures
 from cyclegan.optimizers import SMALLEST_SCALE
 from cyclegan.progress import Progress
-from cyclegan.saving import Saver
+from cyclegan.saving import WISHES, Saver
 from cyclegan.signals import Signals
 from cyclegan.speed import Profile, Speed
 
@@ -52,6 +52,7 @@ class Loop:
         peak: FLOP/s of all devices, see `devices.peak`; 0 if not measured.
         evaluation: scores the generators, see `evaluate.Evaluation`.
         evaluate_every: in epochs; it also happens at the end. 0 is never.
+        workers: the `workers.Workers` that train together, if there are several. Only the chief plots and scores.
         profile: (START, END), the steps of which TensorFlow writes a profile; or `None`.
     """
 
@@ -78,6 +79,7 @@ class Loop:
     profile: object = None
     evaluation: object = None
     evaluate_every: int = 0
+    workers: object = None
 
     def __post_init__(self):
         for split in ("train", "test"):
@@ -115,7 +117,10 @@ class Loop:
         self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
         self._traced = set()  # splits whose first call is done
         with Signals(self.say) as signals, Profile(self.profile, self.summary.folder) as self._profile:
-            self._saver = Saver(self.checkpoints, signals, self.summary, self.checkpoint_minutes, self.say, self.check)
+            self._saver = Saver(
+                *(self.checkpoints, signals, self.summary, self.checkpoint_minutes),
+                *(self.say, self.check, self.workers),
+            )
             while self.progress.epoch < self.epochs:
                 try:
                     figures = self._epoch()
@@ -127,6 +132,10 @@ class Loop:
                 f" and ends with {self.profile[1]}, counted over the whole run"
             )
         return figures
+
+    @property
+    def _is_chief(self):
+        return self.workers is None or self.workers.is_chief
 
     def _epoch(self):
         """Does what is left of an epoch. Returns its figures."""
@@ -140,20 +149,22 @@ class Loop:
         figures["train"]["epoch_seconds"] = progress.train.seconds + progress.test.seconds
         progress.next_epoch()
         epoch, last = progress.epoch, progress.epoch == self.epochs
-        best = {}
+        best, better = {}, False
         if self.evaluate_every and (epoch % self.evaluate_every == 0 or last):
-            scores, best = self._scores()
-            figures["test"].update(scores)
+            if self._is_chief:
+                scores, best = self._scores()
+                figures["test"].update(scores)
+            better = self.workers.of_chief(bool(best)) if self.workers else bool(best)
         for split in ("train", "test"):
             self.summary.scalars(split, epoch, progress.step, figures[split])
         self._warn_of_silent_failures(figures)
-        if epoch % self.plot_every == 0 or last:
+        if self._is_chief and (epoch % self.plot_every == 0 or last):
             plot(self.gan, self.test, self.summary, epoch)
         if self.verbose:
             _report(figures, self.gan.figures, self.verbose)
         if last:
             self._saver.save_the_end(progress, self._sound, best)
-        elif best or epoch % self.checkpoint_every == 0 or self._saver.due():
+        elif better or epoch % self.checkpoint_every == 0 or self._saver.due():
             self._save(best)
         return figures
 
@@ -161,7 +172,7 @@ class Loop:
         """Does what is left of one pass over the training or test pairs.
 
         Raises:
-            TrainingError: a picture can't be read any more. A checkpoint was saved first.
+            TrainingError: a picture can't be read any more. A checkpoint was saved first, unless there are several workers.
         """
         progress, pairs = self.progress, getattr(self, split)
         part, step = getattr(progress, split), getattr(self, f"{split}_step")
@@ -186,15 +197,19 @@ class Loop:
                 except tf.errors.OpError:
                     if not pairs.failure:
                         raise
-                    while waiting:
-                        self._look_at(split, *waiting.pop(0))
-                    part.sums = {key: float(total) for key, total in totals.items()}
-                    self._saver.save(progress, self._sound, "Training stops")
+                    if not self._saver.together:  # the others are in the step that this one can't take part in
+                        while waiting:
+                            self._look_at(split, *waiting.pop(0))
+                        part.sums = {key: float(total) for key, total in totals.items()}
+                        self._saver.save(progress, self._sound, "Training stops")
                     raise TrainingError(pairs.failure) from None
                 waited = time.perf_counter() - began
                 with _short_of_memory_said():
-                    given = (tf.constant(progress.step), self._rates_of_call()) if split == "train" else ()
-                    totals, good, figures = step(batches, totals, tf.constant(steps), *given)
+                    given = {"first": tf.constant(progress.step), "rates": self._rates_of_call()}
+                    given = given if split == "train" else {}
+                    if self._saver.together:
+                        given["wishes"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
+                    totals, good, figures = step(batches, totals, tf.constant(steps), **given)
                 waiting.append((part.pairs, progress.step, good, figures))
                 done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs)
                 part.pairs += done
@@ -252,6 +267,8 @@ class Loop:
         pairs, progress = getattr(self, split), self.progress
         with _short_of_memory_said():
             good = good.numpy()
+        if self._saver.together:
+            self._saver.hear({name: float(figures.pop(name)[-1]) for name in WISHES})
         for i, was_good in enumerate(good):
             if was_good:
                 progress.tested = split == "test"

@@ -14,14 +14,15 @@ NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::Initialize
 def start(notices=NOTICE):
     """Within it, what the process writes to standard error is held back; after it, all lines but notices are written.
 
-    Also what C++ writes is held back, which Python's own redirection does not reach. `notices` matches bytes.
+    Also what C++ writes is held back, which Python's own redirection does not reach. `notices` matches bytes. Gives a function that
+    writes a line at once all the same.
     """
     sys.stderr.flush()
     real = os.dup(2)
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
-            yield
+            yield lambda text: os.write(real, f"{text}\n".encode(errors="backslashreplace"))
         finally:
             sys.stderr.flush()
             os.dup2(real, 2)
@@ -54,3 +55,10 @@ class _Outliving:
 def outlive_the_terminal():
     """From here on, what can't be printed is lost, and the program goes on."""
     sys.stdout, sys.stderr = (_Outliving(stream) if stream else stream for stream in (sys.stdout, sys.stderr))
+
+
+def leave(code):
+    """Ends the process. What TensorFlow takes down at the end of Python would wait for other workers, which may be gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

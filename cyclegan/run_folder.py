@@ -52,24 +52,25 @@ class RunFolder:
     Args:
         config: the `Config` of this start; `output_dir` and `clear_output_dir` say where and whether to start over.
         stack: see `layers.stack`.
+        writes: whether this process writes it; another worker's process does, if not, and no lock is needed.
 
     Raises:
         UserError: the folder can't be written to, or holds a run that this command can't go on with: of other networks, of
             another stack. It lists what differs. Or another process trains there.
     """
 
-    def __init__(self, config, stack):
+    def __init__(self, config, stack, writes=True):
         self.path = pathlib.Path(config.output_dir)
-        self.config, self.stack = config, stack
+        self.config, self.stack, self.writes = config, stack, writes
         self.warnings = []  # what changes in this run from here on, texts
         self._saved_data = None
         self._lock = None
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        if writes and (not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)):
             raise UserError(
                 f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
             )
-        if self._holds_a_run():
+        if writes and self._holds_a_run():
             self._close_to_others()
         try:
             self._look()
@@ -129,6 +130,8 @@ class RunFolder:
         Raises:
             UserError: that failed.
         """
+        if not self.writes:
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if self._lock is None:
@@ -149,6 +152,8 @@ class RunFolder:
 
     def check(self):
         """Raises TrainingError if the folder was removed, moved or given to another run since `start`."""
+        if not self.writes:
+            return
         try:
             same = os.path.samestat(os.stat(self.path / ".lock"), os.fstat(self._lock))
         except OSError:

@@ -5,6 +5,7 @@ import time
 
 from cyclegan.errors import Stopped, TrainingError, UserError
 
+WISHES = ("stop", "save")  # what one of several workers may want all of them to do
 RETRY_SECONDS = 60.0  # until a checkpoint that could not be written is tried again
 
 
@@ -18,20 +19,48 @@ class Saver:
         minutes: between checkpoints; 0 is at every occasion.
         say: called with a text that the user should not miss.
         check: called before anything is written; raises if the run's folder has been taken away.
+        workers: the `workers.Workers` that train together, if there are several. What one of them is asked for, all have to do
+            at the same step: each tells the others its `wishes`, and does what was wished for when all have heard of it.
     """
 
-    def __init__(self, checkpoints, signals, summary, minutes, say=print, check=lambda: None):
+    def __init__(self, checkpoints, signals, summary, minutes, say=print, check=lambda: None, workers=None):
         self.checkpoints = checkpoints
         self.signals = signals
         self.summary = summary
         self.seconds = 60 * minutes
         self.say = say
         self.check = check
+        self.workers = workers
+        self._heard = dict.fromkeys(WISHES, False)  # what any of several workers has wished for
         self._asked = False  # a signal asked for a checkpoint that is not there yet
         self.plan()
 
+    @property
+    def together(self):
+        """Whether there are several workers."""
+        return self.workers is not None and self.workers.count > 1
+
+    def wishes(self):
+        """What this worker wishes for, of `WISHES`: a dict of floats, 1 or 0. It is the chief's clock that counts."""
+        on_time = self.workers.is_chief and time.monotonic() >= self._next
+        return {"stop": float(bool(self.signals.stop)), "save": float(self.signals.save or on_time)}
+
+    def hear(self, wishes):
+        """Takes what all workers wished for together, a dict of sums by name."""
+        for name in WISHES:
+            self._heard[name] = self._heard[name] or wishes[name] > 0
+
+    @property
+    def stopping(self):
+        """The number of the signal that training stops for, 0 if it goes on; SIGTERM where another worker got one."""
+        if self.together:
+            return self._heard["stop"] and (self.signals.stop or signal.SIGTERM)
+        return self.signals.stop
+
     def due(self):
         """Whether it is time to save, or a signal asks for something."""
+        if self.together:
+            return any(self._heard.values())
         return self.signals.stop or self.signals.save or time.monotonic() >= self._next
 
     def save(self, progress, sound, then="Training goes on", best=None):
@@ -48,7 +77,8 @@ class Saver:
         Raises:
             TrainingError: the run's folder is not there any more.
         """
-        if not sound and not self.signals.stop:
+        self._heard["save"] = False
+        if not sound and not self.stopping:
             self.plan(0)
             return None
         if self.signals.save:
@@ -63,7 +93,7 @@ class Saver:
         except UserError as error:
             progress.best = before
             again = f". {then}, and tries again in {RETRY_SECONDS:.0f} s"
-            self.say(f"{error}{'' if self.signals.stop else again}")
+            self.say(f"{error}{'' if self.stopping else again}")
             self.plan(RETRY_SECONDS)
             return None
         self.plan()
@@ -79,11 +109,12 @@ class Saver:
             Stopped
         """
         path = self.save(progress, sound, best=best)
-        if self.signals.stop:
+        if self.stopping:
             where = f"saved in {path}" if path else "what came after the last checkpoint is lost"
+            of = "" if self.signals.stop else " of another worker"
             raise Stopped(
-                self.signals.stop,
-                f"stopped by {signal.Signals(self.signals.stop).name} after {progress.epoch} epochs and"
+                self.stopping,
+                f"stopped by {signal.Signals(self.stopping).name}{of} after {progress.epoch} epochs and"
                 f" {progress.train.pairs} pairs (step {progress.step}), {where}; the same command resumes",
             )
         return path
@@ -101,12 +132,18 @@ class Saver:
                 " checkpoint. Try a lower --lr"
             )
         waits = "Training is done but for this; the program waits"
-        while not self.save(progress, sound, waits, best) or not self.summary.flush():
+        while not self._all(self.save(progress, sound, waits, best) and self.summary.flush()):
             self.plan(RETRY_SECONDS)  # also where only the end of the log is missing
             while not self.due():
                 time.sleep(0.1)  # signals are looked at in between
-            if self.signals.stop:
+                if self.together:
+                    sums = self.workers.exchange([int(wish) for wish in self.wishes().values()]).sum(axis=0)
+                    self.hear(dict(zip(WISHES, sums)))
+            if self.stopping:
                 self.save_and_obey(progress, sound, best)
+
+    def _all(self, value):
+        return self.workers.all(value) if self.together else value
 
     def plan(self, seconds=None):
         """The next checkpoint is due after so many seconds, by default the usual ones."""

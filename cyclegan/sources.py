@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 
 from cyclegan import pictures, preprocess
-from cyclegan.cache import OnDemand, Store
+from cyclegan.cache import Memory, OnDemand, Store
 from cyclegan.errors import UserError
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
@@ -47,7 +47,7 @@ class Domains:
         }
 
 
-def load(config, folder=None, bars=False, say=print):
+def load(config, folder=None, bars=False, say=print, share=False):
     """Reads a data set as a configuration says: where it is, what its pictures go through, and where decoded ones are kept.
 
     Pictures are uint8 [0, 255], or uint16 [0, 65535] if any of the data set has 16 bits: the others are scaled by 257 then.
@@ -57,6 +57,7 @@ def load(config, folder=None, bars=False, say=print):
         folder: where the file of --cache disk is made when the first picture is asked for.
         bars: show progress bars.
         say: is called with a text when that file can't hold more.
+        share: whether this process needs only a share of the pictures: then none is decoded before it is asked for.
 
     Raises:
         UserError: the data set is not there, has an empty domain, pictures that do not decode or whose sizes do not go with
@@ -72,17 +73,25 @@ def load(config, folder=None, bars=False, say=print):
     if cache == "auto":
         most = pictures.free_memory() / 4 if config.cache_gb is None else config.cache_gb * 1e9
         cache = "ram" if needed <= most else "disk"
-    if cache == "ram":
+    if cache == "ram" and share:
+        pictures.check_memory(files)
+    if cache == "ram" and not share:
         images = pictures.read(files, bars)
     else:
-        store = Store(folder, say) if cache == "disk" else None
+        store = Memory() if cache == "ram" else Store(folder, say) if cache == "disk" else None
         images = {
             split: OnDemand(part.pixels, part.shape, part.sizes, part.dtype, store) for split, part in files.items()
         }
-        kept = f"kept on disk from then on ({needed / 1e9:.1f} GB in {folder})" if store else "not kept (--cache none)"
+        where = {"ram": "in memory", "disk": f"on disk, {needed / 1e9:.1f} GB in {folder},"}.get(cache)
+        kept = f"kept {where} from then on" if store else "not kept (--cache none)"
         notes += (f"Pictures are decoded when they are needed, and {kept}",)
     parts = (pictures.Pictures(images[split], names[split], files[split].looked["length"]) for split in SPLITS)
     return Domains(*parts, size=size, notes=notes)
+
+
+def is_prepared(dataset):
+    """Whether a data set is one of TensorFlow Datasets, which have to be prepared on disk before they are read."""
+    return dataset == "stripes" or dataset.startswith("cycle_gan/")
 
 
 def _look(config, sources, names, bars):
@@ -114,7 +123,7 @@ def _find(config, bars):
         (sources, names, notes): dicts by split of lists of paths or of files' bytes, and of lists of texts; and a tuple of texts.
     """
     dataset, most = config.dataset, config.max_dataset_size
-    if dataset == "stripes" or dataset.startswith("cycle_gan/"):
+    if is_prepared(dataset):
         from cyclegan import prepared
 
         if dataset == "stripes":

@@ -76,7 +76,7 @@ class Profile:
 
     Args:
         steps: (START, END), for the steps after START steps of the run are done until END are; `None` for no profile.
-        folder: where it is written, under plugins/profile.
+        folder: where it is written, under plugins/profile; `None` where another worker writes it.
 
     Attributes:
         missed: whether a profile was asked for and none has begun.
@@ -84,7 +84,7 @@ class Profile:
 
     def __init__(self, steps, folder):
         self.start, self.end = steps or (0, 0)
-        self.folder = str(folder)
+        self.folder = folder
         self.running = False
         self.missed = steps is not None
 
@@ -97,7 +97,8 @@ class Profile:
     def before(self, step, steps):
         """Call it when `step` steps are done and the next `steps` are about to begin."""
         if self.start < step + steps and step < self.end and not self.running:
-            tf.profiler.experimental.start(self.folder)
+            if self.folder:
+                tf.profiler.experimental.start(str(self.folder))
             self.running, self.missed = True, False
 
     def over(self, step):
@@ -112,4 +113,5 @@ class Profile:
     def _stop(self):
         if self.running:
             self.running = False
-            tf.profiler.experimental.stop()
+            if self.folder:
+                tf.profiler.experimental.stop()

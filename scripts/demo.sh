@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-$PWD/.venv}
-epochs=6
+epochs=5
 scripts/setup.sh
 "$venv/bin/python" train.py --preset demo --epochs $epochs --devices 1
 echo

@@ -68,7 +68,7 @@ def test_the_best_precision_is_what_the_oldest_gpu_is_good_at(gpus, cpu, capabil
     cpu(CPUS["a CPU with AMX"])  # which does not matter
     gpus(*({"compute_capability": capability} if capability else {} for capability in capabilities))
     assert devices.best_precision() == precision
-    assert devices.on_gpu() and devices.is_native("bfloat16") and devices.is_native("float16")
+    assert devices.accelerated() and devices.is_native("bfloat16") and devices.is_native("float16")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_best_precision_is_what_the_oldest_gpu_is_good_at(gpus, cpu, capabil
 )
 def test_the_best_precision_of_a_cpu_depends_on_its_instructions(cpu, kind, best, bfloat16, float16):
     cpu(CPUS[kind])
-    assert devices.best_precision() == best and not devices.on_gpu()
+    assert devices.best_precision() == best and not devices.accelerated()
     assert devices.is_native("bfloat16") == bfloat16 and devices.is_native("float16") == float16
     assert devices.is_native("float32")
 

@@ -51,7 +51,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
     "precision, options", [("float32", {}), ("bfloat16", {}), ("float16", {}), ("float32", RICH), ("bfloat16", OTHER)]
 )
 def test_every_operation_of_a_training_step_has_a_kernel_for_gpus(strategies, precision, options, monkeypatch):
-    monkeypatch.setattr(devices, "on_gpu", lambda: True)
+    monkeypatch.setattr(devices, "accelerated", lambda: True)
     monkeypatch.setattr(devices, "is_native", lambda precision: True)
     with strategies[1].scope():
         gan = CycleGAN(1, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))

@@ -182,7 +182,7 @@ def test_other_convolutions_are_exactly_keras_s(settings):
 
 
 def test_on_a_gpu_convolutions_to_few_channels_are_exactly_keras_s(monkeypatch):
-    monkeypatch.setattr(devices, "on_gpu", lambda: True)
+    monkeypatch.setattr(devices, "accelerated", lambda: True)
     monkeypatch.setattr(layers, "convolve_to_few", None)  # not to be called
     ours, theirs = layers.Convolution(3, 7), tf.keras.layers.Conv2D(3, 7)
     x = noise(1, 10, 10, 4)

@@ -165,7 +165,7 @@ def test_the_multiplications_of_the_paper_s_networks_by_hand():
     ],
 )
 def test_multiplications_are_those_of_the_operations_of_the_graph(make, height, width, monkeypatch):
-    monkeypatch.setattr(devices, "on_gpu", lambda: True)  # where every convolution is one operation
+    monkeypatch.setattr(devices, "accelerated", lambda: True)  # where every convolution is one operation
     network = make()
     graph = tf.function(network).get_concrete_function(tf.TensorSpec([1, height, width, network.input_shape[-1]])).graph
     counted = 0

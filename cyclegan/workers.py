@@ -1,0 +1,256 @@
+"""The processes that train together, here called workers: how they meet, agree, and notice that one of them is gone."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import threading
+import time
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan import cluster, devices, distribute
+from cyclegan.errors import TrainingError, UserError
+
+LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+HELD = []  # see `Workers.hold`
+LOOK_SECONDS = 0.5  # between looks for workers that have not been there
+
+
+class Workers:
+    """All workers, as one of them sees them; or the only process there is.
+
+    What is said of all workers holds for those methods that say so: they wait for each other there.
+
+    Args:
+        strategy: the `tf.distribute.Strategy` over the devices of all.
+        members: the `cluster.Cluster`; `None` for a single process.
+
+    Attributes:
+        count, index: how many there are, and which one this is, from 0.
+        is_chief: whether this is worker 0, which alone writes the run's folder and talks to the user.
+    """
+
+    def __init__(self, strategy=None, members=None):
+        self.strategy = strategy
+        self.members = members
+        self.count, self.index = (members.count, members.index) if members else (1, 0)
+        self.is_chief = self.index == 0
+        self._sum = tf.function(self._sum, autograph=False)
+
+    def exchange(self, values):
+        """What each worker gives for `values`, integers: int64 [count, len(values)]. Of all workers, with as many values each."""
+        rows = np.zeros((self.count, len(values)), np.int64)
+        rows[self.index] = values
+        return self._sum(tf.constant(rows)).numpy() if self.count > 1 else rows
+
+    def _sum(self, rows):
+        """The sum over the workers of what each gives."""
+        local = self.strategy.num_replicas_in_sync // self.count
+
+        def first_of_worker(rows):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return rows * tf.cast(tf.equal(replica % local, 0), tf.int64)
+
+        return self.strategy.reduce(
+            tf.distribute.ReduceOp.SUM, self.strategy.run(first_of_worker, args=(rows,)), axis=None
+        )
+
+    def of_chief(self, value):
+        """The chief's `value`, an integer. Of all workers."""
+        return int(self.exchange([value])[0, 0])
+
+    def all(self, value):
+        """Whether `value` is true for all workers. Of all workers."""
+        return bool(self.exchange([bool(value)]).all())
+
+    @contextlib.contextmanager
+    def chief_first(self, needed=True):
+        """Where `needed`, the chief does what is within it first, so that the others find what it leaves. Of all workers."""
+        if needed and not self.is_chief:
+            self.exchange([0])
+        yield
+        if needed and self.is_chief:
+            self.exchange([0])
+
+    def compare(self, what):
+        """Sees to it that all workers have the same. Of all workers.
+
+        Args:
+            what: a dict of values by name.
+
+        Raises:
+            UserError: a worker has something else than the chief; it names the worker and what differs.
+        """
+        names = sorted(what)
+        # The number of values first, which has to be the same before values can be exchanged.
+        for row in ([zlib.crc32(" ".join(names).encode())], [zlib.crc32(repr(what[name]).encode()) for name in names]):
+            rows = self.exchange(row)
+            for worker in range(self.count):
+                differ = np.flatnonzero(rows[worker] != rows[0])
+                if len(row) != len(names) and differ.size:
+                    raise UserError(f"{self.name(worker)} has another version of this program than the chief has")
+                if differ.size:
+                    here = ", ".join(f"{names[i]} (here: {what[names[i]]})" for i in differ)
+                    raise UserError(
+                        f"{self.name(worker)} differs from the chief in {here}: expected the same command and the same pictures"
+                        " for all workers"
+                    )
+
+    def name(self, worker):
+        """What a message calls a worker."""
+        return f"worker {worker} ({self.members.addresses[worker]})"
+
+    def hold(self, *objects):
+        """Keeps objects until the process ends, where there are several workers: TensorFlow asks the others when it takes them down."""
+        if self.count > 1:
+            HELD.extend((self, *objects))
+
+    def shares(self):
+        """How many devices' worth of speed there is: CPU devices of one machine share its cores."""
+        if devices.accelerated():
+            return self.strategy.num_replicas_in_sync
+        return len(self.members.hosts) if self.members else 1
+
+    @contextlib.contextmanager
+    def noticed(self):
+        """Within it, the error of a step in which another worker was gone becomes one that says so, and errors say whose they are.
+
+        Raises:
+            TrainingError
+        """
+        try:
+            yield
+        except UserError as error:
+            if self.count > 1:
+                error.args = (f"worker {self.index}: {error}",)
+            raise
+        except LOST as error:
+            if self.count == 1:
+                raise
+            found = re.search(r"task:(\d+)", str(error))
+            gone = self.name(int(found[1])) if found and int(found[1]) < self.count else "a worker"
+            raise TrainingError(
+                f"worker {self.index}: {gone} does not answer any more, so this one stops: see what it printed. Start all workers"
+                " again with the same command: they resume from the last checkpoint"
+            ) from error
+
+
+def start(config, say):
+    """The workers that a configuration and the environment (TF_CONFIG, Slurm's variables) ask for; they have met.
+
+    Args:
+        config: the `Config`.
+        say: writes a text for the user when the others can't be reached; the process is ended then, with exit code 2.
+
+    Raises:
+        UserError: what was asked for can't be had here.
+    """
+    members = cluster.read(os.environ, config.port) if config.strategy in ("auto", "multiworker") else None
+    if members:
+        return _meet(members, config.devices, config.start_timeout, say)
+    if config.strategy == "multiworker":
+        raise UserError(
+            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
+            " (see docs/scaling.md), or scripts/launch_local.sh"
+        )
+    return Workers(distribute.make_strategy(config.devices, config.strategy))
+
+
+def _meet(members, devices_asked, seconds, say):
+    gpus = distribute.use_gpus(devices_asked)
+    if not gpus and (devices_asked or 1) > 1:
+        raise UserError(
+            f"--devices {devices_asked}: a worker without a GPU is one replica; expected 1, and more workers instead"
+        )
+    own = members.addresses[members.index]
+    if not _is_free(own):
+        raise UserError(f"worker {members.index}: port {own} is taken by another process; expected a free one")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(members.addresses)}),
+        task_type="worker",
+        task_id=members.index,
+        num_accelerators={"GPU": len(gpus)},
+        rpc_layer="grpc",
+    )
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kinds.NCCL if gpus else kinds.RING)
+    with _waiting_for(members, seconds, say):
+        try:
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        except (RuntimeError, tf.errors.OpError) as error:
+            raise UserError(
+                f"worker {members.index} ({own}) could not begin: {str(error).splitlines()[0]}; expected addresses of this"
+                " program's workers, each in a process of its own"
+            ) from error
+        if threading.current_thread() is threading.main_thread():  # TensorFlow has taken SIGTERM for itself
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        workers = Workers(strategy, members)
+        workers.exchange([0])
+    return workers
+
+
+@contextlib.contextmanager
+def _waiting_for(members, seconds, say):
+    """Ends the process, from another thread, if what is done within it takes longer: TensorFlow itself would wait for ever."""
+    met = threading.Event()
+
+    def watch():
+        missing = [address for i, address in enumerate(members.addresses) if i != members.index]
+        deadline = time.monotonic() + seconds
+        while not met.wait(LOOK_SECONDS):
+            missing = [address for address in missing if not _listens(address)]
+            if time.monotonic() > deadline:
+                say(_who_is_missing(members, missing, seconds))
+                os._exit(UserError.exit_code)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        met.set()
+        thread.join()
+
+
+def _who_is_missing(members, missing, seconds):
+    found = (
+        f"could not reach {', '.join(missing)}: expected a worker at each; are they started, and do firewalls let them through?"
+        if missing
+        else "all addresses answer, but not as workers of this run: expected the same TF_CONFIG but for the index, the same"
+        " version and the same number of GPUs for each"
+    )
+    return f"worker {members.index} ({members.addresses[members.index]}) waited for {seconds} s (--start_timeout) and {found}"
+
+
+def _endpoint(address):
+    host, port = address.rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def _listens(address):
+    """Whether something takes connections there."""
+    try:
+        socket.create_connection(_endpoint(address), timeout=2).close()
+    except OSError:  # a name that is not known yet, too
+        return False
+    return True
+
+
+def _is_free(address):
+    """Whether a port of this machine can be listened on. TensorFlow would share it with who has it already."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("", _endpoint(address)[1]))
+        except OSError:
+            return False
+    return True
