@@ -82,8 +82,11 @@ def load(config, folder=None, bars=False, say=print, share=False):
         images = {
             split: OnDemand(part.pixels, part.shape, part.sizes, part.dtype, store) for split, part in files.items()
         }
-        where = {"ram": "in memory", "disk": f"on disk, {needed / 1e9:.1f} GB in {folder},"}.get(cache)
-        kept = f"kept {where} from then on" if store else "not kept (--cache none)"
+        kept = {
+            "ram": "kept in memory from then on",
+            "disk": f"kept on disk from then on ({needed / 1e9:.1f} GB in {folder})",
+            "none": "not kept (--cache none)",
+        }[cache]
         notes += (f"Pictures are decoded when they are needed, and {kept}",)
     parts = (pictures.Pictures(images[split], names[split], files[split].looked["length"]) for split in SPLITS)
     return Domains(*parts, size=size, notes=notes)

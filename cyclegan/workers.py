@@ -110,7 +110,7 @@ class Workers:
         return f"worker {worker} ({self.members.addresses[worker]})"
 
     def hold(self, *objects):
-        """Keeps objects until the process ends, where there are several workers: TensorFlow asks the others when it takes them down."""
+        """Keeps objects until the process ends, where there are several workers: taking them down, TensorFlow asks the others."""
         if self.count > 1:
             HELD.extend((self, *objects))
 
