@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "guard": set(),
     "journal": set(),
     "saving": set(),
+    "cluster": set(),
     "distribute": {"devices"},
     "optimizers": set(),
     "augment": set(),
