@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Trains with N workers on this machine, as several machines would do together. Makes the environment first, see setup.sh.
+#   scripts/launch_local.sh 2 -- --dataset stripes --epochs 1     what follows N (and --) goes to each train.py
+#   VENV=.venv          where the environment is
+#   GRACE=60            seconds that workers have to save and leave when they are told to stop; then they are killed
+# The GPUs, those of CUDA_VISIBLE_DEVICES or all, are divided among the workers. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each worker.
+# The exit code is the first worker's that is not 0; 128 + the signal's number when the signal was given to this script.
+set -euo pipefail
+root=$(CDPATH= cd "$(dirname "$0")/.." && pwd)
+usage="usage: scripts/launch_local.sh N [--] [flags of train.py]"
+fail() { echo "launch_local: $*" >&2; exit 2; }
+
+case ${1:-} in
+  -h | --help) echo "$usage"; exit 0 ;;
+  [1-9] | [1-9][0-9]) count=$1 ;;
+  *) fail "'${1:-}': expected a number of workers from 1 to 99; $usage" ;;
+esac
+shift
+[ "${1:-}" != -- ] || shift
+grace=${GRACE:-60}
+case $grace in *[!0-9]*) fail "GRACE=$grace: expected a number of seconds" ;; esac
+
+if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+  listed=${CUDA_VISIBLE_DEVICES%%,-*}  # CUDA takes what comes before the first -1
+  case $listed in -* | NoDevFiles | none | void) listed= ;; esac
+  where="CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
+else
+  listed=$(nvidia-smi -L 2>/dev/null | sed -n 's/^GPU \([0-9]*\):.*/\1/p' | paste -s -d , -) || listed=
+  where="nvidia-smi"
+fi
+IFS=, read -r -a gpus <<<"$listed"
+share=$((${#gpus[@]} / count))
+[ $((share * count)) = ${#gpus[@]} ] || fail "$count workers: $where lists ${#gpus[@]} GPUs, expected a number that" \
+  "$count divides: choose the GPUs with CUDA_VISIBLE_DEVICES=0,1 (for example; CUDA_VISIBLE_DEVICES= is none), or another N"
+
+"$root/scripts/setup.sh"
+venv=${VENV:-.venv}
+case $venv in /*) ;; *) venv=$root/$venv ;; esac  # as setup.sh takes it
+
+# All are held at once, so that they differ; on all interfaces, because that is where gRPC listens.
+ports=$("$venv/bin/python" -c 'import socket, sys
+held = [socket.socket() for _ in range(int(sys.argv[1]))]
+for each in held:
+    each.bind(("", 0))
+print(*[each.getsockname()[1] for each in held])' "$count")
+addresses=$(printf '"127.0.0.1:%s", ' $ports)
+
+worker() {  # its index, the flags
+  export TF_CONFIG="{\"cluster\": {\"worker\": [${addresses%, }]}, \"task\": {\"type\": \"worker\", \"index\": $1}}"
+  [ "$share" = 0 ] || CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${gpus[*]:$(($1 * share)):$share}")
+  [ "$share" = 0 ] || export CUDA_VISIBLE_DEVICES
+  shift
+  exec "$venv/bin/python" "$root/train.py" "$@"
+}
+
+# Beside the workers. On a line "stop", or when the script is gone without a line (killed, say), their time runs.
+guard() {
+  trap '' HUP INT TERM USR1
+  local word=
+  read -r word || kill -s TERM "${pids[@]}" 2>/dev/null || true
+  [ "$word" != done ] || return 0
+  local end=$((SECONDS + grace))
+  while [ $SECONDS -lt $end ]; do
+    kill -s 0 "${pids[@]}" 2>/dev/null || return 0
+    sleep 0.2
+  done
+  echo "launch_local: killing the workers that are still there after $grace s" >&2
+  kill -s KILL "${pids[@]}" 2>/dev/null || true
+}
+
+tell_guard() { echo "$1" >&9 || true; } 2>/dev/null
+
+passed= forwarded= pids=()
+forward() {  # a signal, and the exit code of those that it stops
+  passed=yes forwarded="$forwarded${2:+ $2}"
+  kill -s "$1" $(jobs -pr) 2>/dev/null || true  # not "${pids[@]}": the number of one that has ended may be another program's
+}
+trap 'forward HUP 129' HUP
+trap 'forward INT 130' INT
+trap 'forward TERM 143' TERM
+trap 'forward USR1' USR1
+
+# With job control each has a process group of its own, which a terminal's Ctrl-C does not reach, and does not ignore SIGINT as
+# what a script leaves in the background does.
+set -m
+for ((i = 0; i < count; i++)); do
+  [ -z "$forwarded" ] || break
+  worker "$i" "$@" </dev/null &
+  pids+=($!)
+done
+set +m  # or `wait` would also return for a worker that is only suspended
+trap '' PIPE  # the guard may be gone before the script
+exec 9> >(guard)
+
+result=0 stopped=
+for pid in "${pids[@]}"; do
+  while :; do
+    [ -z "$forwarded" ] || tell_guard stop
+    passed=
+    code=0
+    wait "$pid" || code=$?
+    [ -n "$passed" ] || break  # otherwise `wait` was cut short, by a signal that has gone on to the workers
+  done
+  case " $forwarded " in *" $code "*) stopped=${stopped:-$code} ;; esac
+  [ "$result" != 0 ] || result=$code
+done
+tell_guard "done"
+exit "${stopped:-$result}"
