@@ -3,7 +3,7 @@
 #   scripts/launch_local.sh 2 -- --dataset stripes --epochs 1     what follows N (and --) goes to each train.py
 #   VENV=.venv          where the environment is
 #   GRACE=60            seconds that workers have to save and leave when they are told to stop; then they are killed
-# The GPUs, those of CUDA_VISIBLE_DEVICES or all, are divided among the workers. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each worker.
+# The GPUs, those of CUDA_VISIBLE_DEVICES or all, are divided among the workers. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each one.
 # The exit code is the first worker's that is not 0; 128 + the signal's number when the signal was given to this script.
 set -euo pipefail
 root=$(CDPATH= cd "$(dirname "$0")/.." && pwd)
@@ -59,7 +59,7 @@ guard() {
   local word=
   read -r word || kill -s TERM "${pids[@]}" 2>/dev/null || true
   [ "$word" != done ] || return 0
-  local end=$((SECONDS + grace))
+  local end=$((SECONDS + 10#$grace))
   while [ $SECONDS -lt $end ]; do
     kill -s 0 "${pids[@]}" 2>/dev/null || return 0
     sleep 0.2
@@ -70,10 +70,10 @@ guard() {
 
 tell_guard() { echo "$1" >&9 || true; } 2>/dev/null
 
-passed= forwarded= pids=()
+forwarded= pids=()
 forward() {  # a signal, and the exit code of those that it stops
-  passed=yes forwarded="$forwarded${2:+ $2}"
-  kill -s "$1" $(jobs -pr) 2>/dev/null || true  # not "${pids[@]}": the number of one that has ended may be another program's
+  forwarded="$forwarded${2:+ $2}"
+  kill -s "$1" ${pids[@]+"${pids[@]}"} 2>/dev/null || true
 }
 trap 'forward HUP 129' HUP
 trap 'forward INT 130' INT
@@ -88,18 +88,21 @@ for ((i = 0; i < count; i++)); do
   worker "$i" "$@" </dev/null &
   pids+=($!)
 done
-set +m  # or `wait` would also return for a worker that is only suspended
+set +m  # or `wait` would return at once, again and again, for a worker that is suspended
+[ ${#pids[@]} != 0 ] || exit "${forwarded##* }"
 trap '' PIPE  # the guard may be gone before the script
 exec 9> >(guard)
 
 result=0 stopped=
 for pid in "${pids[@]}"; do
-  while :; do
+  while kill -s 0 "$pid" 2>/dev/null; do
     [ -z "$forwarded" ] || tell_guard stop
-    passed=
-    code=0
+    wait "$pid" || true  # a signal that goes on to the workers cuts it short
+  done
+  code= before=-
+  until [ "$code" = "$before" ]; do  # as `wait` may first answer with a signal that came earlier
+    before=$code code=0
     wait "$pid" || code=$?
-    [ -n "$passed" ] || break  # otherwise `wait` was cut short, by a signal that has gone on to the workers
   done
   case " $forwarded " in *" $code "*) stopped=${stopped:-$code} ;; esac
   [ "$result" != 0 ] || result=$code

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the environment that demo.sh and test.sh use: a virtual environment with the packages of requirements.txt,
+# Makes the environment that demo.sh, test.sh and launch_local.sh use: a virtual environment with the packages of requirements.txt,
 # or of requirements-gpu.txt where nvidia-smi finds a GPU. Does nothing when that is there already.
 #   PYTHON=python3.12   the interpreter (default: the first one that works; see below)
 #   VENV=.venv          where the environment is
