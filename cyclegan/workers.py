@@ -4,15 +4,13 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import threading
-import time
 import zlib
 
 import numpy as np
 import tensorflow as tf
 
-from cyclegan import cluster, devices, distribute
+from cyclegan import cluster, devices, distribute, meeting
 from cyclegan.errors import TrainingError, UserError
 
 LOST = (
@@ -22,7 +20,6 @@ LOST = (
     tf.errors.DeadlineExceededError,
 )
 HELD = []  # see `Workers.hold`
-LOOK_SECONDS = 0.5  # between looks for workers that have not been there
 
 
 class Workers:
@@ -149,7 +146,7 @@ def start(config, say):
 
     Args:
         config: the `Config`.
-        say: writes a text for the user when the others can't be reached; the process is ended then, with exit code 2.
+        say: writes a text for the user while TensorFlow has the word.
 
     Raises:
         UserError: what was asked for can't be had here.
@@ -162,6 +159,7 @@ def start(config, say):
             "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
             " (see docs/scaling.md), or scripts/launch_local.sh"
         )
+    os.environ.pop("TF_CONFIG", None)  # or TensorFlow's other strategies would read it too
     return Workers(distribute.make_strategy(config.devices, config.strategy))
 
 
@@ -171,9 +169,7 @@ def _meet(members, devices_asked, seconds, say):
         raise UserError(
             f"--devices {devices_asked}: a worker without a GPU is one replica; expected 1, and more workers instead"
         )
-    own = members.addresses[members.index]
-    if not _is_free(own):
-        raise UserError(f"worker {members.index}: port {own} is taken by another process; expected a free one")
+    meeting.meet(members, seconds, say)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(members.addresses)}),
         task_type="worker",
@@ -183,12 +179,12 @@ def _meet(members, devices_asked, seconds, say):
     )
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(implementation=kinds.NCCL if gpus else kinds.RING)
-    with _waiting_for(members, seconds, say):
+    with _bounded(members, seconds, say):
         try:
             strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         except (RuntimeError, tf.errors.OpError) as error:
             raise UserError(
-                f"worker {members.index} ({own}) could not begin: {str(error).splitlines()[0]}; expected addresses of this"
+                f"worker {members.index} could not begin: {str(error).splitlines()[0]}; expected addresses of this"
                 " program's workers, each in a process of its own"
             ) from error
         if threading.current_thread() is threading.main_thread():  # TensorFlow has taken SIGTERM for itself
@@ -199,58 +195,20 @@ def _meet(members, devices_asked, seconds, say):
 
 
 @contextlib.contextmanager
-def _waiting_for(members, seconds, say):
+def _bounded(members, seconds, say):
     """Ends the process, from another thread, if what is done within it takes longer: TensorFlow itself would wait for ever."""
-    met = threading.Event()
 
-    def watch():
-        missing = [address for i, address in enumerate(members.addresses) if i != members.index]
-        deadline = time.monotonic() + seconds
-        while not met.wait(LOOK_SECONDS):
-            missing = [address for address in missing if not _listens(address)]
-            if time.monotonic() > deadline:
-                say(_who_is_missing(members, missing, seconds))
-                os._exit(UserError.exit_code)
+    def end():
+        say(
+            f"worker {members.index} ({members.addresses[members.index]}) has met the others, but waited for {seconds} s"
+            " (--start_timeout) for the first sum with them: expected the same version and the same number of GPUs for each"
+        )
+        os._exit(UserError.exit_code)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        met.set()
-        thread.join()
-
-
-def _who_is_missing(members, missing, seconds):
-    found = (
-        f"could not reach {', '.join(missing)}: expected a worker at each; are they started, and do firewalls let them through?"
-        if missing
-        else "all addresses answer, but not as workers of this run: expected the same TF_CONFIG but for the index, the same"
-        " version and the same number of GPUs for each"
-    )
-    return f"worker {members.index} ({members.addresses[members.index]}) waited for {seconds} s (--start_timeout) and {found}"
-
-
-def _endpoint(address):
-    host, port = address.rsplit(":", 1)
-    return host.strip("[]"), int(port)
-
-
-def _listens(address):
-    """Whether something takes connections there."""
-    try:
-        socket.create_connection(_endpoint(address), timeout=2).close()
-    except OSError:  # a name that is not known yet, too
-        return False
-    return True
-
-
-def _is_free(address):
-    """Whether a port of this machine can be listened on. TensorFlow would share it with who has it already."""
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("", _endpoint(address)[1]))
-        except OSError:
-            return False
-    return True
+        timer.cancel()
