@@ -84,23 +84,16 @@ def _greeted(address, greeting):
 
 
 def _who_comes(listening, members):
-    """The workers whose greetings are heard until nobody comes, a set."""
+    """The workers whose greetings are heard within `LOOK_SECONDS`, a set."""
     greetings = {_greeting(members, worker): worker for worker in range(members.count)}
-    heard = set()
+    heard, began = set(), time.monotonic()
     with contextlib.suppress(OSError):
-        while True:
+        while time.monotonic() - began < LOOK_SECONDS:
             connection, _ = listening.accept()
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(TRY_SECONDS)
-                received = b""
-                while len(received) < LONGEST and not received.endswith(b"\n"):
-                    part = connection.recv(LONGEST)
-                    received += part
-                    if not part:
-                        break
-                if received in greetings:
-                    heard.add(greetings[received])
-    return heard
+                heard.add(greetings.get(connection.recv(LONGEST)))
+    return heard - {None}
 
 
 def _who_is_missing(members, unreached, unheard, seconds):

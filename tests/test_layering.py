@@ -72,7 +72,6 @@ NO_TENSORFLOW = {
     "pictures",
     "preprocess",
     "sources",
-    "cluster",
     "meeting",
     "overview",
     "progress",
