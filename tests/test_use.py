@@ -1,5 +1,6 @@
 """What is done with a run, from its training on: the README's demo, and its pictures translated, looked at, scored, exported."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -80,16 +81,29 @@ def mixed(tmp_path_factory):
     return folder
 
 
+EXPORTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflite": "out.tflite"}
+
+
 @pytest.fixture(scope="module")
-def translated(demo, mixed, tmp_path_factory):
-    """(the folder of the translations of `mixed`, what was printed)."""
-    folder = tmp_path_factory.mktemp("translated")
-    return folder, script(demo, "translate.py", mixed, folder, "--html", code=1)
+def used(demo, mixed, tmp_path_factory):
+    """(a folder, what was printed by name): the demo's run used in all ways, two at a time, because most of it takes one core."""
+    folder = tmp_path_factory.mktemp("used")
+    commands = {
+        "translate": ("translate.py", mixed, folder / "translated", "--html"),
+        "evaluate": ("evaluate.py", "--features", "random", "--json", folder / "scores.json"),
+        **{format: ("export.py", folder / name, "--format", format) for format, name in EXPORTS.items()},
+    }
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = {
+            name: pool.submit(script, demo, *command, code=int(name == "translate"))
+            for name, command in commands.items()
+        }
+        return folder, {name: future.result() for name, future in running.items()}
 
 
-def test_a_folder_of_mixed_pictures_is_translated(mixed, translated):
-    out, printed = translated
-    assert re.match(r"14 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0006\n", printed)
+def test_a_folder_of_mixed_pictures_is_translated(mixed, used):
+    out, printed = used[0] / "translated", used[1]["translate"]
+    assert re.match(r"14 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0005\n", printed)
     assert "Of more than 1536 x 1536 pixels, so translated in tiles: 1. Instance normalization sees a tile" in printed
     expected = sorted(path for path in mixed.rglob("*.*") if path.name not in ("broken.jpg", "notes.txt"))
     for path in expected:
@@ -104,8 +118,8 @@ def test_a_folder_of_mixed_pictures_is_translated(mixed, translated):
     assert "index_files" in os.listdir(out) and not (out / "broken.jpg").exists()
 
 
-def test_its_pages_are_looked_at(demo, translated, browser):
-    for page, count in ((translated[0] / "index.html", 14), (demo[0] / "runs" / "demo" / "index.html", 10)):
+def test_its_pages_are_looked_at(demo, used, browser):
+    for page, count in ((used[0] / "translated" / "index.html", 14), (demo[0] / "runs" / "demo" / "index.html", 10)):
         browser.open(page)
         assert browser.js("document.querySelectorAll('ol > li').length") == count
         assert all(browser.widths()) and len(browser.widths()) == 3 * count
@@ -116,13 +130,13 @@ def test_its_pages_are_looked_at(demo, translated, browser):
     for key in ("Home", "ArrowRight"):
         browser.press(key)
         seen.append(browser.js(shown))
-    assert seen == ["epoch_006", "epoch_001", "epoch_002"]
+    assert seen == ["epoch_005", "epoch_001", "epoch_002"]
 
 
-def test_it_is_scored(demo, tmp_path):
-    printed = script(demo, "evaluate.py", "--features", "random", "--json", tmp_path / "scores.json")
+def test_it_is_scored(used):
+    folder, printed = used[0], used[1]["evaluate"]
     assert "not comparable with published" in printed and "seed 0" in printed
-    for direction, part in json.loads((tmp_path / "scores.json").read_text())["directions"].items():
+    for direction, part in json.loads((folder / "scores.json").read_text())["directions"].items():
         scores, untranslated = part["scores"], part["untranslated"]
         assert scores["FID"] < untranslated["FID"] and scores["KID"] < untranslated["KID"], direction
         if direction == "y2x":  # where the stripes of a zebra are can't be known
@@ -130,11 +144,8 @@ def test_it_is_scored(demo, tmp_path):
         assert 0 < scores["cycle_MAE"] < 30 and 0 < scores["identity_MAE"] < 30
 
 
-EXPORTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflite": "out.tflite"}
-
-
 @pytest.mark.parametrize("format", EXPORTS)
-def test_it_is_exported(demo, tmp_path, format):
-    printed = script(demo, "export.py", tmp_path / EXPORTS[format], "--format", format)
+def test_it_is_exported(used, format):
+    folder, printed = used[0], used[1][format]
     difference = float(re.search(r"largest difference from the network: ([\d.e-]+) in", printed)[1])
-    assert difference < 1e-3 and (tmp_path / EXPORTS[format]).exists()
+    assert difference < 1e-3 and (folder / EXPORTS[format]).exists()
