@@ -111,3 +111,41 @@ def test_gpus_that_were_hidden_on_purpose_are_no_news(nvidia_smi, monkeypatch, h
 def test_an_nvidia_smi_without_gpus_is_no_news(nvidia_smi, script):
     nvidia_smi(script)
     assert distribute.unseen_gpus("requirements-gpu.txt") is None
+
+
+def test_one_device_is_a_strategy_of_its_own():
+    strategy = distribute.make_strategy(kind="one")
+    assert isinstance(strategy, tf.distribute.OneDeviceStrategy) and strategy.num_replicas_in_sync == 1
+    assert distribute.make_strategy(1, "one").num_replicas_in_sync == 1
+    with pytest.raises(UserError, match="--devices 2: expected no such flag, or 1, with --strategy one"):
+        distribute.make_strategy(2, "one")
+
+
+def test_a_tpu_that_is_not_there_is_said(monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(UserError, match=r"--strategy tpu: no TPU local \(.+\): expected a TensorFlow with libtpu"):
+        distribute.make_strategy(kind="tpu")
+    with pytest.raises(UserError, match="--devices 8: expected no such flag: all cores are used"):
+        distribute.make_strategy(8, "tpu")
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_gather_gives_the_rows_of_all_replicas_in_their_order(strategies, replicas):
+    def gathered():
+        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+        rows = 10 * number + tf.range(2.0)
+        return distribute.gather((tf.reshape(rows, [2, 1, 1]) * tf.ones([2, 3, 1]), rows))
+
+    strategy = strategies[replicas]
+    found = strategy.run(tf.function(gathered))
+    expected = [10.0 * number + row for number in range(replicas) for row in (0, 1)]
+    for pictures, rows in zip(*map(strategy.experimental_local_results, found)):
+        assert rows.numpy().tolist() == expected
+        np.testing.assert_array_equal(pictures[:, :, 0], np.transpose([expected] * 3))
+
+
+def test_wishes_come_back_with_the_figures(strategies):
+    run = distribute.accumulate(strategies[3], lambda x: ({"loss": tf.reduce_sum(x)}, None, ()), 3)
+    batch = strategies[3].experimental_distribute_values_from_function(lambda context: tf.ones([1, 1]))
+    _, _, figures = run((batch,), {"loss": tf.constant(0.0)}, tf.constant(1), wishes={"stop": tf.constant(1.0)})
+    assert figures["stop"].numpy() > 0 and figures["loss"].numpy() == 3

@@ -72,3 +72,19 @@ def test_an_operation_without_a_kernel_for_gpus_is_found():
     assert without_gpu_kernel(nodes(pad.get_concrete_function(tf.TensorSpec([4], tf.float32)))) == set()
     found = without_gpu_kernel(nodes(pad.get_concrete_function(tf.TensorSpec([4], tf.int32))))
     assert found == {("MirrorPad", "int32", "int32")}
+
+
+def test_a_whole_step_is_one_program_of_static_shapes():
+    """As TPUs want it, of which there is none to try it on: XLA takes no operation whose shapes it does not know."""
+    config = Config(dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0)
+    model = CycleGAN(1, config)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def step(x, y, number):
+        figures, gradients, kept = model.train_step(x, y, tf.ones([1]), number)
+        model.update(gradients, tf.reduce_all(tf.math.is_finite(list(figures.values()))), kept, number)
+        return figures
+
+    pictures = tf.zeros([1, 16, 16, 3], tf.uint8)
+    program = step.experimental_get_compiler_ir(pictures, pictures, tf.constant(0, tf.int64))(stage="hlo")
+    assert "ENTRY" in program and "convolution(" in program
