@@ -59,6 +59,7 @@ def main(argv=None):
             gan = CycleGAN(batch, config, domains.size)
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn, team)
             restored = None if config.clear_output_dir else checkpoints.restore()
+        team.hold(gan, checkpoints)
         together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, peak))
         train.steps_per_call = test.steps_per_call = together
         scores = config.evaluate_every and team.is_chief

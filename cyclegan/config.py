@@ -235,13 +235,13 @@ class Config:
         FREE,
     )
     devices: int = _flag(
-        "training",
+        "devices",
         "use the first N GPUs; where there is no GPU, N logical CPU devices (default: every GPU, or the CPU once)",
         on_resume=FREE,
         metavar="N",
     )
     strategy: str = _flag(
-        "training",
+        "devices",
         "one: one device; mirrored: all devices of this machine; multiworker: those of all workers that TF_CONFIG or Slurm's"
         " variables name (docs/scaling.md); tpu: a TPU; auto: multiworker where several are named, or mirrored",
         "auto",
@@ -249,10 +249,10 @@ class Config:
         choices=("auto", "mirrored", "multiworker", "tpu", "one"),
     )
     start_timeout: int = _flag(
-        "training", "seconds that workers wait for each other at start", 300, FREE, metavar="SECONDS"
+        "devices", "seconds that workers wait for each other at start", 300, FREE, metavar="SECONDS"
     )
     port: int = _flag(
-        "training",
+        "devices",
         "first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)",
         on_resume=FREE,
         metavar="N",

@@ -88,19 +88,26 @@ class Workers:
             UserError: a worker has something else than the chief; it names the worker and what differs.
         """
         names = sorted(what)
-        # The number of values first, which has to be the same before values can be exchanged.
-        for row in ([zlib.crc32(" ".join(names).encode())], [zlib.crc32(repr(what[name]).encode()) for name in names]):
-            rows = self.exchange(row)
-            for worker in range(self.count):
-                differ = np.flatnonzero(rows[worker] != rows[0])
-                if len(row) != len(names) and differ.size:
-                    raise UserError(f"{self.name(worker)} has another version of this program than the chief has")
-                if differ.size:
-                    here = ", ".join(f"{names[i]} (here: {what[names[i]]})" for i in differ)
-                    raise UserError(
-                        f"{self.name(worker)} differs from the chief in {here}: expected the same command and the same pictures"
-                        " for all workers"
-                    )
+        if found := self._unlike_the_chief([" ".join(names)]):  # or there were not as many values
+            raise UserError(
+                f"{self.name(found[0])} has another version of this program than the chief: expected the same"
+            )
+        if found := self._unlike_the_chief([repr(what[name]) for name in names]):
+            worker, differ = found
+            here = ", ".join(f"{names[i]} (here: {what[names[i]]})" for i in differ)
+            raise UserError(
+                f"{self.name(worker)} differs from the chief in {here}: expected the same command and the same pictures for all"
+                " workers"
+            )
+
+    def _unlike_the_chief(self, texts):
+        """(the first worker whose texts are not the chief's, which of them); `None` if there is none. Of all workers."""
+        rows = self.exchange([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
+        for worker in range(self.count):
+            differ = np.flatnonzero(rows[worker] != rows[0])
+            if differ.size:
+                return worker, differ
+        return None
 
     def name(self, worker):
         """What a message calls a worker."""
@@ -190,6 +197,7 @@ def _meet(members, devices_asked, seconds, say):
         if threading.current_thread() is threading.main_thread():  # TensorFlow has taken SIGTERM for itself
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         workers = Workers(strategy, members)
+        workers.hold(strategy)
         workers.exchange([0])
     return workers
 

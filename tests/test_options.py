@@ -76,7 +76,7 @@ def values(field):
 
 
 FIELDS = [field for field in dataclasses.fields(Config) if field.metadata["group"] in ("networks", "training")]
-NOT_OF_A_STEP = {"epochs", "batch_size", "max_bad_steps", "devices"}  # the loop's, tested there
+NOT_OF_A_STEP = {"epochs", "batch_size", "max_bad_steps"}  # the loop's, tested there
 TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"precision": "bfloat16"}]
 
 
