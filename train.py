@@ -6,6 +6,7 @@ import functools
 import pathlib
 import sys
 import tempfile
+import traceback
 
 from cyclegan import quiet, signals
 from cyclegan.config import Config
@@ -44,10 +45,12 @@ def main(argv=None):
         if notice:
             warn(notice)
         cached = run.path if team.count == 1 else tempfile.gettempdir()
-        with team.chief_first(sources.is_prepared(config.dataset)):
+        prepared = sources.is_prepared(config.dataset)
+        team.compare({**config.of_all_workers(), **layers.stack(), "dataset of TensorFlow Datasets": prepared})
+        with team.chief_first(prepared):
             domains = sources.load(config, cached, config.verbose > 0, warn, share=team.count > 1)
         run.check_data(domains.fingerprint())
-        team.compare({**config.of_all_workers(), **domains.fingerprint(), **layers.stack()})
+        team.compare(domains.fingerprint())
 
         batch = strategy.num_replicas_in_sync * config.batch_size
         peak = 0.0 if config.no_peak else devices.peak(config.precision) * team.shares()
@@ -128,6 +131,9 @@ def run():
         help = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
         print(f"train.py: {error}: {help}", file=sys.stderr)
         return 2
+    except Exception:  # a bug of ours
+        traceback.print_exc()
+        return 1
     except KeyboardInterrupt:
         print(f"\ntrain.py: stopped before the first step; {same} begins again, or resumes", file=sys.stderr)
         return 130

@@ -157,11 +157,13 @@ class Checkpoints:
                 found = self._restore_newest(whole=True)
             except UserError as error:
                 failure = error
-        place = (1, *_place(found[1])) if found else (2 if failure else 0, 0, 0, 0)
-        kind, *place = map(int, self.workers.exchange(place)[0])
+        row = (1, _crc32(found[1] / "manifest.json"), *_place(found[1])) if found else (2 if failure else 0, 0, 0, 0, 0)
+        kind, manifest, *place = map(int, self.workers.exchange(row)[0])
         if kind == 1 and not self._writes:
             path = self.folder / _name_of(*place)
             try:
+                if _crc32(path / "manifest.json") != manifest:
+                    raise ValueError("it is another one")
                 found = self._read(path, whole=True), path
             except UNREADABLE as error:
                 failure = UserError(

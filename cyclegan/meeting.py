@@ -1,7 +1,8 @@
 """Workers find each other at start, before TensorFlow waits for them for ever and without a word; no TensorFlow.
 
-Each listens at its own address and greets all others. A worker that has been greeted by all and has greeted all is not needed
-any more by those that are still looking, so it leaves the port to TensorFlow.
+Each listens at its own address and greets all others, and keeps the connections. A worker that has greeted all and has been greeted
+by all is not needed any more by those that are still looking: it says so on all connections, and leaves the port to TensorFlow. A
+connection that ends without that word is of a worker that is gone, which has to come again.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ TRY_SECONDS = 2.0  # for one attempt to reach one worker
 LOOK_SECONDS = 0.2  # for somebody who comes
 PATIENCE = 10.0  # seconds after which the user is told who is waited for
 LONGEST = 100  # bytes of a greeting
+MET = b"."  # the last word of a worker that has met all
 
 
 def meet(members, seconds, say):
@@ -30,7 +32,8 @@ def meet(members, seconds, say):
     """
     own = members.addresses[members.index]
     others = set(range(members.count)) - {members.index}
-    reached, heard = set(), set()
+    reached, heard = {}, {}  # connections by worker; `None` for one that has left because it has met all
+    unreached, unheard = set(others), set(others)  # so far at any time
     began, told = time.monotonic(), False
     with contextlib.ExitStack() as stack:
         try:
@@ -39,20 +42,31 @@ def meet(members, seconds, say):
             raise UserError(
                 f"worker {members.index}: {own} can't be listened on ({error.strerror}): expected a free port of this machine"
             ) from error
-        while not reached == heard == others:
-            for worker in others - reached:
-                with contextlib.suppress(OSError):  # a name that is not known yet, too
-                    address = _endpoint(members.addresses[worker])
-                    stack.enter_context(_greeted(address, _greeting(members, members.index)))
-                    reached.add(worker)
-            heard |= _who_comes(listening, members)
+        while not set(reached) == set(heard) == others:
+            for worker in others - set(reached):
+                if time.monotonic() - began < seconds:
+                    with contextlib.suppress(OSError, UnicodeError):  # a name that is not known yet, or can't be one
+                        address = _endpoint(members.addresses[worker])
+                        reached[worker] = _greeted(address, _greeting(members, members.index))
+                        stack.callback(_close, reached[worker])
+            for worker, connection in _who_comes(listening, members):
+                heard[worker] = connection
+                stack.callback(_close, connection)
+            unreached -= set(reached)
+            unheard -= set(heard)
+            for connections in (reached, heard):
+                _forget_who_is_gone(connections)
             waited = time.monotonic() - began
-            missing = ", ".join(members.addresses[worker] for worker in sorted(others - (reached & heard)))
+            missing = ", ".join(members.addresses[worker] for worker in sorted(others - (set(reached) & set(heard))))
             if waited > PATIENCE and missing and not told:
                 say(f"worker {members.index} ({own}) is waiting for {missing}")
                 told = True
             if waited > seconds and missing:
-                raise UserError(_who_is_missing(members, others - reached, others - heard, seconds))
+                raise UserError(_who_is_missing(members, unreached, unheard, missing, seconds))
+        for connection in (*reached.values(), *heard.values()):
+            if connection:
+                with contextlib.suppress(OSError):
+                    connection.sendall(MET)
 
 
 def _endpoint(address):
@@ -73,10 +87,11 @@ def _greeting(members, worker):
 
 
 def _greeted(address, greeting):
-    """A connection over which a worker has been greeted. It stays: a connection that is closed early may lose what was sent."""
+    """A connection over which a worker has been greeted."""
     connection = socket.create_connection(address, timeout=TRY_SECONDS)
     try:
         connection.sendall(greeting)
+        connection.setblocking(False)
     except OSError:
         connection.close()
         raise
@@ -84,19 +99,43 @@ def _greeted(address, greeting):
 
 
 def _who_comes(listening, members):
-    """The workers whose greetings are heard within `LOOK_SECONDS`, a set."""
+    """Pairs (worker, connection) of those whose greetings are heard within `LOOK_SECONDS`."""
     greetings = {_greeting(members, worker): worker for worker in range(members.count)}
-    heard, began = set(), time.monotonic()
+    came, began = [], time.monotonic()
     with contextlib.suppress(OSError):
         while time.monotonic() - began < LOOK_SECONDS:
             connection, _ = listening.accept()
-            with connection, contextlib.suppress(OSError):
+            try:
                 connection.settimeout(TRY_SECONDS)
-                heard.add(greetings.get(connection.recv(LONGEST)))
-    return heard - {None}
+                came.append((greetings[connection.recv(LONGEST)], connection))
+                connection.setblocking(False)
+            except (OSError, KeyError):  # somebody else
+                connection.close()
+    return came
 
 
-def _who_is_missing(members, unreached, unheard, seconds):
+def _forget_who_is_gone(connections):
+    for worker, connection in list(connections.items()):
+        if connection is None:
+            continue
+        try:
+            said = connection.recv(len(MET))
+        except BlockingIOError:
+            continue  # it is there, and looks for others
+        except OSError:
+            said = b""
+        if said:
+            connections[worker] = None
+        else:
+            del connections[worker]
+
+
+def _close(connection):
+    with contextlib.suppress(OSError):
+        connection.close()
+
+
+def _who_is_missing(members, unreached, unheard, missing, seconds):
     def listed(workers):
         return ", ".join(members.addresses[worker] for worker in sorted(workers))
 
@@ -112,4 +151,6 @@ def _who_is_missing(members, unreached, unheard, seconds):
             f" and was not greeted by {listed(unheard - unreached)}, where something answers: expected a worker there, with the"
             f" same addresses in TF_CONFIG, which can reach {own}"
         )
+    if not unheard | unreached:
+        text += f" for {missing}, which came and went away again: look at what it printed"
     return text

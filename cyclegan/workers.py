@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import threading
+import time
 import zlib
 
 import numpy as np
@@ -19,6 +20,8 @@ LOST = (
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
 )
+ABORTED = "Collective ops is aborted"  # TensorFlow says so with other kinds of errors too
+LEAVE_SECONDS = 0.5
 HELD = []  # see `Workers.hold`
 
 
@@ -137,15 +140,19 @@ class Workers:
             if self.count > 1:
                 error.args = (f"worker {self.index}: {error}",)
             raise
-        except LOST as error:
-            if self.count == 1:
+        except tf.errors.OpError as error:
+            if self.count == 1 or not (isinstance(error, LOST) or ABORTED in str(error)):
                 raise
-            found = re.search(r"task:(\d+)", str(error))
-            gone = self.name(int(found[1])) if found and int(found[1]) < self.count else "a worker"
+            said = re.sub(r"{{.*?}}", "", str(error))  # where the error was noticed, which is here
+            named = [worker for worker in map(int, re.findall(r"task:(\d+)", said)) if worker != self.index]
+            gone = self.name(named[0]) if named and named[0] < self.count else "a worker"
             raise TrainingError(
                 f"worker {self.index}: {gone} does not answer any more, so this one stops: see what it printed. Start all workers"
                 " again with the same command: they resume from the last checkpoint"
             ) from error
+        finally:
+            if self.count > 1:
+                time.sleep(LEAVE_SECONDS)  # what was sent last may be under way
 
 
 def start(config, say):
@@ -186,20 +193,31 @@ def _meet(members, devices_asked, seconds, say):
     )
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(implementation=kinds.NCCL if gpus else kinds.RING)
-    with _bounded(members, seconds, say):
+    with _bounded(members, seconds, say), _sigterm_for_python():
         try:
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+            workers = Workers(tf.distribute.MultiWorkerMirroredStrategy(resolver, options), members)
+            workers.hold(workers.strategy)
+            workers.exchange([0])
         except (RuntimeError, tf.errors.OpError) as error:
-            raise UserError(
-                f"worker {members.index} could not begin: {str(error).splitlines()[0]}; expected addresses of this"
-                " program's workers, each in a process of its own"
+            raise TrainingError(
+                f"worker {members.index}: training could not be started with the others ({str(error).strip().splitlines()[0]}):"
+                " expected all of them to stay, with the same version and the same number of GPUs; start all again"
             ) from error
-        if threading.current_thread() is threading.main_thread():  # TensorFlow has taken SIGTERM for itself
-            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-        workers = Workers(strategy, members)
-        workers.hold(strategy)
-        workers.exchange([0])
     return workers
+
+
+@contextlib.contextmanager
+def _sigterm_for_python():
+    """TensorFlow takes SIGTERM for itself when workers begin; it waits meanwhile, and is Python's afterwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 @contextlib.contextmanager

@@ -63,9 +63,10 @@ def test_one_that_does_not_come_is_named():
 
 
 def test_a_host_that_is_not_known_is_one_that_does_not_come():
-    found = (*addresses(1), "no-such-host.invalid:80")
-    with pytest.raises(UserError, match="could not reach no-such-host.invalid:80"):
-        meeting.meet(Cluster(found, 0), 0.1, print)
+    for name in ("no-such-host.invalid", "no..name"):
+        found = (*addresses(1), f"{name}:80")
+        with pytest.raises(UserError, match=f"could not reach {name}:80"):
+            meeting.meet(Cluster(found, 0), 0.1, print)
 
 
 def test_somebody_else_at_the_address_is_not_taken_for_a_worker():
@@ -100,6 +101,22 @@ def test_workers_that_know_others_are_not_of_the_same_run():
     found = addresses(3)
     outcomes, _ = meet(found[:2], 0.5, lists={0: found[:2], 1: found})
     assert f"was not greeted by {found[1]}" in outcomes[0] and f"could not reach {found[2]}" in outcomes[1]
+
+
+def test_one_that_is_replaced_while_others_wait_is_met_again():
+    found = addresses(3)
+    with pytest.raises(UserError, match=f"could not reach {found[2]}"):  # 0 has greeted it, and 2 is not there yet
+        first = threading.Thread(target=lambda: outcomes.append(meet_as(0)), daemon=True)
+        outcomes = []
+        meet_as = lambda index, seconds=20.0: meeting.meet(Cluster(found, index), seconds, print)  # noqa: E731
+        first.start()
+        meet_as(1, 0.7)
+    others = [threading.Thread(target=lambda index=index: outcomes.append(meet_as(index))) for index in (1, 2)]
+    for thread in others:
+        thread.start()
+    for thread in (first, *others):
+        thread.join(30)
+    assert outcomes == [None, None, None]
 
 
 def test_a_port_that_is_taken_is_refused():

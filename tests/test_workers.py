@@ -14,6 +14,7 @@ import pytest
 from cyclegan import cluster, workers
 from cyclegan.config import Config
 from cyclegan.errors import UserError
+from tests.worker import first_moments
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = 90  # no test waits longer; the machine may be busy
@@ -90,12 +91,24 @@ def test_they_compare_what_they_were_given():
         assert f"worker 1 (127.0.0.1:{ports[1]}) differs from the chief in lr (here: {here}): expected" in complaints
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP", "error"])
-def test_one_that_is_gone_is_noticed_by_the_others(how):
-    count = 2 if how != "SIGKILL" else 3
+@pytest.mark.slow
+def test_the_gradients_of_two_workers_are_those_of_two_devices(strategies):
+    found, _ = together("gradients", 2)
+    assert [code for code, *_ in found] == [0, 0], found
+    expected = first_moments(strategies[2])
+    for _, out, _ in found:
+        np.testing.assert_allclose(json.loads(out), expected, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("how", "who", "count"),
+    [("SIGKILL", 2, 3), ("SIGKILL", 0, 2), ("SIGSTOP", 1, 2), ("error", 1, 2)],
+)
+def test_one_that_is_gone_is_noticed_by_the_others(how, who, count):
     ports = free_ports(count)
-    processes = [start("lose", index, ports, HOW=how) for index in range(count)]
-    *others, gone = processes
+    processes = [start("lose", index, ports, HOW=how, WHO=str(who)) for index in range(count)]
+    gone = processes[who]
+    others = [each for each in processes if each is not gone]
     try:
         assert gone.stdout.readline() == "gone\n", gone.communicate()
         began = time.monotonic()
@@ -105,9 +118,7 @@ def test_one_that_is_gone_is_noticed_by_the_others(how):
             assert code == 1, complaints
             assert "does not answer any more, so this one stops" in complaints
             assert "they resume from the last checkpoint" in complaints
-        assert any(
-            f"worker {count - 1} (127.0.0.1:{ports[-1]}) does not answer" in complaints for *_, complaints in found
-        )
+        assert any(f"worker {who} (127.0.0.1:{ports[who]}) does not answer" in complaints for *_, complaints in found)
         if how == "error":
             assert gone.wait(SECONDS) == 2
             assert "worker 1: this worker has a problem of its own" in gone.stderr.read()

@@ -20,6 +20,7 @@ with quiet.start() as tell:
 
     from cyclegan import distribute, workers
     from cyclegan.data import Pairs
+    from cyclegan.gan import CycleGAN
     from cyclegan.pool import ImagePool
 
 
@@ -27,7 +28,7 @@ def main(what):
     config = Config(start_timeout=int(os.environ.get("START_TIMEOUT", "120")))
     team = workers.start(config, tell)
     with team.noticed():
-        return {"steps": steps, "differ": differ, "lose": lose}[what](team)
+        return {"steps": steps, "differ": differ, "lose": lose, "gradients": gradients}[what](team)
 
 
 def steps(team):
@@ -85,13 +86,31 @@ def steps(team):
     }
 
 
+def gradients(team):
+    """A training step of the real networks."""
+    return first_moments(team.strategy)
+
+
+def first_moments(strategy):
+    """Adam's means of the gradients after the first step, half of the gradients; the sum and the largest of each variable."""
+    config = Config(dataset="stripes", image_size=16, filters=2, residual_blocks=1, load_size=16)
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 4, 16, 16, 3)).astype(np.uint8)
+    with strategy.scope():
+        model = CycleGAN(4, config)
+    step = distribute.accumulate(strategy, model.train_step, 4, model.update)
+    step(next(Pairs(*pictures, 4, (16, 16), seed=0).distributed(strategy)), {}, tf.constant(1), tf.constant(0))
+    optimizers = (model.generator_optimizer, model.discriminator_optimizer)
+    moments = [mean.numpy() for optimizer in optimizers for mean in optimizer.means]
+    return [[float(moment.sum()), float(np.abs(moment).max())] for moment in moments]
+
+
 def differ(team):
     """The workers have not been given the same."""
     team.compare({"seed": 3, "lr": [0.1, 0.2][team.index]})
 
 
 def lose(team):
-    """The last worker goes, in the way that HOW says, and the others are in a step without it."""
+    """The worker WHO goes, in the way that HOW says, and the others are in a step without it."""
     with team.strategy.scope():
         weight = tf.Variable(0.0)
 
@@ -100,7 +119,7 @@ def lose(team):
 
     run = distribute.accumulate(team.strategy, step, 1, lambda gradients, *rest: weight.assign_add(gradients[0][0]))
     for number in range(10**6):
-        if number == 3 and team.index == team.count - 1:
+        if number == 3 and team.index == int(os.environ["WHO"]):
             print("gone", flush=True)
             if os.environ["HOW"] == "error":
                 raise UserError("this worker has a problem of its own")
