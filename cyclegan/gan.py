@@ -38,9 +38,9 @@ class CycleGAN:
 
     Args:
         global_batch_size: image pairs per step, over all replicas.
-        config: the `Config`: what networks, losses and optimizers are like. With an identity weight of 0 nothing of that loss is
-            computed. `precision` "auto" is float32 here. The variables, the statistics of normalizations, the generators' tanh
-            and the losses are float32 always.
+        config: the `Config`: what networks, losses and optimizers are like. With an identity weight of 0 nothing of that
+            loss is computed in training; testing still measures it. `precision` "auto" is float32 here. The variables, the
+            statistics of normalizations, the generators' tanh and the losses are float32 always.
         shape: (height, width) of the pictures in training; `None` is `config.image_shape`.
     """
 

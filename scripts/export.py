@@ -42,7 +42,8 @@ def parse(argv=None):
         nargs="+",
         default=(),
         metavar="FILE",
-        help="compare on these (default: test pictures of the run's folder of pictures, or drawn ones)",
+        help="compare on these (default: test pictures of the run's data set, a folder or prepared by TensorFlow Datasets, if it"
+        " is still there; or drawn ones)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
     return parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""The examples and the figures of docs/scaling.md."""
+"""The examples and the figures of docs/scaling.md, and the figures on paper of docs/performance.md."""
 
 import functools
 import json
@@ -15,7 +15,8 @@ from cyclegan import models
 from cyclegan.config import Config
 from cyclegan.gan import CycleGAN
 
-PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs" / "scaling.md").read_text(encoding="utf-8")
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+PAGE = (DOCS / "scaling.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())  # without the ends of lines
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SHELL = [text for kind, text in BLOCKS if kind in ("sh", "bash")]
@@ -110,10 +111,13 @@ def test_a_worker_is_started_on_each_host_and_its_process_known(tmp_path):
         assert json.loads(config) == expected(hosts, index)
 
 
+PAIR = 2 * 256 * 256 * 3 * 4  # bytes of the translations of a pair, float32 at 256 px
+
+
 @functools.lru_cache(None)
-def network_figures():
+def network_figures(pool_size=50):
     """(gradients in bytes, FLOP per pair) of the default networks at 256 px."""
-    config = Config.from_args([])
+    config = Config.from_args(["--pool_size", str(pool_size)])
     G, D = (
         models.generator(config),
         models.discriminator(config),
@@ -122,14 +126,28 @@ def network_figures():
     return 4 * 2 * sum(CycleGAN.parameters(gan)), CycleGAN.flops(gan, 256, 256)
 
 
+def reduction(n, bandwidth):
+    """Seconds in which a ring of n GPUs sums the gradients, without its hops."""
+    return 2 * (n - 1) / n * network_figures()[0] / bandwidth
+
+
+def gathering(n, pairs, bandwidth):
+    """Seconds in which it gives the translations of all to all, for the image pools, likewise."""
+    return (n - 1) * pairs * PAIR / bandwidth
+
+
 SECONDS = {"fast": ((250e9, 5e-6), (11e9, 25e-6)), "slow": ((25e9, 10e-6), (1.1e9, 25e-6))}  # bytes/s, per hop
 
 
-def step(n, pairs, throughput, cluster):
-    """Seconds of a step on n GPUs: computing, then the all-reduce in a ring."""
-    size, flop = network_figures()
+def step(n, pairs, throughput, cluster, pool_size=50):
+    """Seconds of a step on n GPUs: computing, then the all-reduce and the gathering in rings."""
     bandwidth, latency = SECONDS[cluster][n > 8]
-    return pairs * flop / throughput + 2 * (n - 1) / n * size / bandwidth + 2 * (n - 1) * latency
+    seconds = pairs * network_figures(pool_size)[1] / throughput + reduction(n, bandwidth) + 2 * (n - 1) * latency
+    return seconds + (gathering(n, pairs, bandwidth) + (n - 1) * latency if pool_size else 0)
+
+
+def efficiency(n, *how):
+    return step(1, *how) / step(n, *how)
 
 
 def table(throughput):
@@ -139,8 +157,8 @@ def table(throughput):
     for n in (2**i for i in range(9)):
         cells = []
         for cluster, pairs in (("fast", 1), ("fast", 4), ("slow", 1), ("slow", 4)):
-            alone, together = (step(k, pairs, throughput, cluster) for k in (1, n))
-            cells.append(f"{2 * n * pairs / together:,.0f} ({alone / together:.0%})".replace("%", " %"))
+            how = pairs, throughput, cluster
+            cells.append(f"{2 * n * pairs / step(n, *how):,.0f} ({efficiency(n, *how):.0%})".replace("%", " %"))
         yield f"| {n} | {' | '.join(cells)} |"
 
 
@@ -152,14 +170,60 @@ def test_the_tables_of_images_per_second(tera):
 def test_the_figures_in_the_text():
     size, flop = network_figures()
     assert f"are {size // 4:,}." in TEXT and f"B = {size / 1e6:.1f} MB" in TEXT and f"{flop / 1e12:.3f} TFLOP" in TEXT
-    reduction = step(16, 0, 1.0, "fast")
-    assert f"The limit at 16 is {flop / reduction / 1e12:.0f} TFLOP/s" in TEXT
-    assert f"of 200 TFLOP/s want {2 * size / (flop / 200e12) / 1e9:.0f} GB/s" in TEXT
-    assert step(256, 1, 50e12, "fast") < 2 * step(1, 1, 50e12, "fast")
-    assert 16 / step(16, 1, 200e12, "fast") < 8 / step(8, 1, 200e12, "fast")
+    assert f"P = {PAIR / 1e6:.3f} MB" in TEXT
+    one, two = (1, 50e12, "fast"), (1, 200e12, "fast")
+    assert efficiency(16, 1, 50e12, "slow") < 0.5 < efficiency(8, 1, 50e12, "slow")
+    assert efficiency(128, *one) < 0.5 < efficiency(64, *one)  # from 128 GPUs of 50 TFLOP/s on
+    assert 16 / step(16, *two) < 8 / step(8, *two)
+    exchange = step(16, 1, float("inf"), "fast")
+    assert f"The limit at 16 is {flop / exchange / 1e12:.0f} TFLOP/s" in TEXT
+    wanted = [f"{(reduction(n, 1) + gathering(n, 1, 1)) / (flop / 200e12) / 1e9:.0f}" for n in (16, 256)]
+    assert f"of 200 TFLOP/s want {wanted[0]} GB/s between the machines at 16 and {wanted[1]} GB/s at 256" in TEXT
+    assert f"the hops of {3 * 255 * 25e-6 * 1e3:.0f} ms" in TEXT and 3 * 255 * 25e-6 > flop / 200e12
+    parts = f"{reduction(256, 1) / 1e6:.0f} and {gathering(256, 1, 1) / 1e6:.0f} MB"
+    assert parts in TEXT and f"{256 * 4 * PAIR / 1e9:.1f} GB" in TEXT
+    for pairs, words in ((1, "batch 1 is {} instead of {}"), (4, "and with batch 4 {} instead of {}")):
+        shares = [f"{efficiency(256, pairs, 50e12, 'fast', pool):.0%}".replace("%", " %") for pool in (0, 50)]
+        assert words.format(*shares) in TEXT
     for batch, start in ((1, "| 1, as in the paper |"), *((k, f"| {k} |") for k in (8, 16, 64)), (256, "| 256 |")):
         steps = -(-1067 // batch)
         rest = f", the last of them with {1067 % batch} pairs" if batch == 256 else ""
         assert f"{start} {steps}{rest} | {200 * steps:,} |" in TEXT
     for k, rate in ((8, "5.7e-4 for 8"), (16, "8e-4 for 16")):
         assert rate in TEXT and float(rate.split()[0]) == pytest.approx(2e-4 * k**0.5, rel=0.01)
+
+
+LINKS = (25e9, 250e9, 11e9)  # bytes/s: PCIe, NVLink, Ethernet
+
+
+def exchanges():
+    """The lines of performance.md's table of what devices exchange."""
+    for n in (2, 3, 4, 8):
+        cells = []
+        for bandwidth in LINKS:
+            summed, gathered = (1e3 * seconds for seconds in (reduction(n, bandwidth), gathering(n, 1, bandwidth)))
+            cells.append(f"{summed:.{2 if summed < 1 else 1}f} + {gathered:.{3 if gathered < 0.1 else 2}f} ms")
+        yield f"| {n} | {' | '.join(cells)} |"
+
+
+def speed_ups():
+    """The lines of its table of what several devices are worth."""
+    for tera, pairs in ((10, 1), (50, 1), (50, 4), (200, 1), (200, 4)):
+        alone = pairs * network_figures()[1] / (tera * 1e12)
+        cells = [f"{tera} TFLOP/s", str(pairs), f"{1e3 * alone:.{1 if alone < 0.01 else 0}f} ms"]
+        for n in (3, 8):
+            together = (alone + reduction(n, bandwidth) + gathering(n, pairs, bandwidth) for bandwidth in LINKS)
+            cells.append(", ".join(f"{n * alone / seconds:.1f}" for seconds in together))
+        yield f"| {' | '.join(cells)} |"
+
+
+def test_the_tables_on_paper_of_performance():
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    for lines in (exchanges(), speed_ups()):
+        assert "\n".join(["---|", *lines, "", ""]) in page
+    size, flop = network_figures()
+    text = " ".join(page.split())
+    assert f"{size // 4:,} in all" in text and f"B = {size / 1e6:.1f} MB" in text and f"P = {PAIR / 1e6:.3f} MB" in text
+    assert f"b x {flop / 1e12:.3f} TFLOP / throughput" in text
+    never = [f"{2e3 * size / bandwidth:.{2 if bandwidth == 250e9 else 1}f}" for bandwidth in LINKS]
+    assert f"never exceeds 2 B / bandwidth: {never[0]}, {never[1]} and {never[2]} ms" in text
