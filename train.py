@@ -39,16 +39,16 @@ def main(argv=None):
             config = dataclasses.replace(config, precision=devices.best_precision())
         if not team.is_chief:
             config = dataclasses.replace(config, verbose=0)
-    warn = functools.partial(_warn, "" if team.count == 1 else f"worker {team.index}: ")
+    said = warn if team.count == 1 else lambda text: warn(f"worker {team.index}: {text}")
     strategy = team.strategy
     with team.noticed(), RunFolder(config, layers.stack(), team.is_chief) as run:
         if notice:
-            warn(notice)
+            said(notice)
         cached = run.path if team.count == 1 else tempfile.gettempdir()
         prepared = sources.is_prepared(config.dataset)
         team.compare({**config.of_all_workers(), **layers.stack(), "dataset of TensorFlow Datasets": prepared})
         with team.chief_first(prepared):
-            domains = sources.load(config, cached, config.verbose > 0, warn, share=team.count > 1)
+            domains = sources.load(config, cached, config.verbose > 0, said, share=team.count > 1)
         run.check_data(domains.fingerprint())
         team.compare(domains.fingerprint())
 
@@ -60,7 +60,7 @@ def main(argv=None):
         )
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
-            checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, warn, team)
+            checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, said, team)
             restored = None if config.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
         together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, peak))
@@ -73,11 +73,11 @@ def main(argv=None):
             print(*map(printable, told), sep="\n", flush=True)
         if progress.epoch >= config.epochs:
             return {}
-        inform = warn if team.is_chief else lambda text: None  # of what all workers know
+        inform = said if team.is_chief else lambda text: None  # of what all workers know
         for text in (*run.warnings, *progress.batch_warnings(strategy.num_replicas_in_sync, batch, train.pairs)):
             inform(text)
         run.start(domains.fingerprint())
-        summary = Summary(run.path, warn) if team.is_chief else Unwritten()
+        summary = Summary(run.path, said) if team.is_chief else Unwritten()
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
         loop = Loop(
             gan,
@@ -109,11 +109,11 @@ def main(argv=None):
         return loop.fit()
 
 
-def _warn(who, text):
+def warn(text):
     """Prints what a user should not miss, whatever --verbose says."""
     from tqdm import tqdm  # knows how to write beside a bar
 
-    tqdm.write(f"Warning: {who}{printable(text)}", file=sys.stderr)
+    tqdm.write(f"Warning: {printable(text)}", file=sys.stderr)
     sys.stderr.flush()
 
 

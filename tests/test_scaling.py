@@ -167,6 +167,20 @@ def test_the_tables_of_images_per_second(tera):
     assert "\n".join(["", *table(tera * 1e12), ""]) in PAGE
 
 
+def test_the_table_of_the_measured_step():
+    gan = CycleGAN(1, Config(image_size=128))
+    size, seconds = 4.0 * 2 * sum(gan.parameters()), 2.733
+    pictures = 2 * 128 * 128 * 3 * 4
+    assert f"gradients of {size / 1e6:.1f} MB and pictures of P = {pictures / 1e6:.3f} MB" in TEXT.replace("\n", " ")
+
+    def cell(n, bandwidth, latency):
+        exchange = (2 * (n - 1) / n * size + (n - 1) * pictures) / bandwidth + 3 * (n - 1) * latency
+        return f"{2 * n / (seconds + exchange):.2f} ({seconds / (seconds + exchange):.0%})".replace("%", " %")
+
+    for n in (1, 2, 16, 256):
+        assert f"| {n} | {cell(n, 0.117e9, 1e-4)} | {cell(n, 1.1e9, 25e-6)} |" in TEXT
+
+
 def test_the_figures_in_the_text():
     size, flop = network_figures()
     assert f"are {size // 4:,}." in TEXT and f"B = {size / 1e6:.1f} MB" in TEXT and f"{flop / 1e12:.3f} TFLOP" in TEXT
