@@ -205,11 +205,11 @@ class Loop:
                     raise TrainingError(pairs.failure) from None
                 waited = time.perf_counter() - began
                 with _short_of_memory_said():
-                    given = {"first": tf.constant(progress.step), "rates": self._rates_of_call()}
-                    given = given if split == "train" else {}
+                    given = (tf.constant(progress.step), self._rates_of_call()) if split == "train" else ()
+                    told = {}
                     if self._saver.together:
-                        given["wishes"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
-                    totals, good, figures = step(batches, totals, tf.constant(steps), **given)
+                        told["wishes"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
+                    totals, good, figures = step(batches, totals, tf.constant(steps), *given, **told)
                 waiting.append((part.pairs, progress.step, good, figures))
                 done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs)
                 part.pairs += done

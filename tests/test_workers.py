@@ -17,7 +17,7 @@ from cyclegan.errors import UserError
 from tests.worker import first_moments
 
 HERE = pathlib.Path(__file__).resolve().parent
-SECONDS = 90  # no test waits longer; the machine may be busy
+SECONDS = 240  # no test waits longer; the machine may be busy
 
 
 def free_ports(count):
@@ -113,7 +113,7 @@ def test_one_that_is_gone_is_noticed_by_the_others(how, who, count):
         assert gone.stdout.readline() == "gone\n", gone.communicate()
         began = time.monotonic()
         found = outcomes(others)
-        assert time.monotonic() - began < 60  # TensorFlow misses a silent one after 10 s
+        assert time.monotonic() - began < 120  # TensorFlow misses a silent one after 10 s; the machine may be busy
         for code, _, complaints in found:
             assert code == 1, complaints
             assert "does not answer any more, so this one stops" in complaints
