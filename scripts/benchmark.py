@@ -124,11 +124,11 @@ class Timed:
 
     def finish(self, peak):
         """Fills the row. `peak` is of a device, in FLOP/s; 0 if it is not known."""
-        from cyclegan import distribute
+        from cyclegan import workers
 
         median, batch = statistics.median(self.seconds), self.setting.batch
         flops = self.gan.flops(self.setting.size, self.setting.size) * batch / median
-        peak *= distribute.shares(self.strategy)
+        peak *= workers.Workers(self.strategy).shares()
         self.row.update(
             runs=len(self.seconds),
             seconds=self.seconds,
