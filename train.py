@@ -10,7 +10,7 @@ import traceback
 
 from cyclegan import quiet, signals
 from cyclegan.config import Config
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import ENVIRONMENT, UserError, printable
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -128,8 +128,7 @@ def run():
         print(f"train.py: {printable(error)}".replace("the same command", same), file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        help = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
-        print(f"train.py: {error}: {help}", file=sys.stderr)
+        print(f"train.py: {error}: {ENVIRONMENT}", file=sys.stderr)
         return 2
     except Exception:  # a bug of ours
         traceback.print_exc()

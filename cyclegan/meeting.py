@@ -15,25 +15,28 @@ from cyclegan.errors import UserError
 TRY_SECONDS = 2.0  # for one attempt to reach one worker
 LOOK_SECONDS = 0.2  # for somebody who comes
 PATIENCE = 10.0  # seconds after which the user is told who is waited for
-LONGEST = 100  # bytes of a greeting
+LONGEST = 200  # bytes of a greeting
 MET = b"."  # the last word of a worker that has met all
 
 
-def meet(members, seconds, say):
+def meet(members, seconds, say, having=""):
     """Returns when all workers have met.
 
     Args:
         members: the `cluster.Cluster`.
         seconds: how long to wait.
         say: called with a text if it takes a while.
+        having: what all workers have to have in common, a short text.
 
     Raises:
-        UserError: the port of this worker is taken, or not all have come in time; it says who has not.
+        UserError: the port of this worker is taken; not all have come in time, and it says who has not; or another has something
+            else.
     """
     own = members.addresses[members.index]
     others = set(range(members.count)) - {members.index}
     reached, heard = {}, {}  # connections by worker; `None` for one that has left because it has met all
     unreached, unheard = set(others), set(others)  # so far at any time
+    theirs = {}  # what they have, by worker
     began, told = time.monotonic(), False
     with contextlib.ExitStack() as stack:
         try:
@@ -47,10 +50,10 @@ def meet(members, seconds, say):
                 if time.monotonic() - began < seconds:
                     with contextlib.suppress(OSError, UnicodeError):  # a name that is not known yet, or can't be one
                         address = _endpoint(members.addresses[worker])
-                        reached[worker] = _greeted(address, _greeting(members, members.index))
+                        reached[worker] = _greeted(address, _greeting(members, members.index) + having.encode())
                         stack.callback(_close, reached[worker])
-            for worker, connection in _who_comes(listening, members):
-                heard[worker] = connection
+            for worker, has, connection in _who_comes(listening, members):
+                heard[worker], theirs[worker] = connection, has
                 stack.callback(_close, connection)
             unreached -= set(reached)
             unheard -= set(heard)
@@ -67,6 +70,12 @@ def meet(members, seconds, say):
             if connection:
                 with contextlib.suppress(OSError):
                     connection.sendall(MET)
+    for worker, has in sorted(theirs.items()):
+        if has != having:
+            raise UserError(
+                f"worker {members.index} ({own}) has {having}, but worker {worker} ({members.addresses[worker]}) has {has}:"
+                " expected the same for all"
+            )
 
 
 def _endpoint(address):
@@ -83,7 +92,7 @@ def _listening(port, count):
 
 def _greeting(members, worker):
     """The same for a worker only if both know the same workers."""
-    return f"CycleGAN worker {worker} of {zlib.crc32(repr(members.addresses).encode()):08x}\n".encode()
+    return f"CycleGAN worker {worker} of {zlib.crc32(repr(members.addresses).encode()):08x}, ".encode()
 
 
 def _greeted(address, greeting):
@@ -99,7 +108,7 @@ def _greeted(address, greeting):
 
 
 def _who_comes(listening, members):
-    """Pairs (worker, connection) of those whose greetings are heard within `LOOK_SECONDS`."""
+    """(worker, what it has, connection) for each whose greeting is heard within `LOOK_SECONDS`."""
     greetings = {_greeting(members, worker): worker for worker in range(members.count)}
     came, began = [], time.monotonic()
     with contextlib.suppress(OSError):
@@ -107,7 +116,8 @@ def _who_comes(listening, members):
             connection, _ = listening.accept()
             try:
                 connection.settimeout(TRY_SECONDS)
-                came.append((greetings[connection.recv(LONGEST)], connection))
+                greeting, comma, has = connection.recv(LONGEST).partition(b", ")
+                came.append((greetings[greeting + comma], has.decode(errors="replace"), connection))
                 connection.setblocking(False)
             except (OSError, KeyError):  # somebody else
                 connection.close()

@@ -183,7 +183,7 @@ def _meet(members, devices_asked, seconds, say):
         raise UserError(
             f"--devices {devices_asked}: a worker without a GPU is one replica; expected 1, and more workers instead"
         )
-    meeting.meet(members, seconds, say)
+    meeting.meet(members, seconds, say, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(members.addresses)}),
         task_type="worker",
@@ -201,7 +201,7 @@ def _meet(members, devices_asked, seconds, say):
         except (RuntimeError, tf.errors.OpError) as error:
             raise TrainingError(
                 f"worker {members.index}: training could not be started with the others ({str(error).strip().splitlines()[0]}):"
-                " expected all of them to stay, with the same version and the same number of GPUs; start all again"
+                " expected all of them to stay; start all again"
             ) from error
     return workers
 
@@ -227,7 +227,7 @@ def _bounded(members, seconds, say):
     def end():
         say(
             f"worker {members.index} ({members.addresses[members.index]}) has met the others, but waited for {seconds} s"
-            " (--start_timeout) for the first sum with them: expected the same version and the same number of GPUs for each"
+            " (--start_timeout) for the first sum with them: expected all of them to stay; look at what they printed"
         )
         os._exit(UserError.exit_code)
 

@@ -23,7 +23,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cyclegan import quiet  # noqa: E402  the package lies beside this folder
+from cyclegan import errors, quiet  # noqa: E402  the package lies beside this folder
 from cyclegan.config import Config  # noqa: E402  the package lies beside this folder
 from cyclegan.errors import UserError  # noqa: E402  the package lies beside this folder
 
@@ -488,8 +488,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"benchmark.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(errors.run(main))

@@ -16,7 +16,7 @@ import platform
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import quiet
+from cyclegan import errors, quiet
 from cyclegan.errors import UserError, printable
 
 SPLITS = {"x2y": "testB", "y2x": "testA"}  # where the real pictures of a direction's target domain are
@@ -270,11 +270,4 @@ def _finite(value):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"evaluate.py: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\nevaluate.py: stopped; nothing was written", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(errors.run(main, "stopped; nothing was written"))

@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import flags, quiet
+from cyclegan import errors, flags, quiet
 from cyclegan.errors import UserError, printable
 
 
@@ -84,11 +84,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"export.py: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\nexport.py: stopped; what was there before still is", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(errors.run(main, "stopped; what was there before still is"))

@@ -14,9 +14,9 @@ import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import flags, quiet, torch_file, torch_weights
+from cyclegan import errors, flags, quiet, torch_file, torch_weights
 from cyclegan.config import Config
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError
 
 
 def read(paths):
@@ -110,8 +110,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"import_torch.py: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(errors.run(main))

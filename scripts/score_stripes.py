@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import quiet
+from cyclegan import errors, quiet
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
@@ -69,8 +69,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"score_stripes.py: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(errors.run(main))

@@ -10,8 +10,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import encoding, flags, quiet
-from cyclegan.errors import UserError, printable
+from cyclegan import errors, flags, quiet
 
 
 def main(argv=None):
@@ -20,6 +19,8 @@ def main(argv=None):
     Raises:
         UserError: what was asked for can't be; nothing was written.
     """
+    from cyclegan import encoding
+
     parser = argparse.ArgumentParser(description="Translate pictures with a run's generators.")
     parser.add_argument("run", help="the run's folder")
     parser.add_argument(
@@ -81,11 +82,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"translate.py: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\ntranslate.py: stopped; what was written is whole", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(errors.run(main, "stopped; what was written is whole"))

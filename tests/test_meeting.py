@@ -16,14 +16,15 @@ def addresses(count):
     return found
 
 
-def meet(found, seconds=20.0, delays=None, lists=None):
+def meet(found, seconds=20.0, delays=None, lists=None, having=None):
     """What `meet` raised (or `None`) for each worker of some addresses, each in a thread; and what was said."""
     outcomes, said = [None] * len(found), []
 
     def one(index):
         threading.Event().wait((delays or {}).get(index, 0))
         try:
-            meeting.meet(Cluster((lists or {}).get(index, found), index), seconds, said.append)
+            members = Cluster((lists or {}).get(index, found), index)
+            meeting.meet(members, seconds, said.append, (having or {}).get(index, "4 GPUs"))
         except UserError as error:
             outcomes[index] = str(error)
 
@@ -101,6 +102,16 @@ def test_workers_that_know_others_are_not_of_the_same_run():
     found = addresses(3)
     outcomes, _ = meet(found[:2], 0.5, lists={0: found[:2], 1: found})
     assert f"was not greeted by {found[1]}" in outcomes[0] and f"could not reach {found[2]}" in outcomes[1]
+
+
+def test_workers_that_have_something_else_in_common_are_named():
+    found = addresses(3)
+    outcomes, _ = meet(found, having={1: "2 GPUs"})
+    assert outcomes == [
+        f"worker {worker} ({found[worker]}) has {here} GPUs, but worker {other} ({found[other]}) has {there} GPUs: expected the"
+        " same for all"
+        for worker, here, other, there in ((0, 4, 1, 2), (1, 2, 0, 4), (2, 4, 1, 2))
+    ]
 
 
 def test_one_that_is_replaced_while_others_wait_is_met_again():

@@ -1,10 +1,6 @@
 """What the command lines of the tutorials have in common."""
 
 import argparse
-import os
-import sys
-
-from cyclegan.errors import UserError, printable
 
 
 def whole(least, most=10**6):
@@ -27,16 +23,3 @@ def parser(description, epochs, batch_size):
         "--batch_size", type=whole(1), default=batch_size, help="examples per replica and step (default: %(default)s)"
     )
     return parser
-
-
-def run(main):
-    """Calls a script's `main`. A `UserError` is one line, and leaves with its exit code."""
-    name = os.path.basename(sys.argv[0])
-    try:
-        main()
-    except UserError as error:
-        print(f"{name}: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print(f"\n{name}: stopped", file=sys.stderr)
-        sys.exit(130)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from cyclegan import quiet
+from cyclegan import errors, quiet
 from scripts.tutorials import command
 
 with quiet.start():
@@ -98,4 +98,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    command.run(main)
+    sys.exit(errors.run(main))
