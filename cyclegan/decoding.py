@@ -311,6 +311,7 @@ def _of_tifffile(file):
     if page.compression == 1:
         whole = whole and sum(page.databytecounts) >= height * width * bands * page.dtype.itemsize
     opacity = bool(page.extrasamples) and page.extrasamples[-1] in (1, 2)
+    multiplied = opacity and page.extrasamples[-1] == 1  # "associated"
     orientation = page.tags.valueof(274, default=1)
 
     def read(channels):
@@ -318,7 +319,7 @@ def _of_tifffile(file):
             raise ValueError("truncated: it has less pixels than its header says")
         picture = page.asarray(maxworkers=1).reshape(page.shaped)[:, 0]  # some bands in planes, others in pixels
         picture = np.moveaxis(picture, 0, 2).reshape(height, width, bands)
-        return _converted(_upright(picture, orientation), opacity, channels)
+        return _converted(_upright(picture, orientation), opacity, channels, multiplied)
 
     upright = (width, height) if orientation >= 5 else (height, width)
     profile = page.tags.valueof(34675, default=b"")
@@ -334,8 +335,11 @@ def _upright(picture, orientation):
     return picture[::rows, ::columns]
 
 
-def _converted(picture, opacity, channels):
-    """uint8 or uint16 [h, w, bands] -> [h, w, channels], and the last band, if that is `opacity`, or `None`."""
+def _converted(picture, opacity, channels, multiplied=False):
+    """uint8 or uint16 [h, w, bands] -> [h, w, channels], and the last band, if that is `opacity`, or `None`.
+
+    `multiplied`: whether the other bands have been multiplied by it.
+    """
     if channels not in (1, 3):
         return picture, None
     behind = None
@@ -343,7 +347,8 @@ def _converted(picture, opacity, channels):
         picture, behind = picture[..., :-1], picture[..., -1:]
         most = np.iinfo(picture.dtype).max
         opaque = behind / most
-        picture = np.rint(picture * opaque + most * (1 - opaque)).astype(picture.dtype)
+        light = np.minimum(picture, behind) if multiplied else picture * opaque
+        picture = np.rint(light + most * (1 - opaque)).astype(picture.dtype)
     if picture.shape[2] == channels:
         return picture, behind
     if channels == 3:

@@ -153,16 +153,30 @@ def test_colours_of_16_bits_become_gray_and_gray_becomes_colours():
             decoding.decode(deep_png(values), channels)
 
 
-@pytest.mark.parametrize("kind", ["png", "tiff"])
+@pytest.mark.parametrize("kind", ["png", "unassalpha", "assocalpha"])
 @pytest.mark.parametrize("bands", [2, 4])
 def test_what_is_transparent_of_16_bits_is_put_on_white(kind, bands):
     values = deep_values(bands)
     values[..., -1] = np.where(np.arange(10) < 5, 65535, 13107)  # opaque, and a fifth
-    content = deep_png(values) if kind == "png" else tiff_of(values, extrasamples=["unassalpha"])
-    picture = decoding.decode(content, bands - 1, np.uint16)
-    np.testing.assert_array_equal(picture[:, :5], values[:, :5, :-1])
-    np.testing.assert_allclose(picture[:, 5:], 0.2 * values[:, 5:, :-1] + 0.8 * 65535, atol=0.51)
-    np.testing.assert_array_equal(decoding.decode(content, bands, np.uint16), values)
+    stored = values.copy()
+    if kind == "assocalpha":
+        stored[:, 5:, :-1] = np.rint(0.2 * values[:, 5:, :-1])
+    content = deep_png(values) if kind == "png" else tiff_of(stored, extrasamples=[kind])
+    picture = decoding.decode_whole(content, bands - 1)
+    np.testing.assert_array_equal(picture.pixels[:, :5], values[:, :5, :-1])
+    atol = 1.01 if kind == "assocalpha" else 0.51  # what is stored has been rounded before
+    np.testing.assert_allclose(picture.pixels[:, 5:], 0.2 * values[:, 5:, :-1] + 0.8 * 65535, atol=atol)
+    np.testing.assert_array_equal(picture.opacity, values[..., -1:])
+    np.testing.assert_array_equal(decoding.decode(content, bands, np.uint16), stored)
+
+
+@pytest.mark.parametrize("bands", [2, 4])
+def test_multiplied_colours_of_8_bits_are_put_on_white_too(bands):
+    stored = np.full((6, 6, bands), 40, np.uint8)
+    stored[..., -1] = 51  # a fifth
+    stored[0, 0, 0] = 90  # more than there can be: white
+    picture = decoding.decode(tiff_of(stored, extrasamples=["assocalpha"]), bands - 1)
+    assert picture[1:].min() == picture[1:].max() == 40 + 204 and picture[0, 0, 0] == 255
 
 
 @pytest.mark.parametrize("bands", [1, 3])
