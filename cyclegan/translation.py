@@ -261,6 +261,11 @@ def _plan(source, target, format):
         written = os.path.basename(target) if one else None
         if one and format and encoding.format_of(target) != format:
             raise UserError(f"{target}: --format {format} is called {' or '.join(encoding.FORMATS[format])}")
+        if not one and not format and not encoding.format_of(name):
+            raise UserError(
+                f"{printable(source)}: its name does not say which format to write; expected --format"
+                f" ({', '.join(encoding.FORMATS)}), or an output that is a file: {printable(pathlib.Path(name).stem)}.jpg"
+            )
     else:
         base, names = _found(source)
         folder, written = pathlib.Path(target), None

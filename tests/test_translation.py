@@ -98,6 +98,15 @@ def test_one_file_to_a_file_or_into_a_folder(model, originals, tmp_path):
         translation.translate([model], source, tmp_path / "b.png", format="tiff")
 
 
+def test_a_name_that_says_no_format_wants_one(model, originals, tmp_path):
+    (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
+    with pytest.raises(UserError, match=r"photo\.jfif: its name does not say .*expected --format .*file: photo\.jpg"):
+        translation.translate([model], tmp_path / "photo.jfif", tmp_path / "out")
+    assert translation.translate([model], tmp_path / "photo.jfif", tmp_path / "out", format="jpeg").done == 1
+    assert translation.translate([model], tmp_path / "photo.jfif", tmp_path / "out" / "b.jpg").done == 1
+    assert files(tmp_path / "out") == ["b.jpg", "photo.jpg"]
+
+
 def test_patterns(model, originals, tmp_path, monkeypatch):
     (tmp_path / "in" / "notes.txt").write_text("no picture")
     translation.translate([model], tmp_path / "in" / "**" / "*", tmp_path / "all", format="png")
