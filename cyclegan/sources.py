@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 import zlib
+from typing import Optional
 
 import numpy as np
 
@@ -15,24 +16,26 @@ from cyclegan.cache import Memory, OnDemand, Store
 from cyclegan.errors import UserError
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
+TEST = SPLITS[2:]
 HELD_OUT = 0.05  # the share of each domain that is kept for testing when there is no test folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Domains:
-    """The four parts of a data set; `size`: (height, width) in pixels of the pictures that the networks see, which are cut from
-    those of the parts; and `notes`: what the user should know about how they were made.
+    """The four parts of a data set, those for training `None` where they were not asked for; `size`: (height, width) in pixels of
+    the pictures that the networks see, which are cut from those of the parts; and `notes`: what the user should know about how
+    they were made.
     """
 
-    train_x: pictures.Pictures
-    train_y: pictures.Pictures
+    train_x: Optional[pictures.Pictures]
+    train_y: Optional[pictures.Pictures]
     test_x: pictures.Pictures
     test_y: pictures.Pictures
     size: tuple
     notes: tuple = ()
 
     def fingerprint(self):
-        """What makes this data set the same one at the next start, wherever it lies and however it is cached: a dict of texts.
+        """What makes a whole data set the same one at the next start, wherever it lies and however it is cached: a dict of texts.
 
         Names and their order have to be the same. The lengths of the files should be, see `RunFolder.check_data`.
         """
@@ -47,7 +50,7 @@ class Domains:
         }
 
 
-def load(config, folder=None, bars=False, say=print, share=False):
+def load(config, folder=None, bars=False, say=print, share=False, splits=SPLITS):
     """Reads a data set as a configuration says: where it is, what its pictures go through, and where decoded ones are kept.
 
     Pictures are uint8 [0, 255], or uint16 [0, 65535] if any of the data set has 16 bits: the others are scaled by 257 then.
@@ -58,17 +61,18 @@ def load(config, folder=None, bars=False, say=print, share=False):
         bars: show progress bars.
         say: is called with a text when that file can't hold more.
         share: whether this process needs only a share of the pictures: then none is decoded before it is asked for.
+        splits: `SPLITS`, or `TEST` for the test pictures alone: no other picture is needed or looked at then.
 
     Raises:
         UserError: the data set is not there, has an empty domain, pictures that do not decode or whose sizes do not go with
             --preprocess; it names them. Unless they are decoded now, only those are found whose header or end is not that of a
             picture.
     """
-    sources, names, notes = _find(config, bars)
-    files = _look(config, sources, names, bars)
-    outcomes = np.concatenate([files[split].sizes for split in SPLITS])
-    sizes = np.concatenate([_sizes(files[split].looked) for split in SPLITS])
-    size = preprocess.final_size(config, sizes, outcomes, [name for split in SPLITS for name in names[split]])
+    sources, names, notes = _find(config, bars, splits)
+    files = _look(config, sources, bars)
+    outcomes = np.concatenate([files[split].sizes for split in splits])
+    sizes = np.concatenate([_sizes(files[split].looked) for split in splits])
+    size = preprocess.final_size(config, sizes, outcomes, [name for split in splits for name in names[split]])
     needed, cache = pictures.bytes_needed(files), config.cache
     if cache == "auto":
         most = pictures.free_memory() / 4 if config.cache_gb is None else config.cache_gb * 1e9
@@ -88,8 +92,8 @@ def load(config, folder=None, bars=False, say=print, share=False):
             "none": "not kept (--cache none)",
         }[cache]
         notes += (f"Pictures are decoded when they are needed, and {kept}",)
-    parts = (pictures.Pictures(images[split], names[split], files[split].looked["length"]) for split in SPLITS)
-    return Domains(*parts, size=size, notes=notes)
+    parts = {split: pictures.Pictures(images[split], names[split], files[split].looked["length"]) for split in splits}
+    return Domains(*map(parts.get, SPLITS), size=size, notes=notes)
 
 
 def is_prepared(dataset):
@@ -97,9 +101,9 @@ def is_prepared(dataset):
     return dataset == "stripes" or dataset.startswith("cycle_gan/")
 
 
-def _look(config, sources, names, bars):
+def _look(config, sources, bars):
     """The `pictures.Files` of each split, by what their headers say."""
-    channels = {split: config.channels_x if split.endswith("A") else config.channels_y for split in SPLITS}
+    channels = {split: config.channels_x if split.endswith("A") else config.channels_y for split in sources}
     looked = pictures.look(sources, channels, bars)
     dtype = np.uint16 if any(part["deep"].any() for part in looked.values()) else np.uint8
     return {
@@ -111,7 +115,7 @@ def _look(config, sources, names, bars):
             channels[split],
             dtype,
         )
-        for split in SPLITS
+        for split in sources
     }
 
 
@@ -119,7 +123,7 @@ def _sizes(looked):
     return np.stack([looked["height"], looked["width"]], axis=1)
 
 
-def _find(config, bars):
+def _find(config, bars, splits):
     """What there is, not decoded.
 
     Returns:
@@ -133,9 +137,9 @@ def _find(config, bars):
             resizes = config.preprocess == "resize_and_crop"
             test = config.image_shape if resizes else config.load_shape
             sides = dict(zip(SPLITS, (max(config.load_shape),) * 2 + (max(test),) * 2))
-            builders = prepared.drawn(sides, config.data_dir)
+            builders = prepared.drawn({split: sides[split] for split in splits}, config.data_dir)
         else:
-            builders = dict.fromkeys(SPLITS, prepared.cycle_gan(dataset, config.data_dir))
+            builders = dict.fromkeys(splits, prepared.cycle_gan(dataset, config.data_dir))
         return (*prepared.read(builders, most, bars), ())
     folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():
@@ -147,26 +151,32 @@ def _find(config, bars):
             f"--dataset {dataset}: no such folder; expected a folder with trainA and trainB, stripes, or cycle_gan/NAME"
             f" with NAME one of {', '.join(prepared.names())}"
         )
-    names, notes = _in_folder(folder)
-    names = {split: names[split][:most] for split in SPLITS}
-    return {split: [os.path.join(folder, name) for name in names[split]] for split in SPLITS}, names, notes
+    names, notes = _in_folder(folder, splits)
+    names = {split: names[split][:most] for split in splits}
+    return {split: [os.path.join(folder, name) for name in names[split]] for split in splits}, names, notes
 
 
-def _in_folder(folder):
-    """(names, notes): the paths of the pictures of each split, relative to the folder, sorted; and a tuple of texts."""
+def _in_folder(folder, splits):
+    """(names, notes): the paths of the pictures of each split, relative to the folder, sorted; and a tuple of texts.
+
+    Training pictures are found too where test pictures are held out of them.
+    """
     notes, names = [], {}
     for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
+        needed = train in splits or not (folder / test).is_dir()
         for split in (train, test):
-            if (folder / split).is_dir():
+            if (folder / split).is_dir() and (split == test or needed):
                 names[split] = [os.path.join(split, name) for name in pictures.find(folder / split)]
                 if not names[split]:
                     raise UserError(
                         f"{folder / split}: no pictures; expected at least one of {' '.join(pictures.ENDINGS)}"
                     )
-        if train not in names:
+        if needed and train not in names:
+            absent = "" if train in splits else f", and no {test}"
             raise UserError(
-                f"{folder / train}: no such folder; expected pictures of one domain in trainA, of the other in trainB"
+                f"{folder / train}: no such folder{absent}; expected pictures of one domain in trainA, of the other in"
+                " trainB"
             )
         if test not in names:
             whole = len(names[train])

@@ -118,7 +118,8 @@ def evaluate(arguments):
     changes = {name: getattr(arguments, name) for name in ("dataset", "data_dir") if getattr(arguments, name)}
     if arguments.max_images:
         changes["max_dataset_size"] = arguments.max_images
-    domains = sources.load(dataclasses.replace(config, cache="none", **changes), bars=True, say=warn)
+    moved = dataclasses.replace(config, cache="none", **changes)
+    domains = sources.load(moved, bars=True, say=warn, splits=sources.TEST)
     dataset = arguments.dataset or config.dataset
     paired = dataset == "stripes" or arguments.paired
     if paired and dataset != "stripes":

@@ -55,6 +55,22 @@ def test_test_folders_are_used_where_they_are(folder):
     assert len(domains.notes) == 1 and "testB" in domains.notes[0]
 
 
+def test_test_pictures_alone_are_those_of_the_whole(folder, stripes_dir):
+    save(folder / "testA" / "x.png", (77, 0, 0))
+    config = Config(dataset=str(folder), image_size=16, load_size=24, cache="ram")
+    (folder / "trainA" / "03.png").write_bytes(b"no picture")
+    domains = sources.load(config, splits=sources.TEST)
+    assert domains.train_x is None and domains.train_y is None and domains.size == (16, 16)
+    assert domains.test_x.names == ["testA/x.png"] and domains.test_y.names == ["trainB/2.jpg"]  # held out
+    drawn = Config(dataset="stripes", image_size=32, load_size=32, data_dir=stripes_dir, cache="ram")
+    whole, alone = sources.load(drawn), sources.load(drawn, splits=sources.TEST)
+    assert alone.train_y is None
+    np.testing.assert_array_equal(alone.test_y.images, whole.test_y.images)
+    (folder / "trainB").rename(folder / "B")
+    with pytest.raises(UserError, match="trainB: no such folder, and no testB; expected pictures of one domain"):
+        sources.load(config, splits=sources.TEST)
+
+
 @pytest.mark.parametrize("count, held_out", [(2, 1), (29, 1), (30, 2), (40, 2), (100, 5)])
 def test_five_percent_are_held_out(tmp_path, count, held_out):
     for domain in "AB":
