@@ -31,12 +31,14 @@ SHOWN = 512  # pixels, the longer side of the copies that the page shows
 class Report:
     """What became of the files.
 
-    `done`: how many were written. `failed`: a text for each that was not. `tiled`: how many were too large to be translated at
-    once. `seconds`: all in all. `page`: the path of the page, if one was asked for.
+    `done`: how many were written. `failed`: a text for each that was not. `unshown`: a text for each that was written but is not
+    on the page, and for a page that was not written. `tiled`: how many were too large to be translated at once. `seconds`: all in
+    all. `page`: the path of the page, if one was asked for.
     """
 
     done: int = 0
     failed: list[str] = dataclasses.field(default_factory=list)
+    unshown: list[str] = dataclasses.field(default_factory=list)
     tiled: int = 0
     seconds: float = 0.0
     page: Optional[pathlib.Path] = None
@@ -48,6 +50,15 @@ class _File:
     name: str  # relative to what was asked for
     source: str
     target: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outcome:
+    """`failed`, `unshown`: texts as those of `Report`, or `None`. `item`: the `page.Item`, if there is to be a page."""
+
+    failed: Optional[str] = None
+    unshown: Optional[str] = None
+    item: Optional[page.Item] = None
 
 
 def translate(
@@ -103,35 +114,34 @@ def translate(
     most = models[0].tile ** 2  # pixels that are translated at once
     bar = tqdm.tqdm(desc=" to ".join(DIRECTIONS[direction]), total=len(files), unit=" images", disable=not bars or None)
 
-    def note(result):
+    def note(outcome):
         bar.update()
-        if isinstance(result, str):
-            report.failed.append(result)
-        else:
-            report.done += 1
-            items.append(result)
+        report.done += outcome.failed is None
+        report.failed += [outcome.failed] if outcome.failed else []
+        report.unshown += [outcome.unshown] if outcome.unshown else []
+        items.extend([outcome.item] if outcome.item else [])
 
     with bar, _pool(len(models) + (os.cpu_count() or 1)) as pool:
         for shape, batch in _batches(zip(pool.map(work.look, files), files), batch_size, most):
             if isinstance(shape, str):
-                note(shape)
+                note(_Outcome(failed=shape))
                 continue
             report.tiled += shape[0] * shape[1] > most
             pixels = len(batch) * shape[0] * shape[1]
             while waiting and sum(part[0] for part in waiting) + pixels > AHEAD:
-                for result in waiting.popleft()[1].result():
-                    note(result)
+                for outcome in waiting.popleft()[1].result():
+                    note(outcome)
             waiting.append((pixels, pool.submit(work.run, batch)))
         for _, future in waiting:
-            for result in future.result():
-                note(result)
+            for outcome in future.result():
+                note(outcome)
     report.seconds = time.perf_counter() - began
     if html:
         notes = [f"{models[0].checkpoint}, after {models[0].progress.epoch} epochs"]
         try:
             report.page = page.write(folder, " to ".join(DIRECTIONS[direction]), items, notes)
         except OSError as error:
-            report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
+            report.unshown.append(printable(f"{folder / 'index.html'} ({error})"))
     return report
 
 
@@ -173,20 +183,27 @@ class _Work:
         return failures.text
 
     def run(self, batch):
-        """Reads, translates and writes files that `look` found the same for. Returns their `page.Item`s, or `None`s, or texts."""
-        results, read = {}, {}
+        """Reads, translates and writes files that `look` found the same for. Returns their `_Outcome`s."""
+        outcomes, read = {}, {}
         for file in batch:
             with _Failures(file) as failures:
                 read[file] = resized(decoding.decode_whole(file.source, self.channels), self.size)
-            results[file] = failures.text
-        for file, before, after, cycle in self._translated(read, results):
+            outcomes[file] = _Outcome(failures.text)
+        for file, before, after, cycle in self._translated(read, outcomes):
             with _Failures(file) as failures:
                 encoding.write(file.target, translated(before, after), self.format)
-                item = self._item(file, before.pixels, after, cycle) if self.folder else None
-            results[file] = failures.text or item
-        return list(results.values())
+            outcomes[file] = _Outcome(failures.text)
+            if self.folder and not failures.text:
+                outcomes[file] = self._shown(file, before.pixels, after, cycle)
+        return list(outcomes.values())
 
-    def _translated(self, read, results):
+    def _shown(self, file, before, after, cycle):
+        item = None
+        with _Failures(file) as failures:
+            item = self._item(file, before, after, cycle)
+        return _Outcome(unshown=failures.text, item=item)
+
+    def _translated(self, read, outcomes):
         """(file, picture, translation, translation back) of those that can be: all at once, or, where that fails, one by one."""
         pictures = [picture.pixels for picture in read.values()]
         model = self.models.get()
@@ -200,7 +217,7 @@ class _Work:
                 with _Failures(file) as failures:
                     (after,), (cycle,) = self._there_and_back(model, picture.pixels[None])
                     whole.append((file, picture, after, cycle))
-                results[file] = failures.text
+                outcomes[file] = _Outcome(failures.text)
             return whole
         finally:
             self.models.put(model)

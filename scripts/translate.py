@@ -78,7 +78,9 @@ def main(argv=None):
         print(f"To look at: {report.page}")
     for text in report.failed:
         print(f"translate.py: not translated: {text}", file=sys.stderr)
-    return 1 if report.failed else 0
+    for text in report.unshown:
+        print(f"translate.py: translated, but not shown: {text}", file=sys.stderr)
+    return 1 if report.failed or report.unshown else 0
 
 
 if __name__ == "__main__":

@@ -149,6 +149,29 @@ def test_what_can_t_be_written_is_reported(model, originals, tmp_path):
     assert all("in/sub/" in text for text in report.failed)
 
 
+def test_what_is_written_but_can_t_be_shown_is_said_to_be_written(model, originals, tmp_path, monkeypatch):
+    small = translation._small
+
+    def sometimes(pixels):
+        if pixels.shape[:2] == (17, 23):
+            raise OSError(28, "No space left on device")
+        return small(pixels)
+
+    monkeypatch.setattr(translation, "_small", sometimes)
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out", html=True)
+    assert (report.done, report.failed) == (len(originals), []) and (tmp_path / "out" / "a.png").exists()
+    assert report.unshown == [f"{tmp_path}/in/a.png ([Errno 28] No space left on device)"]
+    text = report.page.read_text()
+    assert "000002_output.png" in text and "000001_output.png" not in text
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(translation.page, "write", full)
+    report = translation.translate([model], tmp_path / "in" / "b.jpg", tmp_path / "other", html=True)
+    assert (report.done, report.failed, report.page) == (1, [], None) and "index.html" in report.unshown[0]
+
+
 def test_nothing_is_overwritten_unless_that_is_asked_for(model, originals, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "h.jpg").write_text("mine")
