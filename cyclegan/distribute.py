@@ -70,9 +70,18 @@ def use_gpus(devices=None):
     used = gpus[:devices]
     if used:
         _before_start(lambda: tf.config.set_visible_devices(used, "GPU"))
-    for gpu in used:
-        _before_start(lambda gpu=gpu: tf.config.experimental.set_memory_growth(gpu, True))
+    grow_memory(used)
     return used
+
+
+def grow_memory(gpus=None):
+    """Makes TensorFlow take the memory of GPUs, by default of all that it may use, as needed; unless it has started already.
+
+    What a program has laid down before for its own GPUs stays too.
+    """
+    for gpu in tf.config.get_visible_devices("GPU") if gpus is None else gpus:
+        with contextlib.suppress(RuntimeError, ValueError):
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _tpu_strategy():

@@ -112,8 +112,7 @@ class Model:
         tile: int = TILE,
         device: Optional[str] = None,
     ) -> None:
-        with tf.device(device):
-            self._trained = trained.restore(run, checkpoint, precision)
+        self._trained = trained.restore(run, checkpoint, precision, device=device)
         found = self._trained
         self.config, self.checkpoint, self.progress = found.config, found.checkpoint, found.progress
         self.tile = tile

@@ -6,7 +6,7 @@ import sys
 
 import tensorflow as tf
 
-from cyclegan import layers, models, run_folder
+from cyclegan import distribute, layers, models, run_folder
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
 from cyclegan.errors import UserError, printable
@@ -43,14 +43,17 @@ def _warn(text):
     print(f"Warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def restore(run, checkpoint=None, precision=None, say=_warn):
+def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
     """Makes the generators of a run and restores their weights. Nothing is written.
+
+    Where TensorFlow has not started yet, it takes the memory of GPUs as needed from then on: another program may use them too.
 
     Args:
         run: the run's folder.
         checkpoint: the name of one of its checkpoints, "best-x2y" or "epoch_0010" say; by default the newest that can be read.
         precision: "float32", "bfloat16" or "float16", what they compute in; by default what the run was trained in.
         say: called with a text for each checkpoint that can't be read.
+        device: TensorFlow's name of the device that they are on; `None` is where TensorFlow puts them.
 
     Returns:
         A `Trained`.
@@ -65,7 +68,8 @@ def restore(run, checkpoint=None, precision=None, say=_warn):
     run_folder.refuse_other_stack(run, stack, layers.stack())
     precision = precision or config.precision
     ending = "_ema" if config.ema else ""
-    with layers.computing_in("float32" if precision == "auto" else precision):
+    distribute.grow_memory()
+    with tf.device(device), layers.computing_in("float32" if precision == "auto" else precision):
         G = models.generator(config, config.channels_x, config.channels_y, name=f"G{ending}")
         F = models.generator(config, config.channels_y, config.channels_x, name=f"F{ending}")
     checkpoints = Checkpoints(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F}, say=say)

@@ -154,8 +154,7 @@ def evaluate(arguments):
         },
         "directions": {
             direction: {
-                "scores": evaluation.scores(direction),
-                "untranslated": evaluation.untranslated(direction),
+                **scored(evaluation, direction, domains.size),
                 "protocol": {
                     "dataset": dataset,
                     "real_from": arguments.real or "its test pictures",
@@ -167,6 +166,23 @@ def evaluate(arguments):
             for direction in _directions(arguments)
         },
     }
+
+
+def scored(evaluation, direction, size):
+    """{"scores", "untranslated"}: what an `Evaluation` says of a direction. `size`: (height, width) of the pictures in pixels.
+
+    Raises:
+        UserError: the device has not enough memory.
+    """
+    import tensorflow as tf
+
+    try:
+        return {"scores": evaluation.scores(direction), "untranslated": evaluation.untranslated(direction)}
+    except tf.errors.ResourceExhaustedError:
+        raise UserError(
+            f"the device has not enough memory for {evaluation.batch_size} pictures of {size[1]} x {size[0]} pixels at a time;"
+            " expected more that is free, or a smaller --batch_size"
+        ) from None
 
 
 def check_pairs(names_x, names_y):

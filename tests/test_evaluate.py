@@ -285,6 +285,15 @@ def test_what_can_not_be_scored_is_refused(run, flags, text):
     assert text in str(error.value)
 
 
+def test_too_little_memory_is_one_error(run, monkeypatch):
+    def full(self, direction):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nwith shape")
+
+    monkeypatch.setattr(Evaluation, "scores", full)
+    with pytest.raises(UserError, match="not enough memory for 3 pictures of 32 x 32 pixels .* smaller --batch_size"):
+        score(run, "--batch_size", 3)
+
+
 def test_a_mistake_is_one_line_and_code_2(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "evaluate.py"), str(tmp_path / "none"), "--max_images", "0"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})

@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "gan": {"augment", "distribute", "layers", "models", "losses", "optimizers", "pool"},
     "portable": {"layers"},
     "export": {"pictures", "portable", "quiet", "stripes", "prepared"},
-    "trained": {"checkpoint", "config", "layers", "models", "progress", "run_folder"},
+    "trained": {"checkpoint", "config", "distribute", "layers", "models", "progress", "run_folder"},
     "encoding": {"decoding"},
     "inference": {"decoding", "gan", "preprocess", "trained"},
     "translation": {"decoding", "distribute", "encoding", "gan", "inference", "page", "pictures"},

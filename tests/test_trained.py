@@ -70,6 +70,20 @@ def test_a_checkpoint_by_its_name_and_a_precision(tmp_path, strategies):
     assert best.G.layers[2].compute_dtype == "bfloat16" and newest.G.layers[2].compute_dtype == "float32"
 
 
+def test_gpus_are_shared_with_other_programs(tmp_path, strategies, monkeypatch):
+    make_run(tmp_path / "run", strategies[1])
+    calls = []
+
+    def grow(gpu, on):
+        calls.append((gpu, on))
+        raise {"gpu 0": RuntimeError, "gpu 1": ValueError}[gpu]("laid down already")
+
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["gpu 0", "gpu 1"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grow)
+    trained.restore(tmp_path / "run")
+    assert calls == [("gpu 0", True), ("gpu 1", True)]
+
+
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_taken(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1])
     (tmp_path / "run" / "checkpoints" / "epoch_0002" / "state.index").write_bytes(b"")
