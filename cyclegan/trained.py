@@ -1,6 +1,7 @@
 """The trained generators of a run: found by its folder alone, restored without a strategy, whatever it was trained on."""
 
 import dataclasses
+import functools
 import pathlib
 import sys
 
@@ -39,6 +40,7 @@ class Trained:
         return {"x2y": (x, y), "y2x": (y, x)}[direction]
 
 
+@functools.cache  # once, on however many devices a run is restored
 def _warn(text):
     print(f"Warning: {printable(text)}", file=sys.stderr, flush=True)
 
@@ -52,7 +54,7 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
         run: the run's folder.
         checkpoint: the name of one of its checkpoints, "best-x2y" or "epoch_0010" say; by default the newest that can be read.
         precision: "float32", "bfloat16" or "float16", what they compute in; by default what the run was trained in.
-        say: called with a text for each checkpoint that can't be read.
+        say: called with a text for each checkpoint that can't be read, and for one from before the first step of training.
         device: TensorFlow's name of the device that they are on; `None` is where TensorFlow puts them.
 
     Returns:
@@ -64,7 +66,7 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
     run = pathlib.Path(run).expanduser()
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of train.py")
-    config, stack, _ = Config.load(run / "config.json")
+    config, stack, data = Config.load(run / "config.json")
     run_folder.refuse_other_stack(run, stack, layers.stack())
     precision = precision or config.precision
     ending = "_ema" if config.ema else ""
@@ -86,4 +88,6 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
         if not found:
             raise UserError(f"{run}: no checkpoint yet; expected a run that has begun to train")
         progress, path = found
+    if data and not progress.step:  # a run that was only imported has seen no data
+        say(f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one")
     return Trained(run, config, G, F, path, progress)

@@ -84,6 +84,18 @@ def test_gpus_are_shared_with_other_programs(tmp_path, strategies, monkeypatch):
     assert calls == [("gpu 0", True), ("gpu 1", True)]
 
 
+def test_networks_from_before_the_first_step_are_said_to_be_so(tmp_path, strategies, capsys):
+    config = make_run(tmp_path / "run", strategies[1]).config
+    trained.restore(tmp_path / "run", "epoch_0001")
+    assert capsys.readouterr().err == ""  # without data, it is as an imported run
+    config.save(tmp_path / "run" / "config.json", layers.stack(), {"trainA": "2 pictures"})
+    for _ in range(2):
+        trained.restore(tmp_path / "run", "epoch_0001")
+    trained.restore(tmp_path / "run")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Warning: ") and "epoch_0001 is from before the first step of training" in line
+
+
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_taken(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1])
     (tmp_path / "run" / "checkpoints" / "epoch_0002" / "state.index").write_bytes(b"")
