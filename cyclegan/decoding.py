@@ -20,6 +20,7 @@ FORMATS = (
     "GIF",
     "TIFF",
 )  # what is in them, whatever their names say; no EPS, which is a program
+MOVING = ("PNG", "WEBP", "GIF")  # those that may have several frames; JPEG has previews at most
 LARGEST = 180_000_000  # pixels: 0.7 GB decoded, above any camera's; more is a mistake or an attack
 LARGE = 25_000_000  # pixels: pictures above this are decoded one at a time, for the memory's sake
 END = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # of a whole file, by format; no compressed pixels look like it
@@ -147,6 +148,22 @@ def check(source, channels=3):
     if not header.whole:
         decode(source, channels)
     return length, header.height, header.width, header.deep
+
+
+def has_more(path):
+    """Whether a file has frames or pages after the first one, which `decode` leaves out; not where that can't be seen."""
+    try:
+        with open(path, "rb") as file:
+            begins = file.read(4)
+            file.seek(0)
+            if begins in TIFF:
+                import tifffile  # few need it
+
+                return len(tifffile.TiffFile(file).pages) > 1
+            with Image.open(file, formats=MOVING) as image:
+                return image.is_animated
+    except Exception:  # the libraries raise almost anything on a damaged file
+        return False
 
 
 def resize(picture, size):

@@ -23,6 +23,7 @@ from cyclegan.gan import DIRECTIONS
 from cyclegan.inference import Model, Path, Size, check_size, resized, translated
 
 AHEAD = 50_000_000  # pixels of pictures that are in work at the same time; and always one batch
+LOOKS = 64  # files that are looked at before their turn
 COPIES = "index_files"  # the folder, beside the page, of the pictures that it shows
 SHOWN = 512  # pixels, the longer side of the copies that the page shows
 
@@ -32,14 +33,16 @@ class Report:
     """What became of the files.
 
     `done`: how many were written. `failed`: a text for each that was not. `unshown`: a text for each that was written but is not
-    on the page, and for a page that was not written. `tiled`: how many were too large to be translated at once. `seconds`: all in
-    all. `page`: the path of the page, if one was asked for.
+    on the page, and for a page that was not written. `tiled`: how many were too large to be translated at once. `cut`: of how many
+    only the first frame or page was translated, of several. `seconds`: all in all. `page`: the path of the page, if one was asked
+    for.
     """
 
     done: int = 0
     failed: list[str] = dataclasses.field(default_factory=list)
     unshown: list[str] = dataclasses.field(default_factory=list)
     tiled: int = 0
+    cut: int = 0
     seconds: float = 0.0
     page: Optional[pathlib.Path] = None
 
@@ -54,11 +57,13 @@ class _File:
 
 @dataclasses.dataclass(frozen=True)
 class _Outcome:
-    """`failed`, `unshown`: texts as those of `Report`, or `None`. `item`: the `page.Item`, if there is to be a page."""
+    """What became of a file, as `Report` has it: `failed` and `unshown` are texts, or `None`. `item`: its place on the page, if any."""
 
     failed: Optional[str] = None
     unshown: Optional[str] = None
     item: Optional[page.Item] = None
+    tiled: bool = False
+    cut: bool = False
 
 
 def translate(
@@ -110,31 +115,17 @@ def translate(
     models = _models(run, checkpoint)
     _refuse_formats(files, format, models[0].translator(direction).outputs)
     work = _Work(models, direction, size, format, folder if html else None)
-    report, items, waiting = Report(), [], collections.deque()
-    most = models[0].tile ** 2  # pixels that are translated at once
+    report, items = Report(), []
     bar = tqdm.tqdm(desc=" to ".join(DIRECTIONS[direction]), total=len(files), unit=" images", disable=not bars or None)
-
-    def note(outcome):
-        bar.update()
-        report.done += outcome.failed is None
-        report.failed += [outcome.failed] if outcome.failed else []
-        report.unshown += [outcome.unshown] if outcome.unshown else []
-        items.extend([outcome.item] if outcome.item else [])
-
     with bar, _pool(len(models) + (os.cpu_count() or 1)) as pool:
-        for shape, batch in _batches(zip(pool.map(work.look, files), files), batch_size, most):
-            if isinstance(shape, str):
-                note(_Outcome(failed=shape))
-                continue
-            report.tiled += shape[0] * shape[1] > most
-            pixels = len(batch) * shape[0] * shape[1]
-            while waiting and sum(part[0] for part in waiting) + pixels > AHEAD:
-                for outcome in waiting.popleft()[1].result():
-                    note(outcome)
-            waiting.append((pixels, pool.submit(work.run, batch)))
-        for _, future in waiting:
-            for outcome in future.result():
-                note(outcome)
+        for outcome in _outcomes(work, pool, files, batch_size):
+            bar.update()
+            report.done += outcome.failed is None
+            report.failed += filter(None, [outcome.failed])
+            report.unshown += filter(None, [outcome.unshown])
+            report.tiled += outcome.tiled
+            report.cut += outcome.cut
+            items += filter(None, [outcome.item])
     report.seconds = time.perf_counter() - began
     if html:
         notes = [f"{models[0].checkpoint}, after {models[0].progress.epoch} epochs"]
@@ -164,6 +155,32 @@ def _models(run, checkpoint):
     return [Model(run, checkpoint, device=device) for device in distribute.device_names()]
 
 
+def _outcomes(work, pool, files, batch_size):
+    """Yields the `_Outcome` of each file. What is in work at the same time is bounded by `AHEAD`."""
+    waiting = collections.deque()  # pairs (pixels, future)
+    for shape, pixels, batch in _batches(_looked(work.look, pool, files), batch_size, work.most):
+        if isinstance(shape, str):
+            yield _Outcome(failed=shape)
+            continue
+        while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + pixels > AHEAD):
+            yield from waiting.popleft()[1].result()
+        waiting.append((pixels, pool.submit(work.run, batch)))
+    for _, future in waiting:
+        yield from future.result()
+
+
+def _looked(look, pool, files):
+    """Yields (*what `look` says, file) for all, in their order; at most `LOOKS` files before they are wanted."""
+    waiting = collections.deque()
+    for file in files:
+        waiting.append((pool.submit(look, file), file))
+        if len(waiting) > LOOKS:
+            future, first = waiting.popleft()
+            yield (*future.result(), first)
+    for future, file in waiting:
+        yield (*future.result(), file)
+
+
 class _Work:
     """What is done with files, in several threads. Where a file fails, its result is a text that says why."""
 
@@ -171,16 +188,17 @@ class _Work:
         self.direction, self.size, self.format, self.folder = direction, size, format, folder
         self.back = {"x2y": "y2x", "y2x": "x2y"}[direction]
         self.channels = models[0].translator(direction).inputs
+        self.most = models[0].tile ** 2  # pixels that are translated at once
         self.models = queue.Queue()
         for model in models:
             self.models.put(model)
 
     def look(self, file):
-        """(height, width, whether it has 16 bits) of what will be translated, by the file's header; or a text."""
+        """By its header: (height, width, whether it has 16 bits) of what will be translated, or a text; and the file's pixels."""
         with _Failures(file) as failures:
             _, height, width, deep = decoding.check(file.source, self.channels)
-            return (*(self.size[::-1] if self.size else (height, width)), deep)
-        return failures.text
+            return (*(self.size[::-1] if self.size else (height, width)), deep), height * width
+        return failures.text, 0
 
     def run(self, batch):
         """Reads, translates and writes files that `look` found the same for. Returns their `_Outcome`s."""
@@ -193,15 +211,16 @@ class _Work:
             with _Failures(file) as failures:
                 encoding.write(file.target, translated(before, after), self.format)
             outcomes[file] = _Outcome(failures.text)
-            if self.folder and not failures.text:
-                outcomes[file] = self._shown(file, before.pixels, after, cycle)
+            if not failures.text:
+                outcomes[file] = self._written(file, before.pixels, after, cycle)
         return list(outcomes.values())
 
-    def _shown(self, file, before, after, cycle):
+    def _written(self, file, before, after, cycle):
         item = None
         with _Failures(file) as failures:
-            item = self._item(file, before, after, cycle)
-        return _Outcome(unshown=failures.text, item=item)
+            item = self._item(file, before, after, cycle) if self.folder else None
+        tiled = before.shape[0] * before.shape[1] > self.most
+        return _Outcome(unshown=failures.text, item=item, tiled=tiled, cut=decoding.has_more(file.source))
 
     def _translated(self, read, outcomes):
         """(file, picture, translation, translation back) of those that can be: all at once, or, where that fails, one by one."""
@@ -350,16 +369,15 @@ def _refuse_formats(files, format, channels):
 def _batches(looked, batch_size, most):
     """Groups files that follow each other and are of the same shape, of no more than `most` pixels together, or one.
 
-    Yields (shape, list of files); of one that `look` has refused, (text, file).
+    Yields (shape, pixels that are in memory at once, list of files), each as soon as it is full; of one that `look` has refused,
+    (text, 0, [file]).
     """
-    for shape, run in itertools.groupby(looked, key=lambda pair: pair[0]):
-        files = [file for _, file in run]
-        if isinstance(shape, str):
-            yield from ((shape, file) for file in files)
-            continue
-        count = max(1, min(batch_size, most // (shape[0] * shape[1])))
-        for first in range(0, len(files), count):
-            yield shape, files[first : first + count]
+    for shape, run in itertools.groupby(looked, key=lambda one: one[0]):
+        area = 0 if isinstance(shape, str) else shape[0] * shape[1]
+        count = max(1, min(batch_size, most // area)) if area else 1
+        while batch := list(itertools.islice(run, count)):
+            _, decoded, files = zip(*batch)
+            yield shape, max(*decoded, len(files) * area), list(files)
 
 
 def _small(pixels):

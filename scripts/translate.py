@@ -74,6 +74,8 @@ def main(argv=None):
             + (" Instance normalization sees a tile, not the picture: colours may drift." if normalizes else "")
             + " A larger --tile needs more memory"
         )
+    if report.cut:
+        print(f"Of several frames or pages, of which only the first was translated: {report.cut}")
     if report.page:
         print(f"To look at: {report.page}")
     for text in report.failed:

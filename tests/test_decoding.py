@@ -221,6 +221,20 @@ def test_orientation_is_applied_and_known_beforehand(tmp_path, orientation):
     assert decoding.check(bands, 5)[1:3] == upright.shape[:2]
 
 
+@pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png", "a.tif", "deep.tif"])
+def test_frames_after_the_first_are_seen(tmp_path, name):
+    frames = [np.full((8, 8, 3), level, np.uint8) for level in (0, 120, 250)]
+    for count in (1, 3):
+        if name == "deep.tif":
+            tifffile.imwrite(tmp_path / name, np.stack(frames[:count]).astype(np.uint16), photometric="rgb")
+        else:
+            first, *others = map(Image.fromarray, frames[:count])
+            first.save(tmp_path / name, save_all=True, append_images=others)
+        assert decoding.has_more(tmp_path / name) == (count > 1)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:30])
+    assert not decoding.has_more(tmp_path / name)
+
+
 def test_resizing_is_that_of_pillow_in_every_depth():
     values = np.random.default_rng(0).integers(60, 196, (40, 30, 5)).astype(np.uint8)
     for size in ((12, 20), (50, 31), (40, 31)):

@@ -317,15 +317,38 @@ def test_profiles_are_kept_where_they_are_of_such_colours(model, tmp_path):
 
 
 def test_batches_follow_each_other_and_are_bounded():
-    looked = [((10, 10, False), name) for name in "abcde"] + [
-        ("broken", "f"),
-        ((10, 10, True), "g"),
-        ((40, 50, True), "h"),
+    looked = [((10, 10, False), 100, name) for name in "abcde"] + [
+        ("broken", 0, "f"),
+        ((10, 10, True), 120, "g"),
+        ((10, 10, True), 900, "h"),
+        ((40, 50, True), 100, "i"),
     ]
     assert list(translation._batches(looked, 8, 250)) == [
-        ((10, 10, False), ["a", "b"]), ((10, 10, False), ["c", "d"]), ((10, 10, False), ["e"]), ("broken", "f"),
-        ((10, 10, True), ["g"]), ((40, 50, True), ["h"]),
+        ((10, 10, False), 200, ["a", "b"]), ((10, 10, False), 200, ["c", "d"]), ((10, 10, False), 100, ["e"]),
+        ("broken", 0, ["f"]), ((10, 10, True), 900, ["g", "h"]), ((40, 50, True), 2000, ["i"]),
     ]  # fmt: skip
+
+
+def test_translation_does_not_wait_for_the_last_header(model, tmp_path, monkeypatch):
+    for number in range(20):
+        encoding.write(tmp_path / "in" / f"{number:02d}.png", Picture(pictures(16, 20, 3)))
+    events, check, write = [], decoding.check, encoding.write
+    monkeypatch.setattr(decoding, "check", lambda *given: events.append("look") or check(*given))
+    monkeypatch.setattr(encoding, "write", lambda *given: events.append("write") or write(*given))
+    monkeypatch.setattr(translation, "LOOKS", 2)
+    monkeypatch.setattr(translation.os, "cpu_count", lambda: 1)
+    assert translation.translate([model], tmp_path / "in", tmp_path / "out", batch_size=2).done == 20
+    assert events.count("look") == events.count("write") == 20
+    assert events.index("write") < len(events) - 1 - events[::-1].index("look")
+
+
+def test_files_of_several_frames_are_counted(model, tmp_path):
+    frames = [Image.fromarray(pictures(16, 20, 3, seed=seed)) for seed in range(3)]
+    (tmp_path / "in").mkdir()
+    for name, count in (("a.gif", 3), ("b.gif", 1), ("c.webp", 2)):
+        frames[0].save(tmp_path / "in" / name, save_all=True, append_images=frames[1:count])
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out")
+    assert (report.done, report.cut) == (3, 2)
 
 
 def test_large_pictures_are_counted(folder, tmp_path):
@@ -394,12 +417,15 @@ def translate_py(*arguments):
 
 def test_the_script(folder, originals, tmp_path):
     (tmp_path / "in" / "broken.png").write_text("no picture")
+    frames = [Image.fromarray(pictures(16, 20, 3, seed=seed)) for seed in range(2)]
+    frames[0].save(tmp_path / "in" / "e.gif", save_all=True, append_images=frames[1:])
     done = translate_py(
         folder, tmp_path / "in", tmp_path / "out", "--direction", "y2x", "--html", "--devices", 2, "--format", "png"
     )
     assert done.returncode == 1
     assert re.match(
-        r"9 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\nTo look at: .*index\.html\n",
+        r"9 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\n"
+        r"Of several frames or pages, of which only the first was translated: 1\nTo look at: .*index\.html\n",
         done.stdout,
     )
     assert done.stderr == f"translate.py: not translated: {tmp_path}/in/broken.png (not a picture)\n"
