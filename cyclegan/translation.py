@@ -34,8 +34,8 @@ class Report:
 
     `done`: how many were written. `failed`: a text for each that was not. `unshown`: a text for each that was written but is not
     on the page, and for a page that was not written. `tiled`: how many were too large to be translated at once. `cut`: of how many
-    only the first frame or page was translated, of several. `seconds`: all in all. `page`: the path of the page, if one was asked
-    for.
+    only the first frame or page was translated, of several. `skipped`: how many were there before. `seconds`: all in all. `page`:
+    the path of the page, if one was asked for.
     """
 
     done: int = 0
@@ -43,6 +43,7 @@ class Report:
     unshown: list[str] = dataclasses.field(default_factory=list)
     tiled: int = 0
     cut: int = 0
+    skipped: int = 0
     seconds: float = 0.0
     page: Optional[pathlib.Path] = None
 
@@ -57,7 +58,7 @@ class _File:
 
 @dataclasses.dataclass(frozen=True)
 class _Outcome:
-    """What became of a file, as `Report` has it: `failed` and `unshown` are texts, or `None`. `item`: its place on the page, if any."""
+    """What became of a file, as `Report` has it; `failed` and `unshown` are texts or `None`. `item`: its place on a page."""
 
     failed: Optional[str] = None
     unshown: Optional[str] = None
@@ -78,6 +79,7 @@ def translate(
     html: bool = False,
     bars: bool = False,
     checkpoint: Optional[str] = None,
+    skip_existing: bool = False,
 ) -> "Report":
     """Translates pictures from files to files.
 
@@ -93,6 +95,7 @@ def translate(
         html: whether to write a page to look at beside the results; each picture is then translated back too.
         bars: show a progress bar.
         checkpoint: with a run's folder, the name of one of its checkpoints; by default the newest that can be read.
+        skip_existing: leave files that are there as they are, and translate the others: to go on after a stop.
 
     Returns:
         A `Report`. A file that can't be read or written is in it, and does not stop the others.
@@ -106,16 +109,22 @@ def translate(
         raise UserError(
             f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 picture"
         )
+    if skip_existing and (overwrite or html):
+        other = "--overwrite" if overwrite else "--html, whose page would lack what is skipped"
+        raise UserError(f"--skip_existing with {other}: expected one of them")
     if size is not None:
         check_size(size)
     files, folder = _plan(os.fspath(source), os.fspath(target), format)
+    planned = len(files)
+    if skip_existing:
+        files = [file for file in files if not os.path.lexists(file.target)]
     _refuse_to_overwrite(
         [file.target for file in files] + ([folder / "index.html", folder / COPIES] if html else []), overwrite
     )
     models = _models(run, checkpoint)
     _refuse_formats(files, format, models[0].translator(direction).outputs)
     work = _Work(models, direction, size, format, folder if html else None)
-    report, items = Report(), []
+    report, items = Report(skipped=planned - len(files)), []
     bar = tqdm.tqdm(desc=" to ".join(DIRECTIONS[direction]), total=len(files), unit=" images", disable=not bars or None)
     with bar, _pool(len(models) + (os.cpu_count() or 1)) as pool:
         for outcome in _outcomes(work, pool, files, batch_size):
@@ -351,7 +360,7 @@ def _refuse_to_overwrite(targets, overwrite):
     if there and not overwrite:
         raise UserError(
             printable(f"{len(there)} of {len(targets)} files to write are there, {there[0]} for one: expected none;")
-            + " use --overwrite to replace them, or another folder"
+            + " use --overwrite to replace them, --skip_existing to leave them, or another folder"
         )
 
 

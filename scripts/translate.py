@@ -35,6 +35,9 @@ def main(argv=None):
     parser.add_argument("--format", choices=encoding.FORMATS, help="of the translations (default: the original's)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
     parser.add_argument(
+        "--skip_existing", action="store_true", help="leave files that are there, translate the others: after a stop"
+    )
+    parser.add_argument(
         "--html", action="store_true", help="write index.html, a page to look at, and translate back for it"
     )
     parser.add_argument(
@@ -64,9 +67,12 @@ def main(argv=None):
         batch_size=arguments.batch_size,
         html=arguments.html,
         bars=True,
+        skip_existing=arguments.skip_existing,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
     print(f"{report.done} pictures translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
+    if arguments.skip_existing:
+        print(f"Skipped, as they were there: {report.skipped}")
     normalizes = models[0].config.norm == "instance"
     if report.tiled:
         print(
@@ -86,4 +92,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main, "stopped; what was written is whole"))
+    sys.exit(errors.run(main, "stopped; what was written is whole; --skip_existing translates the rest"))

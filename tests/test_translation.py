@@ -187,6 +187,19 @@ def test_nothing_is_overwritten_unless_that_is_asked_for(model, originals, tmp_p
         translation.translate([model], tmp_path / "in", tmp_path / "in")
 
 
+def test_what_is_there_is_skipped_where_that_is_asked_for(model, originals, tmp_path):
+    encoding.write(tmp_path / "out" / "sub" / "c.webp", Picture(pictures(8, 8, 3)))
+    mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True)
+    assert (report.done, report.skipped) == (8, 1) and files(tmp_path / "out") == sorted(originals)
+    assert (tmp_path / "out" / "sub" / "c.webp").read_bytes() == mine
+    report = translation.translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True)
+    assert (report.done, report.skipped) == (0, 9)
+    for other in ("overwrite", "html"):
+        with pytest.raises(UserError, match=f"--skip_existing with --{other}.*: expected one of them"):
+            translation.translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True, **{other: True})
+
+
 def test_two_files_that_would_become_one_are_refused(model, originals, tmp_path):
     encoding.write(tmp_path / "in" / "a.tif", Picture(pictures(8, 8, 3)))
     with pytest.raises(UserError, match=r"a\.png and a\.tif would both be written to .*a\.png: expected other names"):
