@@ -1,4 +1,4 @@
-"""A page that shows pictures before and after translation: one HTML file beside them, for any browser, without a network."""
+"""A page that shows pictures before and after translation: one HTML file beside them, for current browsers, without a network."""
 
 import base64
 import contextlib
