@@ -75,6 +75,11 @@ def _with(layer, x, weights):
     return y
 
 
+def _doubled(layer, x):
+    # By 1 and 0 per channel: from Keras 3's UpSampling2D alone TensorFlow Lite does not see how many channels there are.
+    return _scaled(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
+
+
 def _mirrored(layer, x):
     sides = [layer.padding] * 2
     return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
@@ -86,7 +91,7 @@ _IN_KERAS = {
     "InstanceNormalization": _instance_normalization,
     "BatchNormalization": _batch_normalization,
     "ReflectionPadding2D": _mirrored,
-    "Doubling": lambda layer, x: keras.UpSampling2D(2)(x),
+    "Doubling": _doubled,
     "LeakyReLU": lambda layer, x: keras.LeakyReLU(0.2)(x),
     "Dropout": lambda layer, x: x,
 }

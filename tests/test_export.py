@@ -14,7 +14,7 @@ from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.progress import Progress
 from scripts import export as script
-from tests.test_portable import TINY, make_generator
+from tests.test_portable import TINY, UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "export.md")
@@ -85,6 +85,23 @@ def test_any_number_of_pictures_of_any_size(form, uint8, exported, generator):
         assert y.dtype == (np.uint8 if uint8 else np.float32) and y.shape == (count, *size, 1)
         expected = np.stack([translated(generator, picture) for picture in batch])
         np.testing.assert_allclose(y if uint8 else (y + 1) * 127.5, expected, atol=0.51 if uint8 else 0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "tflite"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"variant": "paper", "norm_affine": "yes", "upsample": "resize"},
+        {"norm": "batch", "dropout": 0.5},
+        {"generator": "unet_128", "image_size": 128, "load_size": 128, "variant": "paper", **UNET},
+    ],
+    ids=str,
+)
+def test_networks_of_other_kinds(form, changes, tmp_path):
+    side = changes.get("image_size", 32)
+    compared = [colour((side, side)), colour((2 * side, side))]
+    assert export.export(make_generator(**changes), tmp_path / "out", form, compared) < 1e-4
 
 
 @EACH
