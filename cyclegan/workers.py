@@ -1,9 +1,11 @@
 """The processes that train together, here called workers: how they meet, agree, and notice that one of them is gone."""
 
 import contextlib
+import faulthandler
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 import zlib
@@ -160,7 +162,7 @@ def start(config, say):
 
     Args:
         config: the `Config`.
-        say: writes a text for the user while TensorFlow has the word.
+        say: writes a text for the user while TensorFlow has the word, see `quiet.start`; has the `fileno` of where to.
 
     Raises:
         UserError: what was asked for can't be had here.
@@ -222,19 +224,21 @@ def _sigterm_for_python():
 
 @contextlib.contextmanager
 def _bounded(members, seconds, say):
-    """Ends the process, from another thread, if what is done within it takes longer: TensorFlow itself would wait for ever."""
+    """Ends the process, with exit code 1, if what is done within it takes longer: TensorFlow would wait for an hour or for ever.
 
-    def end():
-        say(
-            f"worker {members.index} ({members.addresses[members.index]}) has met the others, but waited for {seconds} s"
-            " (--start_timeout) for the first sum with them: expected all of them to stay; look at what they printed"
-        )
-        os._exit(UserError.exit_code)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    It holds Python's lock meanwhile. Hence a thread of C that ends the process, and a shell that reads what that writes and says
+    why.
+    """
+    text = (
+        f"worker {members.index} ({members.addresses[members.index]}) has met the others, but TensorFlow's start with them took"
+        f" more than {seconds} s (--start_timeout): expected all of them to stay; see what they printed, and start all again"
+    )
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "wb") as written:
+        speaker = subprocess.Popen(["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text], stdin=reader, stderr=say)
+        faulthandler.dump_traceback_later(seconds, exit=True, file=written)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    speaker.wait()

@@ -135,6 +135,16 @@ def test_one_that_never_comes_is_named_with_the_time_waited():
     assert f"could not reach 127.0.0.1:{ports[1]}: expected a worker" in complaints
 
 
+@pytest.mark.parametrize("who", [0, 1])
+def test_one_that_goes_away_while_tensorflow_starts_does_not_hold_the_others_for_ever(who):
+    ports = free_ports(2)
+    gone, other = (start("vanish", index, ports, WHO=str(who), START_TIMEOUT="20") for index in (who, 1 - who))
+    (_, _, _), (code, _, complaints) = outcomes([gone, other])
+    assert code == 1, complaints
+    assert f"worker {1 - who} (127.0.0.1:{ports[1 - who]}) has met the others, but TensorFlow's start" in complaints
+    assert "took more than 20 s (--start_timeout)" in complaints
+
+
 def test_a_worker_without_a_gpu_is_one_replica(monkeypatch):
     addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))

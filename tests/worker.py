@@ -14,11 +14,11 @@ from cyclegan import quiet
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
-with quiet.start() as tell:
+with quiet.start():
     import numpy as np
     import tensorflow as tf
 
-    from cyclegan import distribute, workers
+    from cyclegan import distribute, meeting, workers
     from cyclegan.data import Pairs
     from cyclegan.gan import CycleGAN
     from cyclegan.pool import ImagePool
@@ -26,7 +26,11 @@ with quiet.start() as tell:
 
 def main(what):
     config = Config(start_timeout=int(os.environ.get("START_TIMEOUT", "120")))
-    team = workers.start(config, tell)
+    if what == "vanish":
+        met = meeting.meet
+        meeting.meet = lambda members, *rest: (met(members, *rest), _leave_as(members.index))
+    with quiet.start() as tell:
+        team = workers.start(config, tell)
     with team.noticed():
         return {"steps": steps, "differ": differ, "lose": lose, "gradients": gradients}[what](team)
 
@@ -126,6 +130,11 @@ def lose(team):
             os.kill(os.getpid(), getattr(signal, os.environ["HOW"]))
         run((tf.ones([1, 1]),), {}, tf.constant(1), tf.constant(number))
         time.sleep(0.05)
+
+
+def _leave_as(worker):
+    if worker == int(os.environ["WHO"]):
+        os._exit(7)
 
 
 if __name__ == "__main__":
