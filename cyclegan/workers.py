@@ -101,8 +101,8 @@ class Workers:
             worker, differ = found
             here = ", ".join(f"{names[i]} (here: {what[names[i]]})" for i in differ)
             raise UserError(
-                f"{self.name(worker)} differs from the chief in {here}: expected the same command and the same pictures for all"
-                " workers"
+                f"{self.name(worker)} differs from the chief in {here}: expected the same command, pictures and kind of device"
+                " for all workers"
             )
 
     def _unlike_the_chief(self, texts):
@@ -122,6 +122,13 @@ class Workers:
         """Keeps objects until the process ends, where there are several workers: taking them down, TensorFlow asks the others."""
         if self.count > 1:
             HELD.extend((self, *objects))
+
+    def beside(self):
+        """How many of them are on this one's machine, itself included; 0 for a single process, which has no others."""
+        if not self.members:
+            return 0
+        hosts = [cluster.host_of(address) for address in self.members.addresses]
+        return hosts.count(hosts[self.index])
 
     def shares(self):
         """How many devices' worth of speed there is: CPU devices of one machine share its cores."""
