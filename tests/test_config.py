@@ -190,6 +190,13 @@ def test_the_steps_of_a_call_are_a_divisor_of_log_every_and_few(flops, log_every
     assert steps == 1 or (steps * flops <= CALL_FLOPS and minutes)
 
 
+@pytest.mark.parametrize(
+    "flops, peak, steps", [(2e9, 0, 2), (2e9, 1e11, 2), (1e11, 1e13, 2), (1e12, 1e13, 1), (1e9, 1e13, 10)]
+)
+def test_a_fast_device_does_more_in_a_call(flops, peak, steps):
+    assert Config(log_every=100).steps_together(flops, peak) == steps
+
+
 def test_a_checkpoint_after_every_step_needs_calls_of_one():
     assert Config.from_args(["--checkpoint_minutes", "0"]).steps_together(1.0) == 1
 
