@@ -101,6 +101,18 @@ def test_what_can_not_be_imported_is_said_and_leaves_nothing_behind(tmp_path):
     assert restored(run)[1].filters == 4
 
 
+def test_an_import_whose_checkpoint_can_not_be_written_leaves_no_run(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "checkpoints").write_text("in the way")
+    command = [write(tmp_path / "A.pth", resnet_state()), "--output_dir", str(run), "--image_size", "32"]
+    with pytest.raises(UserError, match="epoch_0000 could not be written"):
+        import_torch.main(command)
+    assert not (run / "config.json").exists()
+    (run / "checkpoints").unlink()
+    assert restored(import_torch.main(command))[1].filters == 2
+
+
 def test_a_saved_configuration_and_a_preset_are_taken_over_as_by_train_py(tmp_path):
     Config(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3).save(tmp_path / "config.json", {}, {})
     flags = ["--config", str(tmp_path / "config.json"), "--preset", "tutorial", "--output_dir", str(tmp_path / "run")]

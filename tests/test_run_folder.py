@@ -159,8 +159,18 @@ def test_a_run_without_a_checkpoint_begins_again_with_any_settings(tmp_path):
     assert Config.load(tmp_path / "config.json")[0].filters == 8
 
 
+def test_an_imported_run_without_its_checkpoint_does_not_begin_with_random_weights(tmp_path):
+    with open_run(tmp_path) as imported:
+        imported.start({})
+    with pytest.raises(UserError, match="holds an imported run, but no checkpoint in .*import them again with"):
+        open_run(tmp_path)
+    with open_run(tmp_path, clear_output_dir=True) as again:
+        again.start(DATA)
+    open_run(tmp_path).close()
+
+
 @pytest.mark.parametrize("clear", [False, True])
-@pytest.mark.parametrize("config", [None, '{"mine": 1}', "[1]", "{"])
+@pytest.mark.parametrize("config", [None, '{"mine": 1}', "[1]", '["config", "stack", "data"]', "{"])
 def test_a_folder_of_something_else_is_neither_used_nor_cleared(run, config, clear):
     (run / "config.json").unlink()
     if config:
