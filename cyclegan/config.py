@@ -296,7 +296,7 @@ class Config:
         " between calls (auto, the default: few, or one where a step takes long)",
         on_resume=FREE,
         metavar="N",
-        type=lambda text: None if text == "auto" else int(text),
+        type=flags.count_or_auto,
     )
     no_peak: bool = _flag("speed", "do not look for the device's peak at start, so its share is not shown", False, FREE)
     profile: str = _flag(

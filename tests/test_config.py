@@ -85,7 +85,6 @@ def test_every_verbosity_is_accepted(verbose):
         ("--cache_gb inf", "--cache_gb inf: expected a finite number of at least 0"),
         ("--log_every 0", "--log_every 0: expected at least 1"),
         ("--max_bad_steps 0", "--max_bad_steps 0: expected at least 1"),
-        ("--steps_per_call 0", "--steps_per_call 0: expected at least 1"),
         ("--steps_per_call 3", "--steps_per_call 3: expected a divisor of --log_every, which is 100"),
         ("--steps_per_call 200", "--steps_per_call 200: expected a divisor of --log_every, which is 100"),
         ("--steps_per_call 2 --log_every 7", "--steps_per_call 2: expected a divisor of --log_every, which is 7"),

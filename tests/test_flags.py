@@ -67,6 +67,15 @@ def test_an_unknown_preset_is_refused(capsys):
     assert "invalid choice: 'best'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("steps", ["x", "0", "-1", "1.5", "", "lambda"])
+def test_a_number_of_steps_that_is_none_is_refused_in_words(steps, capsys):
+    with pytest.raises(SystemExit):
+        Config.from_args([f"--steps_per_call={steps}"])
+    message = capsys.readouterr().err
+    assert f"{steps!r}: expected auto, or a whole number of at least 1" in message and message.count("\n") == 1
+    assert Config.from_args(["--steps_per_call=auto"]).steps_per_call is None
+
+
 def test_a_generator_is_named_the_same_however_it_was_asked_for():
     for flags in ([], ["--generator", "resnet_9blocks"], ["--residual_blocks", "9"]):
         config = Config.from_args(flags)
