@@ -559,13 +559,15 @@ class Config:
         file = typed.pop("config", None)
         given = {**typed, **found}
         preset = PRESETS.get(given.get("preset"), {})
-        values = cls._chosen(preset)
+        values = {**cls._chosen(preset)}
         if file:
             saved = dataclasses.asdict(cls.load(file)[0])
             values.update(cls._chosen({name: value for name, value in saved.items() if name not in OF_A_START}))
         if {"generator", "residual_blocks"} & set(given):  # they say the same: a new one replaces both
             values = {name: value for name, value in values.items() if name not in ("generator", "residual_blocks")}
         values.update(given)
+        if values.get("dataset") != preset.get("dataset") and "output_dir" not in given:
+            values.pop("output_dir", None)  # the preset's is for the preset's pictures
         config = cls(**values)
         config._refuse_unused(typed)
         return cls(**{name: value for name, value in values.items() if name not in config.unused})

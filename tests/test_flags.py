@@ -149,6 +149,26 @@ def test_another_generator_replaces_a_chosen_one(saved, flags):
     assert (config.generator, config.residual_blocks) in (("unet_256", None), ("resnet_4blocks", 4))
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_asked_for_once_does_not_become_a_presets(saved, preset):
+    before = dict(PRESETS[preset])
+    Config.from_args([*saved(beta_1=0.25), "--preset", preset, "--beta_2", "0.5"])
+    assert PRESETS[preset] == before
+
+
+@pytest.mark.parametrize(
+    "flags, folder",
+    [
+        ("--preset demo", "runs/demo"),
+        ("--preset demo --dataset stripes", "runs/demo"),
+        ("--preset demo --dataset /my/photos", "runs/photos"),
+        ("--preset demo --dataset /my/photos --output_dir there", "there"),
+    ],
+)
+def test_a_presets_folder_is_for_the_presets_pictures(flags, folder):
+    assert Config.from_args(flags.split()).output_dir == folder
+
+
 def test_a_preset_tells_what_of_it_is_in_effect():
     config = Config.from_args(["--preset", "tutorial", "--pool_size", "3"])
     assert "--beta_2 0.9" in config.preset_flags and "pool_size" not in config.preset_flags
