@@ -6,9 +6,11 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 
+from cyclegan import schedule
 from cyclegan.config import FIXED, WARN, Config
 from cyclegan.errors import TrainingError, UserError
 
@@ -110,6 +112,7 @@ class RunFolder:
             saved = dataclasses.replace(saved, **{name: getattr(config, name) for name in OF_PICTURES})
         self._refuse(config.changes(saved, FIXED))
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
+        self.warnings += schedule.jumps(saved, config, self._epochs_done())
 
     def check_data(self, fingerprint):
         """Compares the data with what the run was trained on; what `fingerprint` (see `sources.Domains`) says of bytes may differ.
@@ -204,6 +207,11 @@ class RunFolder:
                 f"{self.path}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for it,"
                 " stop it, or use another --output_dir"
             ) from None
+
+    def _epochs_done(self):
+        """How many whole epochs, by the names of the checkpoints."""
+        names = (re.match(r"epoch_(\d+)", path.name) for path in self.path.glob("checkpoints/epoch_*"))
+        return max((int(name[1]) for name in names if name), default=0)
 
     def _saved(self):
         """What config.json holds if it is one of ours, even of another version: a dict; empty if it is not."""

@@ -56,6 +56,20 @@ def test_more_epochs_say_that_the_decay_of_the_learning_rates_moves(run):
         assert again.warnings == ["decay_from 100 -> 250 from here on"]
 
 
+@pytest.mark.parametrize(
+    "epochs, text",
+    [
+        (300, "epochs 200 -> 300: after epoch 150 the learning rate is 0.00015 from here on; as the run was saved it"),
+        (160, "epochs 200 -> 160: after epoch 150 the learning rate is 3.33e-05 from here on; as the run was saved it"),
+    ],
+)
+def test_other_epochs_that_make_the_learning_rate_jump_are_said(run, epochs, text):
+    for name in ("epoch_0150_pair_00012", "epoch_0149", "epoch_mine"):
+        (run / "checkpoints" / name).mkdir()
+    with open_run(run, epochs=epochs, decay_from=100) as again:
+        assert again.warnings == [f"{text} would have been 0.0001"]
+
+
 def test_other_networks_are_refused_with_the_list_of_what_differs(run):
     with pytest.raises(UserError) as error:
         open_run(run, filters=8, residual_blocks=2)
