@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "models": {"layers"},
     "prepared": {"stripes"},
     "sources": {"cache", "memory", "pictures", "prepared", "preprocess"},
-    "run_folder": {"config"},
+    "run_folder": {"config", "schedule"},
     "page": set(),
     "samples": {"page"},
     "summaries": {"journal", "samples"},
