@@ -92,10 +92,10 @@ def test_they_compare_what_they_were_given():
 
 
 @pytest.mark.slow
-def test_the_gradients_of_two_workers_are_those_of_two_devices(strategies):
-    found, _ = together("gradients", 2)
-    assert [code for code, *_ in found] == [0, 0], found
-    expected = first_moments(strategies[2])
+def test_the_gradients_of_three_workers_are_those_of_three_devices(strategies):
+    found, _ = together("gradients", 3)
+    assert [code for code, *_ in found] == [0, 0, 0], found
+    expected = first_moments(strategies[3])
     for _, out, _ in found:
         np.testing.assert_allclose(json.loads(out), expected, rtol=1e-4, atol=1e-7)
 
