@@ -25,7 +25,7 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with quiet.start() as tell:
-        from cyclegan import data, devices, distribute, evaluate, layers, overview, schedule, sources, workers
+        from cyclegan import data, devices, distribute, layers, overview, schedule, sources, workers
         from cyclegan.checkpoint import Checkpoints
         from cyclegan.gan import CycleGAN
         from cyclegan.loop import Loop
@@ -48,12 +48,13 @@ def main(argv=None):
         prepared = sources.is_prepared(config.dataset)
         team.compare({**config.of_all_workers(), **layers.stack(), "dataset of TensorFlow Datasets": prepared})
         with team.chief_first(prepared):
-            domains = sources.load(config, cached, config.verbose > 0, said, share=team.count > 1)
+            domains = sources.load(config, cached, config.verbose > 0, said, share=team.beside())
         run.check_data(domains.fingerprint())
         team.compare(domains.fingerprint())
 
         batch = strategy.num_replicas_in_sync * config.batch_size
-        peak = 0.0 if config.no_peak else devices.peak(config.precision) * team.shares()
+        peak = 0.0 if config.no_peak else devices.peak(config.precision)
+        pace, peak = devices.pace(peak) * team.shares(), peak * team.shares()
         train, test = (
             data.Pairs(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
@@ -63,10 +64,13 @@ def main(argv=None):
             checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, said, team)
             restored = None if config.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
-        together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, peak))
+        together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, pace))
         train.steps_per_call = test.steps_per_call = together
-        scores = config.evaluate_every and team.is_chief
-        evaluation = evaluate.of_training(gan, domains, config) if scores else None
+        evaluation = None
+        if config.evaluate_every and team.is_chief:
+            from cyclegan import evaluate
+
+            evaluation = evaluate.of_training(gan, domains, config)
         progress, folder = restored or (Progress(), None)
         if config.verbose:
             told = overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress)

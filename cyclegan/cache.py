@@ -157,5 +157,5 @@ class Store:
             self._say(
                 f"decoded pictures can't be kept in {self.folder} any more ({error}): those that are not there yet"
                 f" ({self._end / 1e9:.1f} GB are) are decoded each time they are used, which is slower. To keep more, make"
-                " room, or choose a disk with more room by --output_dir, and start again"
+                " room, or choose a disk with more room by --output_dir (of several workers: TMPDIR), and start again"
             )

@@ -51,6 +51,22 @@ PRESETS = {
 }
 # What follows from other settings where it is not given.
 FOLLOWING = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine")
+# Settings that do nothing unless others are so: how, and whether they are.
+USED_WITH = {
+    "load_size": (
+        "--preprocess resize_and_crop, scale_width or scale_width_and_crop",
+        lambda config: config.preprocess not in ("crop", "none") or config.dataset == "stripes",  # drawn at that size
+    ),
+    "cache_gb": ("--cache auto", lambda config: config.cache == "auto"),
+    "discriminator_layers": ("--discriminator patch", lambda config: config.discriminator == "patch"),
+    "norm_affine": ("--norm instance", lambda config: config.norm == "instance"),
+    "decay_from": ("--lr_schedule linear or cosine", lambda config: config.lr_schedule != "constant"),
+    "lambda_gp": ("--adversarial wgan-gp", lambda config: config.adversarial == "wgan-gp"),
+    "label_smoothing": (
+        "--adversarial lsgan or bce, which have labels,",
+        lambda config: config.adversarial in ("lsgan", "bce"),
+    ),
+}
 # What each worker may have its own way: where things are on its machine, and how much it says.
 OF_A_WORKER = (
     "dataset",
@@ -100,8 +116,8 @@ class Config:
     image_width: int = _flag("data", "their width in pixels, where they are not square (default: --image_size)")
     load_size: int = _flag(
         "data",
-        "training pictures are resized to this side, in pixels, and cropped at random to --image_size (default: 286 for"
-        " 256, and in proportion; stripes: --image_size)",
+        "training pictures are resized to this side, in pixels, and cropped at random to --image_size; not with"
+        " --preprocess crop or none (default: 286 for 256, and in proportion; stripes: --image_size)",
     )
     preprocess: str = _flag(
         "data",
@@ -118,8 +134,9 @@ class Config:
     cache: str = _flag(
         "data",
         "where decoded pictures are kept: ram: all are decoded before training starts; disk: each is decoded when it is first"
-        " used, and kept in a file without a name in --output_dir while training runs; none: each is decoded each time; auto:"
-        " ram for up to --cache_gb, disk above. Pictures of TensorFlow Datasets stay in memory as well, undecoded, but for ram",
+        " used, and kept in a file without a name in --output_dir (of several workers: in TMPDIR) while training runs; none: each"
+        " is decoded each time; auto: ram for up to --cache_gb, disk above. Pictures of TensorFlow Datasets stay in memory as"
+        " well, undecoded, but for ram",
         "auto",
         FREE,
         choices=("auto", "ram", "disk", "none"),
@@ -155,7 +172,7 @@ class Config:
     norm: str = _flag("networks", "normalization", "instance", choices=("instance", "batch", "none"))
     norm_affine: str = _flag(
         "networks",
-        "whether instance normalizations learn scales and offsets; auto: with --variant keras",
+        "whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras",
         "auto",
         choices=("auto", "yes", "no"),
     )
@@ -187,7 +204,9 @@ class Config:
         choices=("linear", "cosine", "constant"),
     )
     decay_from: int = _flag(
-        "training", "epochs with constant learning rates (default: half of --epochs)", on_resume=WARN
+        "training",
+        "epochs with constant learning rates; not with --lr_schedule constant (default: half of --epochs)",
+        on_resume=WARN,
     )
     beta_1: float = _flag("training", "Adam's decay of the mean gradient", 0.5, WARN)
     beta_2: float = _flag("training", "Adam's decay of the mean squared gradient", 0.999, WARN)
@@ -278,7 +297,7 @@ class Config:
         " between calls (auto, the default: few, or one where a step takes long)",
         on_resume=FREE,
         metavar="N",
-        type=lambda text: None if text == "auto" else int(text),
+        type=flags.count_or_auto,
     )
     no_peak: bool = _flag("speed", "do not look for the device's peak at start, so its share is not shown", False, FREE)
     profile: str = _flag(
@@ -390,10 +409,15 @@ class Config:
         return UNETS.get(self.generator, 4)
 
     @property
+    def unused(self):
+        """Names of the settings that do nothing with what the others are, a set."""
+        return {name for name, (_, is_used) in USED_WITH.items() if not is_used(self)}
+
+    @property
     def preset_flags(self):
         """What of `preset` is in effect, as on a command line; empty without one."""
-        stands_for = PRESETS.get(self.preset, {}).items()
-        return " ".join(f"--{name} {value}" for name, value in stands_for if getattr(self, name) == value)
+        stands_for = {name: value for name, value in PRESETS.get(self.preset, {}).items() if name not in self.unused}
+        return " ".join(f"--{name} {value}" for name, value in stands_for.items() if getattr(self, name) == value)
 
     @property
     def augmentations(self):
@@ -481,16 +505,6 @@ class Config:
         for name in ("beta_1", "beta_2", "dropout", "ema", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)}: expected at least 0 and less than 1")
-        if self.label_smoothing and self.adversarial not in ("lsgan", "bce"):
-            raise UserError(
-                f"--label_smoothing {self.label_smoothing}: --adversarial {self.adversarial} has no labels; expected lsgan or bce"
-            )
-        for name, wanted, used in (
-            ("lambda_gp", "--adversarial wgan-gp", self.adversarial == "wgan-gp"),
-            ("discriminator_layers", "--discriminator patch", self.discriminator == "patch"),
-        ):
-            if not used and getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise UserError(f"--{name} {getattr(self, name)}: does nothing here; expected it with {wanted} only")
         if self.norm == "batch" and self.has_penalty:
             penalty = f"--r1 {self.r1}" if self.r1 else f"--adversarial {self.adversarial}"
             raise UserError(
@@ -535,21 +549,35 @@ class Config:
         Args:
             argv: list of strings; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`. They win over what a file
                 given by --config has, which wins over what --preset stands for, which wins over the defaults. What follows from
-                other settings follows from the winners, whatever it was in the file.
+                other settings follows from the winners, whatever it was in the file; and what does nothing with them is left out.
             found: values that win over all of these.
 
         Raises:
-            UserError: a value that cannot work. Unknown flags and wrong types make argparse exit with code 2.
+            UserError: a value that cannot work, or a flag of `argv` that does nothing with the others. Unknown flags and wrong
+                types make argparse exit with code 2.
         """
-        given = {**flags.parse(cls, argv), **found}
-        file = given.pop("config", None)
-        values = cls._chosen(PRESETS[given["preset"]]) if given.get("preset") else {}
+        typed = flags.parse(cls, argv)
+        file = typed.pop("config", None)
+        given = {**typed, **found}
+        preset = PRESETS.get(given.get("preset"), {})
+        values = {**cls._chosen(preset)}
         if file:
             saved = dataclasses.asdict(cls.load(file)[0])
             values.update(cls._chosen({name: value for name, value in saved.items() if name not in OF_A_START}))
         if {"generator", "residual_blocks"} & set(given):  # they say the same: a new one replaces both
             values = {name: value for name, value in values.items() if name not in ("generator", "residual_blocks")}
-        return cls(**{**values, **given})
+        values.update(given)
+        if values.get("dataset") != preset.get("dataset") and "output_dir" not in given:
+            values.pop("output_dir", None)  # the preset's is for the preset's pictures
+        config = cls(**values)
+        config._refuse_unused(typed)
+        return cls(**{name: value for name, value in values.items() if name not in config.unused})
+
+    def _refuse_unused(self, typed):
+        for name in USED_WITH:
+            if name in self.unused & set(typed) and typed[name] != type(self).__dataclass_fields__[name].default:
+                wanted, _ = USED_WITH[name]
+                raise UserError(f"--{name} {typed[name]}: does nothing here; expected it with {wanted} only")
 
     @classmethod
     def _chosen(cls, values):
@@ -612,9 +640,11 @@ class Config:
             raise UserError(f"{path}: {error}") from None
 
     def changes(self, saved, on_resume):
-        """What differs from the configuration `saved` among the fields of that kind, one text per field."""
+        """What differs from the configuration `saved` among the fields of that kind that are used, one text per field."""
         return [
             f"{field.name} {getattr(saved, field.name)!r} -> {getattr(self, field.name)!r}"
             for field in dataclasses.fields(self)
-            if field.metadata["on_resume"] == on_resume and getattr(self, field.name) != getattr(saved, field.name)
+            if field.metadata["on_resume"] == on_resume
+            and field.name not in self.unused
+            and getattr(self, field.name) != getattr(saved, field.name)
         ]

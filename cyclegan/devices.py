@@ -1,6 +1,7 @@
 """What the devices that TensorFlow computes on are good at, measured or looked up."""
 
 import functools
+import os
 import pathlib
 import resource
 import sys
@@ -11,6 +12,7 @@ import tensorflow as tf
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86
 PEAK_SECONDS = 0.6  # spent on looking for the peak
+MODEST_PEAK = 1e13  # FLOP/s, of a GPU or a TPU whose own is not known
 
 
 def accelerated():
@@ -28,6 +30,8 @@ def is_native(precision):
     """Whether the devices multiply numbers of a precision themselves: "float32", "bfloat16" or "float16"."""
     if precision == "float32" or accelerated():
         return True
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1").lower() in ("0", "false"):
+        return False  # only its kernels use these instructions
     try:
         return bool(INSTRUCTIONS[precision] & set(CPU_INFO.read_text().split()))
     except OSError:
@@ -60,8 +64,6 @@ def peak(precision):
         return 0.0
     try:
         return _peak(precision if is_native(precision) else "float32")
-    except tf.errors.OpError:
-        return 0.0
     finally:
         for gpu in tf.config.list_logical_devices("GPU"):  # what it took is no part of training
             tf.config.experimental.reset_memory_stats(gpu.name[len("/device:") :])
@@ -71,16 +73,24 @@ def _peak(precision):
     began, best, side = time.perf_counter(), 0.0, 512
     multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
     while True:
-        a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
-        multiply(a, a).numpy()  # traces
-        for _ in range(3):
-            start = time.perf_counter()
-            multiply(a, a).numpy()
-            seconds = time.perf_counter() - start
-            best = max(best, 2.0 * side**3 / seconds)
+        try:
+            a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
+            multiply(a, a).numpy()  # traces
+            for _ in range(3):
+                start = time.perf_counter()
+                multiply(a, a).numpy()
+                seconds = time.perf_counter() - start
+                best = max(best, 2.0 * side**3 / seconds)
+        except tf.errors.OpError:  # no room for larger ones
+            return best
         if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
             return best
         side *= 2
+
+
+def pace(peak):
+    """FLOP/s of a device to reckon with, given its `peak`: that, or a modest guess where it was not measured; 0 for a CPU then."""
+    return peak or (MODEST_PEAK if accelerated() else 0.0)
 
 
 def memory():

@@ -1,6 +1,7 @@
 """The command line of a dataclass whose fields' metadata says all about their flags, and types of scripts' flags; no TensorFlow."""
 
 import argparse
+import contextlib
 import dataclasses
 import re
 
@@ -74,3 +75,12 @@ def count(text):
     if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
     return int(text)
+
+
+def count_or_auto(text):
+    """A whole number of at least 1; `None` of "auto"."""
+    if text == "auto":
+        return None
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return count(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: expected auto, or a whole number of at least 1")

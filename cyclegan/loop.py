@@ -89,7 +89,16 @@ class Loop:
                     f"the checkpoint is of {part.pairs} {split} pairs; expected at most {pairs.pairs}: it is not one of this run;"
                     " use another --output_dir"
                 )
-            # With other losses from here on, this epoch has the means of those only that it has had from its beginning.
+        self._take_up(self.progress)
+
+    def _take_up(self, progress):
+        """Goes on from a place that was saved, perhaps with other losses."""
+        self.progress = progress
+        for split in (
+            "train",
+            "test",
+        ):  # this epoch has the means of those losses only that it has had from its beginning
+            part = getattr(progress, split)
             part.sums = {key: value for key, value in part.sums.items() if key in (*self.gan.figures[split], SAMPLES)}
 
     def fit(self):
@@ -116,7 +125,7 @@ class Loop:
         flops = self.gan.flops(*self.train.size) * self.train.global_batch_size
         self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
         self._traced = set()  # splits whose first call is done
-        with Signals(self.say) as signals, Profile(self.profile, self.summary.folder) as self._profile:
+        with Signals(self.say) as signals, Profile(self.profile, self.summary.folder, self.say) as self._profile:
             self._saver = Saver(
                 *(self.checkpoints, signals, self.summary, self.checkpoint_minutes),
                 *(self.say, self.check, self.workers),
@@ -189,8 +198,10 @@ class Loop:
         with self._bar(split) as bar:
             while part.pairs < pairs.pairs:
                 steps = pairs.call(0, progress.epoch, part.pairs)[2]
-                if split == "train":
-                    self._profile.before(progress.step, steps)
+                if split == "train" and self._profile.wanted(progress.step, steps):
+                    while waiting:
+                        self._look_at(split, *waiting.pop(0))
+                    self._profile.begin()
                 began = time.perf_counter()
                 try:
                     batches = next(self._batches[split])
@@ -231,10 +242,8 @@ class Loop:
                 bar.update(steps)
                 if due:
                     part.sums = {key: float(total) for key, total in totals.items()}
-                    if profiled:
-                        self._profile.after()
-                        if self.verbose:
-                            tqdm.tqdm.write(f"Profile written to {self.summary.folder}/plugins/profile")
+                    if profiled and self._profile.finish() and self.verbose:
+                        tqdm.tqdm.write(f"Profile written to {self.summary.folder}/plugins/profile")
                     if logs:
                         self._log_steps()
                     if self._saver.due():
@@ -388,7 +397,8 @@ class Loop:
             raise TrainingError(
                 f"{steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"
             )
-        self.progress, path = found
+        progress, path = found
+        self._take_up(progress)
         self.progress.draw += 1
         self.progress.warned = left.warned
         self.progress.bad_train, self.progress.bad_test = [], []

@@ -134,9 +134,9 @@ def _forget_who_is_gone(connections):
             continue  # it is there, and looks for others
         except OSError:
             said = b""
-        if said:
+        if said == MET:
             connections[worker] = None
-        else:
+        else:  # it has gone, or it is somebody else
             del connections[worker]
 
 

@@ -5,17 +5,15 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
-import pathlib
 
 import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
-from cyclegan import decoding
+from cyclegan import decoding, memory
 from cyclegan.errors import UserError, printable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
-CGROUP = pathlib.Path("/sys/fs/cgroup")  # of the container, if this is one
 LISTED = 10  # at most so many files are named in an error
 AHEAD = 64  # pictures that are waited for at the same time: what they take in memory is bounded
 
@@ -233,32 +231,20 @@ def bytes_needed(files):
     return sum(part.nbytes for part in files.values())
 
 
-def free_memory():
-    """Bytes of memory that are free, also by a container's limit; all that there is, where that is not known (it is on Linux)."""
-    try:
-        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-    except (OSError, ValueError):
-        return free  # no container, or one without a limit ("max")
-    return max(0, min(free, limit - used))
-
-
-def check_memory(files):
+def check_memory(files, processes=1):
     """Refuses what would not fit.
 
     Args:
         files: dict of `Files`, by split.
+        processes: how many keep them, each for itself.
 
     Raises:
         UserError: the decoded pictures need more memory than is free.
     """
-    needed, free = bytes_needed(files), free_memory()
-    if needed > free:
+    needed, free = bytes_needed(files), memory.free()
+    if needed * processes > free:
+        each = f" for each of {processes} workers" if processes > 1 else ""
         raise UserError(
-            f"the decoded pictures need {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free:"
+            f"the decoded pictures need {needed / 1e9:.1f} GB of memory{each}, {free / 1e9:.1f} GB are free:"
             " expected less; use --cache disk, fewer pictures (--max_dataset_size) or a smaller --load_size"
         )

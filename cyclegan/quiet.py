@@ -15,14 +15,14 @@ def start(notices=NOTICE):
     """Within it, what the process writes to standard error is held back; after it, all lines but notices are written.
 
     Also what C++ writes is held back, which Python's own redirection does not reach. `notices` matches bytes. Gives a function that
-    writes a line at once all the same.
+    writes a line at once all the same, with the `fileno` of what it writes to.
     """
     sys.stderr.flush()
     real = os.dup(2)
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
-            yield lambda text: os.write(real, f"{text}\n".encode(errors="backslashreplace"))
+            yield _Direct(real)
         finally:
             sys.stderr.flush()
             os.dup2(real, 2)
@@ -31,6 +31,19 @@ def start(notices=NOTICE):
             for line in held:
                 if not notices.match(line):
                     os.write(2, line)
+
+
+class _Direct:
+    """Writes lines to a descriptor."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+
+    def __call__(self, text):
+        os.write(self._descriptor, f"{text}\n".encode(errors="backslashreplace"))
+
+    def fileno(self):
+        return self._descriptor
 
 
 class _Outliving:

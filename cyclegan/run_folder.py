@@ -6,9 +6,11 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 
+from cyclegan import schedule
 from cyclegan.config import FIXED, WARN, Config
 from cyclegan.errors import TrainingError, UserError
 
@@ -70,7 +72,7 @@ class RunFolder:
             raise UserError(
                 f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
             )
-        if writes and self._holds_a_run():
+        if writes and self._saved():
             self._close_to_others()
         try:
             self._look()
@@ -83,7 +85,7 @@ class RunFolder:
 
     def _look(self):
         written = self._written()
-        if written and not self._holds_a_run():
+        if written and not self._saved():
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
                 " expected a run of this program, or an empty folder: bring it back, or use another --output_dir"
@@ -97,6 +99,11 @@ class RunFolder:
                     f"{self.path} holds the log of a run, but no checkpoint in {self.path / 'checkpoints'}; expected one to go on"
                     " from: bring them back, or start over with --clear_output_dir or in another --output_dir"
                 )
+            if self._saved().get("data") == {}:
+                raise UserError(
+                    f"{self.path} holds an imported run, but no checkpoint in {self.path / 'checkpoints'}; expected that of the"
+                    " imported networks: bring it back, or import them again with --clear_output_dir"
+                )
             return  # it was stopped before its first step
         config, stack = self.config, self.stack
         saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
@@ -105,6 +112,7 @@ class RunFolder:
             saved = dataclasses.replace(saved, **{name: getattr(config, name) for name in OF_PICTURES})
         self._refuse(config.changes(saved, FIXED))
         self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
+        self.warnings += schedule.jumps(saved, config, self._epochs_done())
 
     def check_data(self, fingerprint):
         """Compares the data with what the run was trained on; what `fingerprint` (see `sources.Domains`) says of bytes may differ.
@@ -200,14 +208,18 @@ class RunFolder:
                 " stop it, or use another --output_dir"
             ) from None
 
-    def _holds_a_run(self):
-        """Whether config.json is one of ours, even of another version."""
+    def _epochs_done(self):
+        """How many whole epochs, by the names of the checkpoints."""
+        names = (re.match(r"epoch_(\d+)", path.name) for path in self.path.glob("checkpoints/epoch_*"))
+        return max((int(name[1]) for name in names if name), default=0)
+
+    def _saved(self):
+        """What config.json holds if it is one of ours, even of another version: a dict; empty if it is not."""
         try:
-            return {"config", "stack", "data"} <= set(
-                json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-            )
-        except (OSError, ValueError, TypeError, RecursionError):
-            return False
+            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
     def _refuse(self, differences):
         if differences:

@@ -11,7 +11,7 @@ from typing import Optional
 
 import numpy as np
 
-from cyclegan import pictures, preprocess
+from cyclegan import memory, pictures, preprocess
 from cyclegan.cache import Memory, OnDemand, Store
 from cyclegan.errors import UserError
 
@@ -50,7 +50,7 @@ class Domains:
         }
 
 
-def load(config, folder=None, bars=False, say=print, share=False, splits=SPLITS):
+def load(config, folder=None, bars=False, say=print, share=0, splits=SPLITS):
     """Reads a data set as a configuration says: where it is, what its pictures go through, and where decoded ones are kept.
 
     Pictures are uint8 [0, 255], or uint16 [0, 65535] if any of the data set has 16 bits: the others are scaled by 257 then.
@@ -60,7 +60,8 @@ def load(config, folder=None, bars=False, say=print, share=False, splits=SPLITS)
         folder: where the file of --cache disk is made when the first picture is asked for.
         bars: show progress bars.
         say: is called with a text when that file can't hold more.
-        share: whether this process needs only a share of the pictures: then none is decoded before it is asked for.
+        share: 0 where this process needs all pictures. Otherwise it needs only a share, and none is decoded before it is asked
+            for; the number says how many such processes there are on this machine, which share its memory too.
         splits: `SPLITS`, or `TEST` for the test pictures alone: no other picture is needed or looked at then.
 
     Raises:
@@ -75,10 +76,10 @@ def load(config, folder=None, bars=False, say=print, share=False, splits=SPLITS)
     size = preprocess.final_size(config, sizes, outcomes, [name for split in splits for name in names[split]])
     needed, cache = pictures.bytes_needed(files), config.cache
     if cache == "auto":
-        most = pictures.free_memory() / 4 if config.cache_gb is None else config.cache_gb * 1e9
+        most = memory.free() / (4 * (share or 1)) if config.cache_gb is None else config.cache_gb * 1e9
         cache = "ram" if needed <= most else "disk"
     if cache == "ram" and share:
-        pictures.check_memory(files)
+        pictures.check_memory(files, share)
     if cache == "ram" and not share:
         images = pictures.read(files, bars)
     else:

@@ -77,14 +77,15 @@ class Profile:
     Args:
         steps: (START, END), for the steps after START steps of the run are done until END are; `None` for no profile.
         folder: where it is written, under plugins/profile; `None` where another worker writes it.
+        say: is called with a text when it can't be made or written, for which training does not stop.
 
     Attributes:
         missed: whether a profile was asked for and none has begun.
     """
 
-    def __init__(self, steps, folder):
+    def __init__(self, steps, folder, say=print):
         self.start, self.end = steps or (0, 0)
-        self.folder = folder
+        self.folder, self.say = folder, say
         self.running = False
         self.missed = steps is not None
 
@@ -92,26 +93,36 @@ class Profile:
         return self
 
     def __exit__(self, *exception):
-        self._stop()
+        self.finish()
 
-    def before(self, step, steps):
-        """Call it when `step` steps are done and the next `steps` are about to begin."""
-        if self.start < step + steps and step < self.end and not self.running:
-            if self.folder:
-                tf.profiler.experimental.start(str(self.folder))
-            self.running, self.missed = True, False
+    def wanted(self, step, steps):
+        """Whether to call `begin`, when `step` steps are done and the next `steps` are about to begin."""
+        return self.start < step + steps and step < self.end and not self.running
+
+    def begin(self):
+        """Begins, once the device has nothing to do."""
+        self.running, self.missed = self._told("begun", tf.profiler.experimental.start, str(self.folder)), False
+        if not self.running:
+            self.end = 0
 
     def over(self, step):
-        """Whether to call `after`, once the device has done `step` steps."""
+        """Whether to call `finish`, once the device has done `step` steps."""
         return self.running and step >= self.end
 
-    def after(self):
-        """Writes the profile."""
-        self._stop()
-        self.end = 0
+    def finish(self):
+        """Writes the profile, if one runs. Returns whether it is there."""
+        if not self.running:
+            return False
+        self.running, self.end = False, 0
+        return self._told("written", tf.profiler.experimental.stop)
 
-    def _stop(self):
-        if self.running:
-            self.running = False
+    def _told(self, done, call, *args):
+        """Whether TensorFlow does what is called; if not, the user is told."""
+        try:
             if self.folder:
-                tf.profiler.experimental.stop()
+                call(*args)
+            return True
+        except (tf.errors.OpError, OSError) as error:
+            why = str(getattr(error, "message", error)).strip().splitlines() or [type(error).__name__]
+            self.say(f"the profile could not be {done} ({why[0]}); training goes on without")
+            return False

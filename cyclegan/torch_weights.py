@@ -32,6 +32,7 @@ def settings(state):
     first, last = (_kernel(state, name).shape for name in (convolutions[0], convolutions[-1]))
     transposed = fields["generator"] in UNETS.values()
     fields = {"variant": "paper", **fields, "filters": first[0], **_normalization(state, norms[0])}
+    fields["upsample"] = "transpose"
     return fields, first[1], last[1 if transposed else 0]
 
 

@@ -1,9 +1,11 @@
 """The processes that train together, here called workers: how they meet, agree, and notice that one of them is gone."""
 
 import contextlib
+import faulthandler
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 import zlib
@@ -99,8 +101,8 @@ class Workers:
             worker, differ = found
             here = ", ".join(f"{names[i]} (here: {what[names[i]]})" for i in differ)
             raise UserError(
-                f"{self.name(worker)} differs from the chief in {here}: expected the same command and the same pictures for all"
-                " workers"
+                f"{self.name(worker)} differs from the chief in {here}: expected the same command, pictures and kind of device"
+                " for all workers"
             )
 
     def _unlike_the_chief(self, texts):
@@ -120,6 +122,13 @@ class Workers:
         """Keeps objects until the process ends, where there are several workers: taking them down, TensorFlow asks the others."""
         if self.count > 1:
             HELD.extend((self, *objects))
+
+    def beside(self):
+        """How many of them are on this one's machine, itself included; 0 for a single process, which has no others."""
+        if not self.members:
+            return 0
+        hosts = [cluster.host_of(address) for address in self.members.addresses]
+        return hosts.count(hosts[self.index])
 
     def shares(self):
         """How many devices' worth of speed there is: CPU devices of one machine share its cores."""
@@ -160,7 +169,7 @@ def start(config, say):
 
     Args:
         config: the `Config`.
-        say: writes a text for the user while TensorFlow has the word.
+        say: writes a text for the user while TensorFlow has the word, see `quiet.start`; has the `fileno` of where to.
 
     Raises:
         UserError: what was asked for can't be had here.
@@ -222,19 +231,21 @@ def _sigterm_for_python():
 
 @contextlib.contextmanager
 def _bounded(members, seconds, say):
-    """Ends the process, from another thread, if what is done within it takes longer: TensorFlow itself would wait for ever."""
+    """Ends the process, with exit code 1, if what is done within it takes longer: TensorFlow would wait for an hour or for ever.
 
-    def end():
-        say(
-            f"worker {members.index} ({members.addresses[members.index]}) has met the others, but waited for {seconds} s"
-            " (--start_timeout) for the first sum with them: expected all of them to stay; look at what they printed"
-        )
-        os._exit(UserError.exit_code)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    It holds Python's lock meanwhile. Hence a thread of C that ends the process, and a shell that reads what that writes and says
+    why.
+    """
+    text = (
+        f"worker {members.index} ({members.addresses[members.index]}) has met the others, but TensorFlow's start with them took"
+        f" more than {seconds} s (--start_timeout): expected all of them to stay; see what they printed, and start all again"
+    )
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "wb") as written:
+        speaker = subprocess.Popen(["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text], stdin=reader, stderr=say)
+        faulthandler.dump_traceback_later(seconds, exit=True, file=written)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    speaker.wait()

@@ -8,6 +8,7 @@ compare the rows of one run with each other, not with those of another.
 import argparse
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -34,7 +35,7 @@ COLUMNS = {
         *("traces", "memory_GB", "first_seconds"),
     ),
     "data": (
-        *("size", "batch", "precision", "xla", "identity", "steps_per_call"),
+        *("size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
         *("pipeline_images_per_second", "spread", "step_images_per_second", "data_wait", "traces"),
     ),
     "scaling": (
@@ -198,18 +199,6 @@ def _forget_gpu_memory():
         tf.config.experimental.reset_memory_stats(name)
 
 
-def _peak(precision):
-    """`devices.peak`; 0 where the device has no product of matrices in this precision."""
-    import tensorflow as tf
-
-    from cyclegan import devices
-
-    try:
-        return devices.peak(precision)
-    except tf.errors.OpError:
-        return 0.0
-
-
 def spread(values):
     """The interquartile range over the median, for which single outliers count little; None for a single value."""
     if len(values) < 2:
@@ -219,9 +208,11 @@ def spread(values):
 
 
 def measure(settings, options):
-    """Builds what the settings say, times all of it in turns and fills the rows. Returns `Timed`s."""
+    """Builds what the settings say, times all of it in turns and fills the rows, anew after each turn. Returns `Timed`s."""
+    from cyclegan import devices
+
     timed = [Timed(setting) for setting in settings]
-    peaks = {setting.precision: _peak(setting.precision) for setting in settings}
+    peaks = {setting.precision: devices.peak(setting.precision) for setting in settings}
     for each in timed:
         with failures_told(each.row):
             each.build()
@@ -230,11 +221,13 @@ def measure(settings, options):
             if "error" not in each.row:
                 with failures_told(each.row):
                     each.take_turn(turn >= 0)
-    for precision in peaks:  # once more: what else the machine does only makes it smaller
-        peaks[precision] = max(peaks[precision], _peak(precision))
-    for each in timed:
-        if "error" not in each.row:
-            each.finish(peaks[each.setting.precision])
+        if turn == options.runs - 1:
+            for precision in peaks:  # once more: what else the machine does only makes it smaller
+                peaks[precision] = max(peaks[precision], devices.peak(precision))
+        for each in timed:
+            if turn >= 0 and "error" not in each.row:
+                each.finish(peaks[each.setting.precision])
+        options.keep([each.row for each in timed])
     return timed
 
 
@@ -292,6 +285,7 @@ def data(options):
             timed.row.update(pipeline_images_per_second=statistics.median(rates), spread=spread(rates))
             timed.row.update(feed(timed, 2 * options.runs))
             timed.row["traces"] = timed.function.experimental_get_tracing_count()
+        options.keep(rows)
     return rows
 
 
@@ -437,6 +431,10 @@ def prepare(options):
     """
     defaults = {"steps": ([1], [1]), "data": ([1], [1]), "scaling": ([6], [1, 2, 3])}
     asked = [name for name in defaults if getattr(options, name)] or ["steps"]
+    if "steps" not in asked and (options.without or options.no_plain):
+        raise UserError(
+            f"--{'without' if options.without else 'no_plain'}: does nothing here; expected it with --steps"
+        )
     parts = {}
     for name in asked:
         parts[name] = argparse.Namespace(**vars(options))
@@ -474,11 +472,18 @@ def main(argv=None):
     parts = prepare(options)
     command = shlex.join(["scripts/benchmark.py", *(sys.argv[1:] if argv is None else argv)])
     result = {"command": command, "machine": machine()}
+
+    def keep(name, rows):
+        result[name] = rows
+        if options.json:  # after each turn: what takes hours may be cut off
+            partial = options.json.with_name(options.json.name + ".partial")
+            partial.write_text(json.dumps(result, indent=2) + "\n")
+            partial.replace(options.json)
+
     for name, part in parts.items():
-        result[name] = {"steps": steps, "data": data, "scaling": scaling}[name](part)
+        part.keep = functools.partial(keep, name)
+        keep(name, {"steps": steps, "data": data, "scaling": scaling}[name](part))
         print(f"\n{table(result[name], COLUMNS[name])}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
     rows = [row for name in parts for row in result[name]]
     if all("error" in row for row in rows):
         raise SystemExit("benchmark.py: nothing could be timed, see the errors in the table")
@@ -488,4 +493,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main))
+    sys.exit(errors.run(main, "stopped; --json has the turns until then"))

@@ -103,7 +103,13 @@ def main(argv=None):
                 torch_weights.fill(network, state)
         gan.begin_averages()
         run.start({})
-        Checkpoints(run.path / "checkpoints", gan.state(), config.keep).save(Progress())
+        try:
+            Checkpoints(run.path / "checkpoints", gan.state(), config.keep).save(Progress())
+        except UserError:
+            (run.path / "config.json").unlink(missing_ok=True)
+            raise
+    if len(paths) == 1:
+        print("No G_B was given: F, the generator from Y to X, begins with random weights")
     folder = shlex.quote(str(run.path))
     print(f"Train it with: python train.py --config {folder}/config.json --output_dir {folder}")
     return run.path

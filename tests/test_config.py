@@ -85,7 +85,6 @@ def test_every_verbosity_is_accepted(verbose):
         ("--cache_gb inf", "--cache_gb inf: expected a finite number of at least 0"),
         ("--log_every 0", "--log_every 0: expected at least 1"),
         ("--max_bad_steps 0", "--max_bad_steps 0: expected at least 1"),
-        ("--steps_per_call 0", "--steps_per_call 0: expected at least 1"),
         ("--steps_per_call 3", "--steps_per_call 3: expected a divisor of --log_every, which is 100"),
         ("--steps_per_call 200", "--steps_per_call 200: expected a divisor of --log_every, which is 100"),
         ("--steps_per_call 2 --log_every 7", "--steps_per_call 2: expected a divisor of --log_every, which is 7"),
@@ -118,7 +117,6 @@ def test_every_verbosity_is_accepted(verbose):
         ("--pool_size -1", "--pool_size -1: expected at least 0"),
         ("--discriminator_steps 0", "--discriminator_steps 0: expected at least 1"),
         ("--discriminator_layers 0", "--discriminator_layers 0: expected at least 1"),
-        ("--adversarial hinge --label_smoothing 0.1", "--label_smoothing 0.1: --adversarial hinge has no labels"),
         ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),
         ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that have no say in each other"),
         ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),
@@ -188,6 +186,13 @@ def test_the_steps_of_a_call_are_a_divisor_of_log_every_and_few(flops, log_every
     steps = Config(log_every=log_every, checkpoint_minutes=minutes).steps_together(flops)
     assert 1 <= steps <= MOST_STEPS and log_every % steps == 0
     assert steps == 1 or (steps * flops <= CALL_FLOPS and minutes)
+
+
+@pytest.mark.parametrize(
+    "flops, peak, steps", [(2e9, 0, 2), (2e9, 1e11, 2), (1e11, 1e13, 2), (1e12, 1e13, 1), (1e9, 1e13, 10)]
+)
+def test_a_fast_device_does_more_in_a_call(flops, peak, steps):
+    assert Config(log_every=100).steps_together(flops, peak) == steps
 
 
 def test_a_checkpoint_after_every_step_needs_calls_of_one():
@@ -476,15 +481,54 @@ def test_a_saved_configuration_keeps_its_networks_on_other_pictures(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags, text",
+    "switch, flag, wanted",
     [
-        ("--lambda_gp 5", "--lambda_gp 5.0: does nothing here; expected it with --adversarial wgan-gp only"),
-        (
-            "--discriminator pixel --discriminator_layers 5",
-            "--discriminator_layers 5: does nothing here; expected it with",
-        ),
+        ("--adversarial lsgan", "--lambda_gp 5.0", "--adversarial wgan-gp"),
+        ("--adversarial hinge", "--label_smoothing 0.1", "--adversarial lsgan or bce, which have labels,"),
+        ("--discriminator pixel", "--discriminator_layers 5", "--discriminator patch"),
+        ("--norm batch", "--norm_affine no", "--norm instance"),
+        ("--norm none", "--norm_affine yes", "--norm instance"),
+        ("--lr_schedule constant", "--decay_from 3", "--lr_schedule linear or cosine"),
+        ("--preset tutorial", "--decay_from 100", "--lr_schedule linear or cosine"),
+        ("--preprocess crop", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
+        ("--preprocess none", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
+        *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
     ],
 )
-def test_what_would_do_nothing_is_refused(flags, text):
-    with pytest.raises(UserError, match=text):
-        Config.from_args(flags.split())
+def test_a_flag_that_would_do_nothing_is_refused(switch, flag, wanted):
+    with pytest.raises(UserError) as error:
+        Config.from_args([*switch.split(), *flag.split()])
+    assert str(error.value) == f"{flag}: does nothing here; expected it with {wanted} only"
+
+
+def test_a_flag_at_its_default_and_a_size_that_stripes_are_drawn_at_are_not():
+    flags = "--lambda_gp 10 --adversarial hinge --label_smoothing 0 --norm batch --norm_affine auto"
+    assert Config.from_args(flags.split()).unused == {"lambda_gp", "label_smoothing", "norm_affine"}
+    drawn = Config.from_args(["--dataset", "stripes", "--preprocess", "none", "--load_size", "80"])
+    assert drawn.load_size == 80 and not drawn.unused & {"load_size"}
+
+
+@pytest.mark.parametrize(
+    "saved, flags",
+    [
+        ({"adversarial": "wgan-gp", "lambda_gp": 5.0}, "--adversarial lsgan"),
+        ({"label_smoothing": 0.1}, "--adversarial hinge"),
+        ({"discriminator_layers": 4}, "--discriminator pixel"),
+        ({"norm_affine": "no"}, "--norm batch"),
+        ({"decay_from": 3}, "--lr_schedule constant"),
+        ({"load_size": 300}, "--preprocess crop"),
+        ({"cache_gb": 2.0}, "--cache disk"),
+    ],
+    ids=str,
+)
+def test_what_a_flag_makes_do_nothing_in_a_saved_configuration_is_left_out(tmp_path, saved, flags):
+    path = str(tmp_path / "config.json")
+    Config(**saved).save(path, {}, {})
+    assert Config.from_args(["--config", path, *flags.split()]) == Config.from_args(flags.split())
+
+
+def test_what_did_nothing_in_a_run_may_differ_when_it_is_resumed():
+    run = Config(norm="batch", norm_affine="no", lr_schedule="constant", decay_from=3, cache="ram", cache_gb=2.0)
+    again = Config.from_args(["--norm", "batch", "--lr_schedule", "constant", "--cache", "ram"])
+    assert not [change for kind in (FIXED, WARN, FREE) for change in again.changes(run, kind)]
+    assert Config().changes(run, FIXED) == ["norm 'batch' -> 'instance'", "norm_affine 'no' -> 'yes'"]

@@ -24,6 +24,7 @@ def nothing_is_remembered():
 @pytest.fixture
 def cpu(tmp_path, monkeypatch):
     """A function that puts a text in place of /proc/cpuinfo."""
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
 
     def install(text):
         (tmp_path / "cpuinfo").write_text(text)
@@ -139,6 +140,34 @@ def test_the_peak_in_a_precision_without_instructions_is_that_of_float32_which_s
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_peak_of_this_device_is_a_number_that_it_can_have(precision):
     assert 1e8 < devices.peak(precision) < 1e17
+
+
+def test_the_peak_of_smaller_products_counts_where_there_is_no_room_for_larger_ones(computer, cpu, monkeypatch):
+    cpu(CPUS["a CPU with AMX"])
+    _, products = computer(1e15, "float32")
+    cast = tf.cast
+
+    def scarce(x, kind):
+        if x.shape[0] > 1024:
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return cast(x, kind)
+
+    monkeypatch.setattr(tf, "cast", scarce)
+    assert devices.peak("float32") == pytest.approx(1e15) and max(products) == 1024
+
+
+@pytest.mark.parametrize("value, bfloat16", [("0", False), ("false", False), ("1", True)])
+def test_instructions_that_tensorflow_was_told_not_to_use_do_not_count(cpu, monkeypatch, value, bfloat16):
+    cpu(CPUS["a CPU with AMX"])
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)
+    assert devices.is_native("bfloat16") == bfloat16
+    assert devices.best_precision() == ("bfloat16" if bfloat16 else "float32")
+
+
+def test_the_pace_of_a_gpu_is_guessed_where_it_was_not_measured(gpus):
+    assert devices.pace(0.0) == 0.0 and devices.pace(5.0) == 5.0
+    gpus({})
+    assert devices.pace(0.0) == devices.MODEST_PEAK and devices.pace(5.0) == 5.0
 
 
 def test_memory_is_what_the_process_has_used():

@@ -1,5 +1,6 @@
 """What the pages say of the code is there."""
 
+import dataclasses
 import pathlib
 import re
 
@@ -34,3 +35,11 @@ def test_tests_files_and_flags_that_a_page_names_exist(page):
         flags.update(re.findall(r'"(--[a-z]\w*)"', script.read_text(encoding="utf-8")))
     for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text):
         assert flag in flags, flag
+
+
+@pytest.mark.parametrize(
+    "name",
+    [field.name for field in dataclasses.fields(Config) if field.metadata["group"] in ("networks", "training", "data")],
+)
+def test_every_option_of_the_method_is_in_its_page(name):
+    assert re.search(rf"`--{name}\b", (ROOT / "docs" / "method.md").read_text(encoding="utf-8"))

@@ -67,6 +67,15 @@ def test_an_unknown_preset_is_refused(capsys):
     assert "invalid choice: 'best'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("steps", ["x", "0", "-1", "1.5", "", "lambda"])
+def test_a_number_of_steps_that_is_none_is_refused_in_words(steps, capsys):
+    with pytest.raises(SystemExit):
+        Config.from_args([f"--steps_per_call={steps}"])
+    message = capsys.readouterr().err
+    assert f"{steps!r}: expected auto, or a whole number of at least 1" in message and message.count("\n") == 1
+    assert Config.from_args(["--steps_per_call=auto"]).steps_per_call is None
+
+
 def test_a_generator_is_named_the_same_however_it_was_asked_for():
     for flags in ([], ["--generator", "resnet_9blocks"], ["--residual_blocks", "9"]):
         config = Config.from_args(flags)
@@ -138,6 +147,26 @@ def test_what_was_chosen_stays_whatever_else_is_given(saved):
 def test_another_generator_replaces_a_chosen_one(saved, flags):
     config = Config.from_args([*saved(generator="resnet_2blocks"), *flags])
     assert (config.generator, config.residual_blocks) in (("unet_256", None), ("resnet_4blocks", 4))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_asked_for_once_does_not_become_a_presets(saved, preset):
+    before = dict(PRESETS[preset])
+    Config.from_args([*saved(beta_1=0.25), "--preset", preset, "--beta_2", "0.5"])
+    assert PRESETS[preset] == before
+
+
+@pytest.mark.parametrize(
+    "flags, folder",
+    [
+        ("--preset demo", "runs/demo"),
+        ("--preset demo --dataset stripes", "runs/demo"),
+        ("--preset demo --dataset /my/photos", "runs/photos"),
+        ("--preset demo --dataset /my/photos --output_dir there", "there"),
+    ],
+)
+def test_a_presets_folder_is_for_the_presets_pictures(flags, folder):
+    assert Config.from_args(flags.split()).output_dir == folder
 
 
 def test_a_preset_tells_what_of_it_is_in_effect():

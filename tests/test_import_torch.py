@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import cyclegan
 import train
 from cyclegan.checkpoint import Checkpoints
 from cyclegan.config import Config
@@ -46,6 +47,7 @@ def test_a_run_is_made_of_two_generators_and_trained_further(tmp_path, capsys):
         for name, colour in zip("12", colours):
             Image.fromarray(colour).save(data / domain / f"{name}.png")
     said = capsys.readouterr().out
+    assert "random weights" not in said
     assert f"python train.py --config {run}/config.json --output_dir {run}" in said
     command = ["--config", f"{run}/config.json", "--output_dir", str(run), "--no_peak", "--devices", "1"]
     command += [
@@ -68,13 +70,17 @@ def test_a_run_is_made_of_two_generators_and_trained_further(tmp_path, capsys):
         train.main([*command, "--epochs", "2"])
 
 
-def test_a_run_is_made_of_one_generator_between_different_channels(tmp_path):
+def test_a_run_is_made_of_one_generator_between_different_channels_and_used_at_once(tmp_path, capsys):
     path = write(tmp_path / "A.pth", resnet_state(inputs=1, outputs=3))
     run = import_torch.main([path, "--output_dir", str(tmp_path / "run"), "--image_size", "32", "--lr", "1e-5"])
     gan, config, _, _ = restored(run)
     assert (config.channels_x, config.channels_y, config.lr) == (1, 3, 1e-5)
     assert gan.F.input_shape[-1] == gan.D_Y.input_shape[-1] == 3 and gan.F.output_shape[-1] == 1
     assert gan.F.count_params() == gan.G.count_params() - 2  # biases of the pictures' channels
+    assert "No G_B was given: F, the generator from Y to X, begins with random weights" in capsys.readouterr().out
+    gray = picture(1)[0]
+    expected = filled(resnet_state(inputs=1, outputs=3))(gray[None]).numpy()[0]
+    np.testing.assert_allclose(cyclegan.load(run).x2y(gray), expected, atol=1e-5)
 
 
 def test_what_can_not_be_imported_is_said_and_leaves_nothing_behind(tmp_path):
@@ -85,6 +91,7 @@ def test_what_can_not_be_imported_is_said_and_leaves_nothing_behind(tmp_path):
         ([a, b], r"B\.pth is resnet_1blocks from 3 to 3 channels with .*filters 3.*; expected one that goes back"),
         ([bad], r"C\.pth: its 'model.4.bias' has 9 numbers"),
         ([a, "--filters", "64"], r"--filters 64: .*A\.pth has 2; expected no such flag"),
+        ([a, "--upsample", "resize"], r"--upsample resize: .*A\.pth has transpose; expected no such flag"),
         ([a, "--image_size", "30"], "expected a multiple of 4"),
         ([str(tmp_path / "D.pth")], r"D\.pth can't be read"),
     ):
@@ -101,12 +108,26 @@ def test_what_can_not_be_imported_is_said_and_leaves_nothing_behind(tmp_path):
     assert restored(run)[1].filters == 4
 
 
+def test_an_import_whose_checkpoint_can_not_be_written_leaves_no_run(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "checkpoints").write_text("in the way")
+    command = [write(tmp_path / "A.pth", resnet_state()), "--output_dir", str(run), "--image_size", "32"]
+    with pytest.raises(UserError, match="epoch_0000 could not be written"):
+        import_torch.main(command)
+    assert not (run / "config.json").exists()
+    (run / "checkpoints").unlink()
+    assert restored(import_torch.main(command))[1].filters == 2
+
+
 def test_a_saved_configuration_and_a_preset_are_taken_over_as_by_train_py(tmp_path):
-    Config(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3).save(tmp_path / "config.json", {}, {})
+    saved = Config(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3, upsample="resize")
+    saved.save(tmp_path / "config.json", {}, {})
     flags = ["--config", str(tmp_path / "config.json"), "--preset", "tutorial", "--output_dir", str(tmp_path / "run")]
     gan, config, _, _ = restored(import_torch.main([write(tmp_path / "A.pth", resnet_state(seed=1)), *flags]))
     assert (config.epochs, config.lr, config.lr_discriminator, config.beta_2) == (7, 0.5, 0.5, 0.999)
     assert (config.generator, config.variant, config.image_size) == ("resnet_1blocks", "paper", 32)
+    assert config.upsample == "transpose"  # as the imported networks
     np.testing.assert_array_equal(gan.G_ema(picture()), gan.G(picture()))  # the means begin at what was imported
 
 

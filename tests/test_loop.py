@@ -436,3 +436,15 @@ def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit
     first, second = recorder.values("train")
     assert not {LOSSES[0], "loss_X/penalty"} & set(first) and first[LOSSES[1]] == pytest.approx(1)
     assert {*LOSSES} <= set(second) and second[LOSSES[0]] == pytest.approx(1)
+
+
+def test_going_back_to_where_other_losses_were_summed_is_going_on_with_those_of_now(fit, monkeypatch):
+    place = Progress(step=1, global_batch=3)
+    place.train.pairs = 3
+    place.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
+    saved = place.to_dict()
+    monkeypatch.setattr(Recorder, "restore", lambda self: (Progress.from_dict(saved), "the checkpoint"))
+    _, recorder, done = fit(2, place, bad=(1, 2), max_bad_steps=2)
+    assert done.progress.draw == 1
+    for values in recorder.values("train"):
+        assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)

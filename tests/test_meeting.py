@@ -77,6 +77,25 @@ def test_somebody_else_at_the_address_is_not_taken_for_a_worker():
             meeting.meet(Cluster(found, 0), 0.3, print)
 
 
+def test_somebody_who_speaks_first_is_not_taken_for_a_worker_either():
+    with socket.create_server(("", 0)) as other:
+        found = (*addresses(1), f"127.0.0.1:{other.getsockname()[1]}")
+
+        def speak():
+            held = []
+            while True:
+                try:
+                    held.append(other.accept()[0])
+                    held[-1].sendall(b"SSH-2.0-OpenSSH\r\n")
+                except OSError:
+                    return
+
+        speaker = threading.Thread(target=speak, daemon=True)
+        speaker.start()
+        with pytest.raises(UserError, match=f"was not greeted by {found[1]}, where something answers"):
+            meeting.meet(Cluster(found, 0), 1.0, print)
+
+
 def test_a_stranger_who_comes_is_passed_over():
     found = addresses(2)
     done = threading.Event()

@@ -185,14 +185,29 @@ def test_the_log_of_an_undisturbed_run(undisturbed):
     assert where["epoch"] == EPOCHS and where["step"] == 6
 
 
-def test_every_option_of_the_method_goes_on_where_it_stopped(strategies, pictures_of, tmp_path):
-    """Networks, pools, running means and statistics come from the checkpoint; rates and draws from the place alone."""
-    options = {
-        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1, "epochs": EPOCHS},
-        **{"pool_size": 4, "ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
+METHODS = {
+    "hinge": {
+        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1},
+        **{"ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
         **{"clip_norm": 1.0, "weight_decay": 0.01, "lr_discriminator": 2e-3},
-    }
-    world = World(strategies[1], pictures_of, **options)
+    },
+    "wgan-gp": {
+        **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
+        **{"discriminator_layers": 1},
+    },
+    "paper": {
+        **{"variant": "paper", "discriminator": "pixel"},
+        **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper"))]
+)
+def test_every_option_of_the_method_goes_on_where_it_stopped(strategies, pictures_of, tmp_path, name):
+    """Networks, pools, running means and statistics come from the checkpoint; rates and draws from the place alone."""
+    world = World(strategies[1], pictures_of, epochs=EPOCHS, pool_size=4, **METHODS[name])
     loop = world.finish(tmp_path / "whole")
     values = world.values()
     assert world.gan.pool_x.count.numpy() == 4

@@ -56,6 +56,20 @@ def test_more_epochs_say_that_the_decay_of_the_learning_rates_moves(run):
         assert again.warnings == ["decay_from 100 -> 250 from here on"]
 
 
+@pytest.mark.parametrize(
+    "epochs, text",
+    [
+        (300, "epochs 200 -> 300: after epoch 150 the learning rate is 0.00015 from here on; as the run was saved it"),
+        (160, "epochs 200 -> 160: after epoch 150 the learning rate is 3.33e-05 from here on; as the run was saved it"),
+    ],
+)
+def test_other_epochs_that_make_the_learning_rate_jump_are_said(run, epochs, text):
+    for name in ("epoch_0150_pair_00012", "epoch_0149", "epoch_mine"):
+        (run / "checkpoints" / name).mkdir()
+    with open_run(run, epochs=epochs, decay_from=100) as again:
+        assert again.warnings == [f"{text} would have been 0.0001"]
+
+
 def test_other_networks_are_refused_with_the_list_of_what_differs(run):
     with pytest.raises(UserError) as error:
         open_run(run, filters=8, residual_blocks=2)
@@ -159,8 +173,18 @@ def test_a_run_without_a_checkpoint_begins_again_with_any_settings(tmp_path):
     assert Config.load(tmp_path / "config.json")[0].filters == 8
 
 
+def test_an_imported_run_without_its_checkpoint_does_not_begin_with_random_weights(tmp_path):
+    with open_run(tmp_path) as imported:
+        imported.start({})
+    with pytest.raises(UserError, match="holds an imported run, but no checkpoint in .*import them again with"):
+        open_run(tmp_path)
+    with open_run(tmp_path, clear_output_dir=True) as again:
+        again.start(DATA)
+    open_run(tmp_path).close()
+
+
 @pytest.mark.parametrize("clear", [False, True])
-@pytest.mark.parametrize("config", [None, '{"mine": 1}', "[1]", "{"])
+@pytest.mark.parametrize("config", [None, '{"mine": 1}', "[1]", '["config", "stack", "data"]', "{"])
 def test_a_folder_of_something_else_is_neither_used_nor_cleared(run, config, clear):
     (run / "config.json").unlink()
     if config:

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -49,3 +50,14 @@ def test_more_epochs_are_as_if_there_had_always_been_so_many():
     finished, longer = Config(lr=1.0, epochs=4), Config(lr=1.0, epochs=8)
     assert schedule.rates(finished, 4)[0] == 0 and schedule.rates(longer, 4)[0] == 1
     assert schedule.rates(longer, 6)[0] == 0.5
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_more_epochs_are_told_only_where_they_make_the_rates_jump(kind):
+    saved, longer = (Config(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
+    (text,) = schedule.jumps(saved, longer, 8)
+    assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
+    assert not schedule.jumps(saved, longer, 4)
+    assert not schedule.jumps(saved, dataclasses.replace(saved, lr=0.1), 8)  # is said of itself
+    constant = dataclasses.replace(saved, lr_schedule="constant")
+    assert not schedule.jumps(constant, dataclasses.replace(constant, epochs=12), 8)

@@ -248,6 +248,24 @@ def test_the_benchmark_times_each_form_in_turns(tmp_path, capsys, monkeypatch):
         benchmark.main([*TINY, "--precision", "float16", "--no_plain"])
 
 
+def test_what_the_benchmark_has_measured_is_kept_when_it_is_cut_off(tmp_path, monkeypatch):
+    take_turn, turns = benchmark.Timed.take_turn, []
+
+    def cut_off(self, counts):
+        turns.append(counts)
+        if len(turns) == 4:  # after one that does not count
+            raise KeyboardInterrupt
+        take_turn(self, counts)
+
+    monkeypatch.setattr(benchmark.Timed, "take_turn", cut_off)
+    path = tmp_path / "rows.json"
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.main([*TINY, "--runs", "9", "--precision", "float32", "--no_plain", "--json", str(path)])
+    (row,) = json.loads(path.read_text())["steps"]
+    assert row["runs"] == 2 and row["ms"] > 0 and row["traces"] == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.json"]
+
+
 def test_the_benchmark_measures_the_pipeline(monkeypatch):
     monkeypatch.setattr(benchmark, "DRAINED", 0.05)
     result = benchmark.main([*TINY, "--precision", "float32", "--data"])
@@ -285,6 +303,8 @@ def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
         (["--json", "/nowhere/rows.json"], "--json /nowhere/rows.json: no folder /nowhere: make it, or name another"),
         (["--size", "30"], "argument --size: 30: expected at least 16 and a multiple of 4"),
         (["--runs", "0"], "argument --runs: 0: expected at least 1"),
+        (["--data", "--no_plain"], "--no_plain: does nothing here; expected it with --steps"),
+        (["--scaling", "--without", "few"], "--without: does nothing here; expected it with --steps"),
     ],
 )
 def test_the_benchmark_refuses_what_cannot_work(flags, text):

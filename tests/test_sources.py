@@ -1,3 +1,4 @@
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import tensorflow_datasets as tfds
 import tifffile
 from PIL import Image
 
-from cyclegan import decoding, pictures, sources, stripes
+from cyclegan import decoding, memory, sources, stripes
 from cyclegan.config import Config
 from cyclegan.errors import TrainingError, UserError
 
@@ -349,12 +350,35 @@ def test_auto_is_memory_for_so_many_gigabytes_and_disk_above(photos, monkeypatch
     for cache_gb, in_memory in ((needed / 1e9, True), ((needed - 1) / 1e9, False), (0, False)):
         assert isinstance(load(photos, cache="auto", cache_gb=cache_gb).train_x.images, np.ndarray) == in_memory
     for free, in_memory in ((4 * needed, True), (4 * needed - 4, False)):
-        monkeypatch.setattr(pictures, "free_memory", lambda free=free: free)
+        monkeypatch.setattr(memory, "free", lambda free=free: free)
         assert isinstance(load(photos, cache="auto").train_x.images, np.ndarray) == in_memory
 
 
+def test_processes_of_one_machine_share_its_memory(photos, monkeypatch):
+    needed = 3 * (24**2 * (5 + 5) + 16**2 * (1 + 2))
+    config = Config(dataset=str(photos), load_size=24, image_size=16, cache="auto")
+    for free, kept in ((12 * needed, "in memory"), (12 * needed - 12, "on disk")):
+        monkeypatch.setattr(memory, "free", lambda free=free: free)
+        assert f"kept {kept} from then on" in sources.load(config, share=3).notes[-1]
+    monkeypatch.setattr(memory, "free", lambda: 3 * needed - 1)
+    with pytest.raises(UserError, match="need 0.0 GB of memory for each of 3 workers"):
+        sources.load(dataclasses.replace(config, cache="ram"), share=3)
+
+
+def test_a_process_with_a_share_decodes_only_what_it_is_asked_for(photos, monkeypatch):
+    decoded = []
+    real = decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda *args, **kwargs: decoded.append(1) or real(*args, **kwargs))
+    config = Config(dataset=str(photos), load_size=24, image_size=16, cache="ram")
+    domains = sources.load(config, share=1)
+    assert not decoded
+    for _ in range(2):
+        domains.train_x.images[3], domains.test_y.images[0]
+        assert len(decoded) == 2  # and kept
+
+
 def test_only_memory_has_to_hold_all_pictures(photos, monkeypatch):
-    monkeypatch.setattr(pictures, "free_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "free", lambda: 1000)
     with pytest.raises(UserError, match="need .* GB of memory.*--cache disk"):
         load(photos)
     for cache in ("auto", "disk", "none"):

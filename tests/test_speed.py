@@ -90,11 +90,12 @@ def calls_of(profile, first, last, together, profiler):
     """Trains from one step to another, as many together in a call. Returns what was told to the profiler, with its step."""
     told = []
     for step in range(first, last, together):
-        profile.before(step, together)
+        if profile.wanted(step, together):
+            profile.begin()
         told += [(step, call) for call in profiler]
         profiler.clear()
         if profile.over(step + together):
-            profile.after()
+            assert profile.finish()
         told += [(step + together, call) for call in profiler]
         profiler.clear()
     return told
@@ -137,9 +138,23 @@ def test_a_profile_ends_with_training(profiler, error):
 
 def test_tensorflow_writes_a_profile_where_tensorboard_looks_for_it(tmp_path):
     with Profile((0, 1), tmp_path) as profile:
-        profile.before(0, 1)
+        assert profile.wanted(0, 1)
+        profile.begin()
         tf.reduce_sum(tf.ones([10, 10])).numpy()
         assert profile.over(1)
-        profile.after()
+        assert profile.finish() and not profile.finish()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert written and all(re.match("plugins/profile/", str(path.relative_to(tmp_path))) for path in written)
+
+
+@pytest.mark.parametrize("when, text", [("start", "begun (a full disk)"), ("stop", "written (a full disk)")])
+def test_a_profile_that_fails_is_told_and_training_goes_on(monkeypatch, profiler, when, text):
+    def fail(*args):
+        raise tf.errors.ResourceExhaustedError(None, None, "a full disk\nand more")
+
+    monkeypatch.setattr(tf.profiler.experimental, when, fail)
+    said = []
+    with Profile((3, 5), "there", said.append) as profile:
+        profile.begin()
+        assert not profile.finish() and not profile.over(9) and not profile.wanted(4, 1) and not profile.missed
+    assert said == [f"the profile could not be {text}; training goes on without"]

@@ -65,6 +65,12 @@ def test_the_classes_are_learned_and_the_restored_model_is_as_good(data, tmp_pat
     assert lines[4] == f"Restored without a strategy from {folder}/epoch_0003, test accuracy: {restored:.4f}"
 
 
+def test_a_restored_model_that_is_another_one_is_not_passed_over(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion_mnist, "restored_accuracy", lambda checkpoint, dataset: 0.1)
+    with pytest.raises(TrainingError, match="restored model's accuracy is 0.1000: expected 0.* as trained"):
+        fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), "--epochs", "1"])
+
+
 def trainer(strategy, rate, monkeypatch):
     """One with gradient descent, which shows a sum over replicas that is forgotten or done twice; Adam hides it."""
     monkeypatch.setattr(fashion, "L2", 0.01)  # as large as the rest of the loss
@@ -295,6 +301,18 @@ def test_fit_and_the_loop_find_the_same_line():
     lines = [[value.numpy().item() for value in model.trainable_variables] for model in (by_fit, by_loop)]
     assert lines[0] == pytest.approx(lines[1], abs=1e-6)
     assert lines[0] == pytest.approx([linear_keras.SLOPE, linear_keras.INTERCEPT], abs=0.1)
+
+
+def test_a_machine_on_which_the_two_differ_is_not_passed_over(monkeypatch):
+    by_loop = linear_keras.by_loop
+
+    def wrong(*args):
+        losses, model = by_loop(*args)
+        return [2 * loss for loss in losses], model
+
+    monkeypatch.setattr(linear_keras, "by_loop", wrong)
+    with pytest.raises(TrainingError, match="fit and the loop have different losses"):
+        linear_keras.main(["--devices", "2", "--batch_size", "2", "--epochs", "1"])
 
 
 @pytest.mark.slow

@@ -92,10 +92,10 @@ def test_they_compare_what_they_were_given():
 
 
 @pytest.mark.slow
-def test_the_gradients_of_two_workers_are_those_of_two_devices(strategies):
-    found, _ = together("gradients", 2)
-    assert [code for code, *_ in found] == [0, 0], found
-    expected = first_moments(strategies[2])
+def test_the_gradients_of_three_workers_are_those_of_three_devices(strategies):
+    found, _ = together("gradients", 3)
+    assert [code for code, *_ in found] == [0, 0, 0], found
+    expected = first_moments(strategies[3])
     for _, out, _ in found:
         np.testing.assert_allclose(json.loads(out), expected, rtol=1e-4, atol=1e-7)
 
@@ -133,6 +133,16 @@ def test_one_that_never_comes_is_named_with_the_time_waited():
     assert code == 2
     assert f"worker 0 (127.0.0.1:{ports[0]}) waited for 1 s (--start_timeout) and could not reach" in complaints
     assert f"could not reach 127.0.0.1:{ports[1]}: expected a worker" in complaints
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_one_that_goes_away_while_tensorflow_starts_does_not_hold_the_others_for_ever(who):
+    ports = free_ports(2)
+    gone, other = (start("vanish", index, ports, WHO=str(who), START_TIMEOUT="20") for index in (who, 1 - who))
+    (_, _, _), (code, _, complaints) = outcomes([gone, other])
+    assert code == 1, complaints
+    assert f"worker {1 - who} (127.0.0.1:{ports[1 - who]}) has met the others, but TensorFlow's start" in complaints
+    assert "took more than 20 s (--start_timeout)" in complaints
 
 
 def test_a_worker_without_a_gpu_is_one_replica(monkeypatch):

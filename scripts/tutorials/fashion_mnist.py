@@ -108,7 +108,7 @@ def main(argv=None):
     """Trains and restores. Returns (a dict of figures for each epoch, the accuracy of the restored model).
 
     Raises:
-        UserError: what was asked for can't be, or training has failed.
+        UserError: what was asked for can't be, or training has failed; or the restored model is not the trained one.
     """
     parser = command.parser("Classify Fashion MNIST in a loop of our own.", epochs=10, batch_size=64)
     parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
@@ -143,6 +143,9 @@ def main(argv=None):
             saved = checkpoints.save(Progress(epoch=epoch))
     restored = restored_accuracy(saved, test)
     print(f"Restored without a strategy from {saved}, test accuracy: {restored:.4f}")
+    expected = history[-1]["test accuracy"]
+    if abs(restored - expected) * len(y_test) > 1.5:  # an example whose classes are as probable may go either way
+        raise TrainingError(f"the restored model's accuracy is {restored:.4f}: expected {expected:.4f}, as trained")
     return history, restored
 
 

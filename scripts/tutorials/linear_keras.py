@@ -11,6 +11,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from cyclegan import errors, quiet
+from cyclegan.errors import TrainingError
 from scripts.tutorials import command
 
 with quiet.start():
@@ -80,6 +81,7 @@ def main(argv=None):
 
     Raises:
         UserError: what was asked for can't be.
+        TrainingError: the two did not find the same.
     """
     parser = command.parser("Fit a line by Keras's fit and in a loop of our own.", epochs=5, batch_size=12)
     options = parser.parse_args(argv)
@@ -94,6 +96,11 @@ def main(argv=None):
     for name, (_, model) in zip(("fit", "the loop"), results):
         slope, intercept = (float(variable.numpy().item()) for variable in model.trainable_variables)
         print(f"The line by {name}: {slope:.4f} x + {intercept:.4f}; points are near {SLOPE} x + {INTERCEPT}")
+    (fitted, _), (looped, _) = results
+    if not np.allclose(fitted, looped, rtol=1e-3, atol=1e-6):
+        raise TrainingError(
+            "Keras's fit and the loop have different losses: expected the same; something is wrong here"
+        )
     return results
 
 
