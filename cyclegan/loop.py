@@ -94,10 +94,8 @@ class Loop:
     def _take_up(self, progress):
         """Goes on from a place that was saved, perhaps with other losses."""
         self.progress = progress
-        for split in (
-            "train",
-            "test",
-        ):  # this epoch has the means of those losses only that it has had from its beginning
+        for split in ("train", "test"):
+            # This epoch has the means of those losses only that it has had from its beginning.
             part = getattr(progress, split)
             part.sums = {key: value for key, value in part.sums.items() if key in (*self.gan.figures[split], SAMPLES)}
 
