@@ -66,6 +66,7 @@ USED_WITH = {
         "--adversarial lsgan or bce, which have labels,",
         lambda config: config.adversarial in ("lsgan", "bce"),
     ),
+    "evaluate_features": ("--evaluate_every N", lambda config: config.evaluate_every),
 }
 # What each worker may have its own way: where things are on its machine, and how much it says.
 OF_A_WORKER = (

@@ -46,7 +46,8 @@ class Workers:
         self.members = members
         self.count, self.index = (members.count, members.index) if members else (1, 0)
         self.is_chief = self.index == 0
-        self._sum = tf.function(self._sum, autograph=False)
+        rows = tf.TensorSpec([self.count, None], tf.int64)
+        self._sum = tf.function(self._sum, input_signature=[rows], autograph=False)  # traced once, however many values
 
     def exchange(self, values):
         """What each worker gives for `values`, integers: int64 [count, len(values)]. Of all workers, with as many values each."""
@@ -99,7 +100,7 @@ class Workers:
             )
         if found := self._unlike_the_chief([repr(what[name]) for name in names]):
             worker, differ = found
-            here = ", ".join(f"{names[i]} (here: {what[names[i]]})" for i in differ)
+            here = ", ".join(f"{names[i]} ({what[names[i]]} at worker {self.index})" for i in differ)
             raise UserError(
                 f"{self.name(worker)} differs from the chief in {here}: expected the same command, pictures and kind of device"
                 " for all workers"

@@ -492,6 +492,7 @@ def test_a_saved_configuration_keeps_its_networks_on_other_pictures(tmp_path):
         ("--preset tutorial", "--decay_from 100", "--lr_schedule linear or cosine"),
         ("--preprocess crop", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
         ("--preprocess none", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
+        ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
     ],
 )
@@ -503,7 +504,12 @@ def test_a_flag_that_would_do_nothing_is_refused(switch, flag, wanted):
 
 def test_a_flag_at_its_default_and_a_size_that_stripes_are_drawn_at_are_not():
     flags = "--lambda_gp 10 --adversarial hinge --label_smoothing 0 --norm batch --norm_affine auto"
-    assert Config.from_args(flags.split()).unused == {"lambda_gp", "label_smoothing", "norm_affine"}
+    assert Config.from_args(flags.split()).unused == {
+        "lambda_gp",
+        "label_smoothing",
+        "norm_affine",
+        "evaluate_features",
+    }
     drawn = Config.from_args(["--dataset", "stripes", "--preprocess", "none", "--load_size", "80"])
     assert drawn.load_size == 80 and not drawn.unused & {"load_size"}
 

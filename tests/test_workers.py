@@ -87,8 +87,11 @@ def test_they_share_the_pictures_and_have_the_same_sums():
 def test_they_compare_what_they_were_given():
     found, ports = together("differ", 2)
     assert [code for code, *_ in found] == [2, 2], found
-    for (_, _, complaints), here in zip(found, ("0.1", "0.2")):
-        assert f"worker 1 (127.0.0.1:{ports[1]}) differs from the chief in lr (here: {here}): expected" in complaints
+    for index, ((_, _, complaints), lr) in enumerate(zip(found, ("0.1", "0.2"))):
+        differs = f"worker 1 (127.0.0.1:{ports[1]}) differs from the chief in lr ({lr} at worker {index})"
+        assert complaints.startswith(
+            f"worker {index}: {differs}: expected"
+        )  # and no warning of a function that is traced again
 
 
 @pytest.mark.slow

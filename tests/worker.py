@@ -111,7 +111,9 @@ def first_moments(strategy):
 
 
 def differ(team):
-    """The workers have not been given the same."""
+    """The workers have not been given the same, which they find after they have exchanged other things."""
+    for count in range(1, 10):
+        assert team.exchange(range(count)).tolist() == [list(range(count))] * team.count
     team.compare({"seed": 3, "lr": [0.1, 0.2][team.index]})
 
 
