@@ -339,6 +339,7 @@ def test_deep_gray_pictures_and_five_bands_train_and_resume(tmp_path, capsys):
         train.main([*flags, "--channels_y", "3", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_however_its_pictures_are_cached(photos, tmp_path, capsys):
     small = ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--decay_from", "1"]
     flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *small]

@@ -51,7 +51,7 @@ SETS = {
 
 @pytest.mark.parametrize(
     "options",
-    [pytest.param(SETS[name], marks=pytest.mark.slow if name in ("batch", "resize") else ()) for name in SETS],
+    [pytest.param(SETS[name], marks=pytest.mark.slow if name != "bce" else ()) for name in SETS],
     ids=SETS,
 )
 def test_the_same_on_one_and_three_replicas(strategies, options):

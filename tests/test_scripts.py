@@ -275,6 +275,7 @@ def test_the_benchmark_measures_the_pipeline(monkeypatch):
     assert 0 < row["data_wait"] < 1 and row["spread"] >= 0
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_what_distribution_costs(capsys):
     result = benchmark.main([*TINY, "--precision", "float32", "--scaling", "--replicas", "2", "1"])
     assert set(result) == {"command", "machine", "scaling"}
@@ -284,6 +285,7 @@ def test_the_benchmark_measures_what_distribution_costs(capsys):
     assert "| relative |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
     made, calls = benchmark.default_form, iter(range(100))
 
@@ -328,6 +330,7 @@ def test_the_benchmark_compares_turn_by_turn():
     assert benchmark.spread([1.0, 2.0, 3.0, 4.0, 500.0]) == pytest.approx(2 / 3) and benchmark.spread([1.0]) is None
 
 
+@pytest.mark.slow
 def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
     """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
     inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
