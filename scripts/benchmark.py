@@ -21,13 +21,12 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan import errors, quiet
+from cyclegan.config import Config
+from cyclegan.errors import UserError
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from cyclegan import errors, quiet  # noqa: E402  the package lies beside this folder
-from cyclegan.config import Config  # noqa: E402  the package lies beside this folder
-from cyclegan.errors import UserError  # noqa: E402  the package lies beside this folder
-
 COLUMNS = {
     "steps": (
         *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
@@ -493,4 +492,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main, "stopped; --json has the turns until then"))
+    sys.exit(errors.run(main, "stopped; a file of --json has the turns until then"))
