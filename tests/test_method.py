@@ -46,6 +46,16 @@ SETS = {
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
     "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
+    "unet": {
+        **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
+        **{
+            "discriminator": "pixel",
+            "discriminator_layers": 3,
+            "init": "xavier",
+            "pool_size": 2,
+            "lr_schedule": "cosine",
+        },
+    },
 }
 
 
