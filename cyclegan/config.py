@@ -136,8 +136,7 @@ class Config:
         "data",
         "where decoded pictures are kept: ram: all are decoded before training starts; disk: each is decoded when it is first"
         " used, and kept in a file without a name in --output_dir (of several workers: in TMPDIR) while training runs; none: each"
-        " is decoded each time; auto: ram for up to --cache_gb, disk above. Pictures of TensorFlow Datasets stay in memory as"
-        " well, undecoded, but for ram",
+        " is decoded each time; auto: ram for up to --cache_gb, disk above",
         "auto",
         FREE,
         choices=("auto", "ram", "disk", "none"),

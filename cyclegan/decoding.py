@@ -12,6 +12,8 @@ import threading
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from cyclegan.records import Stored
+
 FORMATS = (
     "JPEG",
     "PNG",
@@ -73,7 +75,7 @@ def decode(source, channels=3, dtype=np.uint8):
     """Reads a picture: upright by its EXIF, the first frame; for 1 and 3 channels, transparency over white.
 
     Args:
-        source: a path, or the bytes of a file.
+        source: a path, the bytes of a file, or a `records.Stored`.
         channels: 1 is gray, 3 is RGB; for any other number the file has to have as many bands, and these are taken as they are.
         dtype: `np.uint8` or `np.uint16`; pixels of the other depth are scaled by 257.
 
@@ -181,6 +183,8 @@ def resize(picture, size):
 
 
 def _opened(source):
+    if isinstance(source, Stored):
+        return source.open()
     return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 

@@ -150,7 +150,7 @@ def _of_the_run(config, domain):
 
         split = f"test{domain}"
         builder = prepared.cycle_gan(config.dataset, config.data_dir)
-        return f"{config.dataset}, {split}", prepared.read({split: builder}, COMPARED)[0][split]
+        return f"{config.dataset}, {split}", prepared.find({split: builder}, COMPARED)[0][split]
     return None, ()
 
 

@@ -38,7 +38,7 @@ class Pictures:
 class Files:
     """The files of one domain and split, and what is made of them.
 
-    `split`: its name; `sources`: N paths, or the bytes of N files; `looked`: [N], what `look` found; `sizes`: int [N, 2], heights
+    `split`: its name; `sources`: N of what `decoding.decode` reads; `looked`: [N], what `look` found; `sizes`: int [N, 2], heights
     and widths that the pictures are resized to, in pixels; `channels` and `dtype`: see `decoding.decode`.
     """
 
@@ -141,7 +141,7 @@ def look(sources, channels, bars=False):
     """Looks at all without decoding them (see `decoding.check`), several at a time.
 
     Args:
-        sources: dict of lists of paths or of files' bytes, by split.
+        sources: dict of lists of what `decoding.decode` reads, by split.
         channels: dict of numbers, by split.
         bars: show a progress bar.
 
@@ -223,7 +223,7 @@ def _for_each(sources, function, title, bars):
 
 def name_of(source, split, i):
     """What an error calls the picture `i` of a split: its path, where it has one."""
-    return f"{split}[{i}]" if isinstance(source, bytes) else str(source)
+    return str(source) if isinstance(source, (str, os.PathLike)) else f"{split}[{i}]"
 
 
 def bytes_needed(files):

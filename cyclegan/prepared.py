@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets, the embedded one among them: prepared, and read as the bytes of pictures' files.
+"""Data sets of TensorFlow Datasets, the embedded one among them: prepared, and where the files of their pictures lie.
 
 Only imported where one is asked for: TensorFlow Datasets takes its time to start.
 """
@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-from cyclegan import stripes
+from cyclegan import records, stripes
 from cyclegan.errors import UserError
 
 ANSWER_SECONDS = 3  # how long the host of a data set may take to answer
@@ -67,16 +67,16 @@ def _answers(url):
     return any(answered)
 
 
-def read(builders, most=None, bars=False):
-    """The pictures of all splits, each from its TFDS builder, which is prepared first.
+def find(builders, most=None, bars=False):
+    """The pictures of all splits, each from its TFDS builder, which is prepared first. No picture is read.
 
     Args:
         builders: dict by split.
-        most: read only the first so many of each; `None` for all.
+        most: only the first so many of each; `None` for all.
         bars: show TFDS's progress bars.
 
     Returns:
-        (sources, names): dicts by split of lists of the files' bytes, and of what they are called.
+        (sources, names): dicts by split of lists of `records.Stored`, and of what the pictures are called.
 
     Raises:
         UserError: a data set can't be prepared, is damaged, or has an empty split.
@@ -84,24 +84,31 @@ def read(builders, most=None, bars=False):
     sources, names = {}, {}
     for split, builder in builders.items():
         _prepare(builder, bars)
-        sources[split] = _encoded(builder, split, most)
+        sources[split] = _stored(builder, split)[:most]
         if not sources[split]:
             raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one picture")
         names[split] = [f"{builder.info.full_name}/{split}[{i}]" for i in range(len(sources[split]))]
     return sources, names
 
 
-def _encoded(builder, split, most):
-    count = builder.info.splits[split].num_examples
-    part = f"{split}[:{min(count, most or count)}]"
-    encoded = {"image": tfds.decode.SkipDecoding()}
-    try:
-        examples = builder.as_dataset(part, shuffle_files=False, decoders=encoded)
-        return [example["image"] for example in tfds.as_numpy(examples)]
-    except tf.errors.OpError as error:
+def _stored(builder, split):
+    info, found = builder.info.splits[split], []
+    if builder.info.file_format.value != "tfrecord":
         raise UserError(
-            f"{builder.data_path}: {split} is damaged ({str(error).splitlines()[0]}): remove that folder and start again"
+            f"{builder.data_path}: its files are of the format {builder.info.file_format.value}; expected tfrecord: remove that"
+            " folder and start again, or name another with --data_dir"
+        )
+    try:
+        for path, count in zip(info.filepaths, info.shard_lengths):
+            records_of_file = records.find(path, "image")
+            if len(records_of_file) != count:
+                raise ValueError(f"{path.name} has {len(records_of_file)} records; expected {count}")
+            found += records_of_file
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{builder.data_path}: {split} is damaged ({error}): remove that folder and start again"
         ) from error
+    return found
 
 
 def _prepare(builder, bars):

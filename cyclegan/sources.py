@@ -128,7 +128,7 @@ def _find(config, bars, splits):
     """What there is, not decoded.
 
     Returns:
-        (sources, names, notes): dicts by split of lists of paths or of files' bytes, and of lists of texts; and a tuple of texts.
+        (sources, names, notes): dicts by split of what `decoding.decode` reads, and of lists of texts; and a tuple of texts.
     """
     dataset, most = config.dataset, config.max_dataset_size
     if is_prepared(dataset):
@@ -141,7 +141,7 @@ def _find(config, bars, splits):
             builders = prepared.drawn({split: sides[split] for split in splits}, config.data_dir)
         else:
             builders = dict.fromkeys(splits, prepared.cycle_gan(dataset, config.data_dir))
-        return (*prepared.read(builders, most, bars), ())
+        return (*prepared.find(builders, most, bars), ())
     folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():
         if folder.exists():

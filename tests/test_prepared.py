@@ -3,11 +3,12 @@
 import socket
 import time
 
+import numpy as np
 import pytest
 import requests
 import tensorflow_datasets as tfds
 
-from cyclegan import prepared, sources
+from cyclegan import data, decoding, prepared, sources, stripes
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
@@ -56,6 +57,65 @@ def damaged(tmp_path_factory):
 def test_a_prepared_data_set_that_is_damaged_is_named(damaged, cache):
     with pytest.raises(UserError, match=r"stripes.16.*: trainB is damaged .*: remove that folder and start again"):
         load("stripes", 16, 16, data_dir=damaged, cache=cache)
+
+
+def shards(folder, count):
+    """A data_dir with the embedded data set, each split in several files."""
+    builder = stripes.builder(16, str(folder))
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=count))
+    return builder
+
+
+def test_pictures_of_several_files_are_in_the_order_of_the_files(tmp_path):
+    whole, split = stripes.builder(16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
+    assert len(split.info.splits["trainA"].filepaths) == 3
+    (first, names), (second, _) = (prepared.find(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
+    assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
+    for part in sources.SPLITS:
+        assert len(first[part]) == len(second[part]) == stripes.SPLITS[part]
+        assert all((decoding.decode(a) == decoding.decode(b)).all() for a, b in zip(first[part], second[part]))
+    few, _ = prepared.find(dict.fromkeys(sources.SPLITS, split), most=100)
+    assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
+
+
+@pytest.mark.parametrize("left", [None, 1])
+def test_a_file_that_is_missing_or_of_another_data_set_is_damage(tmp_path, left):
+    paths = shards(tmp_path, 3).info.splits["testA"].filepaths
+    if left is None:
+        paths[1].unlink()
+    else:  # another number of pictures: 32 are 11, 10 and 11
+        paths[1].write_bytes(paths[0].read_bytes())
+    with pytest.raises(UserError, match="testA is damaged .*: remove that folder and start again"):
+        load("stripes", 16, 16, data_dir=str(tmp_path))
+
+
+def test_another_format_of_files_is_refused(tmp_path, monkeypatch):
+    builder = shards(tmp_path, 1)
+    info = next(tmp_path.glob("stripes/16/*/dataset_info.json"))
+    info.write_text(info.read_text().replace('"tfrecord"', '"riegeli"'))
+    with pytest.raises(UserError, match="of the format riegeli; expected tfrecord: remove that folder"):
+        prepared.find({"trainA": tfds.builder_from_directory(builder.data_path)})
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, monkeypatch, cache):
+    config = Config(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
+    read, decode = [], decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda source, *how: read.append(source) or decode(source, *how))
+    domains = sources.load(config, tmp_path, share=1)
+    assert not read
+    parts = (domains.train_x.images, domains.train_y.images)
+    pairs = data.Pairs(*parts, 6, (16, 16), seed=0, steps_per_call=2)
+    x, *_ = pairs.batches(0, 0, steps=2, replica=1, replicas=3)
+    builder = stripes.builder(16, stripes_dir)
+    stored, _ = prepared.find(dict.fromkeys(("trainA", "trainB"), builder))
+    share = [pair for pair in range(12) if pair % 6 in (2, 3)]
+    expected = [stored[f"train{'AB'[d]}"][pairs.order(d, 0)[pair]] for pair in share for d in (0, 1)]
+    assert read == expected
+    monkeypatch.undo()
+    alone = sources.load(config, tmp_path)
+    whole, *_ = data.Pairs(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
+    np.testing.assert_array_equal(x, whole[:, 2:4])
 
 
 def test_an_archive_that_is_not_there_is_one_error(tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,9 +11,10 @@ import tensorflow_datasets as tfds
 import tifffile
 from PIL import Image
 
-from cyclegan import decoding, memory, sources, stripes
+from cyclegan import data, decoding, memory, sources, stripes
 from cyclegan.config import Config
 from cyclegan.errors import TrainingError, UserError
+from tests.test_cache import resident
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -448,3 +450,35 @@ def test_stripes_are_drawn_at_the_size_that_is_needed(stripes_dir, image_size, l
     assert domains.test_y.images.shape == (32, image_size, image_size, 3)
     coats = (domains.test_x.images != domains.test_y.images).any(axis=-1).mean(axis=(1, 2))
     assert 0.05 < coats.min() and coats.max() < 0.4  # pairs of one scene
+
+
+@pytest.mark.slow
+def test_a_folder_of_100_000_pictures_takes_little_memory_and_goes_on_exactly(tmp_path):
+    folder, counts = tmp_path / "many", (50_000, 49_000, 500, 500)
+    for split, count in zip(sources.SPLITS, counts):
+        for i in range(count):
+            path = folder / split / f"{i:06d}.jpg"
+            if i < 20:
+                photograph(path, i, 64)
+            else:
+                os.link(folder / split / f"{i % 20:06d}.jpg", path)
+    started = resident()
+    domains = load(folder, cache="none")
+    assert tuple(map(len, (domains.train_x, domains.train_y, domains.test_x, domains.test_y))) == counts
+    ready = resident()
+    assert ready - started < 100e6  # decoded they take 173 MB
+
+    def pairs(domains):
+        parts = domains.train_x, domains.train_y
+        return data.Pairs(*(part.images for part in parts), 4, (16, 16), 0, [part.names for part in parts])
+
+    used = pairs(domains)
+    used.batches(0, 0, 1)
+    before = resident()
+    for pair in range(0, 4000, 4):
+        used.batches(0, pair, 1)
+    assert resident() - before < 15e6
+    again = load(folder, cache="none")
+    assert again.fingerprint() == domains.fingerprint()
+    for part, other in zip(used.batches(1, 48_000, 1), pairs(again).batches(1, 48_000, 1)):
+        np.testing.assert_array_equal(part, other)
