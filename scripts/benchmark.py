@@ -34,8 +34,9 @@ COLUMNS = {
         *("traces", "memory_GB", "first_seconds"),
     ),
     "data": (
-        *("size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
-        *("pipeline_images_per_second", "spread", "step_images_per_second", "data_wait", "traces"),
+        *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
+        *("pipeline_images_per_second", "step_images_per_second", "data_wait"),
+        *("ms", "best_ms", "spread", "relative", "traces"),
     ),
     "scaling": (
         *("size", "batch", "precision", "xla", "identity", "steps_per_call", "replicas"),
@@ -44,6 +45,11 @@ COLUMNS = {
 }
 PERCENT = ("spread", "share_of_peak", "data_wait")
 DRAINED = 1.0  # seconds that one measurement of the pipeline alone takes
+FED = 2.0  # seconds that one turn of steps that are fed takes, at least
+FORMS = {
+    "steps": ("few", "both", "adam", "packed"),
+    "data": ("ahead", "prefetch"),
+}  # what --without leaves out of each part
 PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "steps_per_call": 1}
 
 
@@ -84,13 +90,12 @@ class Timed:
     def build(self):
         """Makes the networks and the step; calls it once, which traces it, and once more, for the memory that it takes."""
         from cyclegan import devices, distribute
-        from scripts import levers
 
         held = _gpu_memory()
         self.strategy = distribute.make_strategy(self.setting.replicas)
         self.inputs = next(self.pairs(1).distributed(self.strategy))
         make = plain_form if self.setting.form == "plain" else default_form
-        with levers.without(self.setting.form.partition("without ")[2]):
+        with self.without_lever():
             self.gan, self.function, self.step = make(self.strategy, self.setting)
             began = time.perf_counter()
             self.call()
@@ -98,6 +103,12 @@ class Timed:
         _forget_gpu_memory()  # tracing, and trying kernels, needs more than a step does
         self.call()
         self.row["memory_GB"] = (devices.memory() - held) / 1e9
+
+    def without_lever(self):
+        """Within it the package trains as the form says."""
+        from scripts import levers
+
+        return levers.without(self.setting.form.partition("without ")[2])
 
     def pairs(self, calls):
         """`data.Pairs` of noise with `calls` calls in an epoch, cropped at random from larger pictures and flipped."""
@@ -254,9 +265,14 @@ def combinations(options, **chosen):
         yield Setting(**setting, filters=options.filters, residual_blocks=blocks)
 
 
+def forms_of(part, options):
+    """The default form, and those without the levers of a part that were asked for."""
+    return ["default", *(f"without {name}" for name in options.without if name in FORMS[part])]
+
+
 def steps(options):
     """Rows of training steps: the default form in all combinations, with and without levers, and the plain form beside them."""
-    forms = ["default", *(f"without {name}" for name in options.without)]
+    forms = forms_of("steps", options)
     plain = {name: [value] for name, value in PLAIN.items()}
     settings = [*([] if options.no_plain else combinations(options, **plain)), *combinations(options, form=forms)]
     settings.sort(key=lambda setting: (setting.size, setting.batch, setting.identity))
@@ -273,18 +289,36 @@ def scaling(options):
 
 
 def data(options):
-    """Rows of the pipeline: how fast it is alone, and what a step that is fed by it gets."""
+    """Rows of the pipeline: how fast it is alone, and what a step that is fed by it gets, with and without levers."""
+    from cyclegan.speed import PREFIX, Speed
+
     rows = []
     for setting in combinations(options):
-        timed = Timed(setting)
-        rows.append(timed.row)
-        with failures_told(timed.row):
-            timed.build()
-            rates = [drain(timed) for _ in range(options.runs)]
-            timed.row.update(pipeline_images_per_second=statistics.median(rates), spread=spread(rates))
-            timed.row.update(feed(timed, 2 * options.runs))
-            timed.row["traces"] = timed.function.experimental_get_tracing_count()
-        options.keep(rows)
+        timed = [Timed(dataclasses.replace(setting, form=form)) for form in forms_of("data", options)]
+        rows += [each.row for each in timed]
+        counters, rates = [Speed() for _ in timed], [[] for _ in timed]
+        for each in timed:
+            with failures_told(each.row):
+                each.build()
+        for _ in range(options.runs):
+            for each, counter, drained in zip(timed, counters, rates):
+                if "error" in each.row:
+                    continue
+                with failures_told(each.row), each.without_lever():
+                    drained.append(drain(each))
+                    each.seconds.append(feed(each, counter))
+                figures = counter.figures()
+                each.row.update(
+                    pipeline_images_per_second=statistics.median(drained),
+                    step_images_per_second=figures[f"{PREFIX}images_per_second"],
+                    data_wait=figures[f"{PREFIX}data_wait"],
+                    ms=1000 * statistics.median(each.seconds),
+                    best_ms=1000 * min(each.seconds),
+                    spread=spread(each.seconds),
+                    traces=each.function.experimental_get_tracing_count(),
+                )
+            compare(timed, "relative", {"form": "default"}, lambda own, default: own / default)
+            options.keep(rows)
     return rows
 
 
@@ -300,30 +334,34 @@ def drain(timed):
     return images / (time.perf_counter() - began)
 
 
-def feed(timed, calls):
-    """The figures of some calls with pictures from the pipeline, counted as in training, see `loop.Loop`."""
-    from cyclegan.loop import AHEAD
-    from cyclegan.speed import PREFIX, Speed
+def feed(timed, counter):
+    """Some calls with pictures from the pipeline, added to a `speed.Speed` as in training, see `loop.Loop`.
 
-    batches, counter, waiting = timed.pairs(8).distributed(timed.strategy), Speed(), []
+    Returns:
+        Seconds per step.
+    """
+    from cyclegan import loop
+
+    batches, waiting, took, calls = timed.pairs(8).distributed(timed.strategy), [], 0.0, 0
     timed.step(next(batches)).numpy()  # starts it
-    mark = time.perf_counter()
-    for call in range(calls):
-        began = time.perf_counter()
+    began = mark = time.perf_counter()
+    while took < FED or calls < 2:
+        asked = time.perf_counter()
         pictures = next(batches)
-        waited = time.perf_counter() - began
+        waited = time.perf_counter() - asked
         waiting.append(timed.step(pictures))
-        while len(waiting) > (0 if call == calls - 1 else AHEAD):
+        calls += 1
+        while len(waiting) > loop.AHEAD:
             waiting.pop(0).numpy()
         now = time.perf_counter()
-        steps = timed.setting.steps_per_call
+        steps, took = timed.setting.steps_per_call, now - began
         counter.add(2 * steps * timed.setting.batch, steps, now - mark, waited)
         mark = now
-    figures = counter.figures()
-    return {
-        "step_images_per_second": figures[f"{PREFIX}images_per_second"],
-        "data_wait": figures[f"{PREFIX}data_wait"],
-    }
+    for outcome in waiting:
+        outcome.numpy()
+    now = time.perf_counter()
+    counter.add(0, 0, now - mark, 0.0)
+    return (now - began) / (calls * steps)
 
 
 def machine():
@@ -414,9 +452,8 @@ def arguments(argv):
     how.add_argument("--residual_blocks", type=at_least(0), help="default: 9, and 6 under 256 pixels")
     how.add_argument("--runs", type=one, default=5, help="timed calls of each row (default: 5)")
     how.add_argument("--warmup", type=at_least(0), default=1, help="calls before them that do not count (default: 1)")
-    how.add_argument(
-        "--without", nargs="+", choices=("few", "both", "adam", "packed"), default=[], help="also without these levers"
-    )
+    levers = tuple(itertools.chain(*FORMS.values()))
+    how.add_argument("--without", nargs="+", choices=levers, default=[], help="also without these levers")
     how.add_argument("--no_plain", action="store_true", help="leave the plain form out")
     how.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine here")
     return parser.parse_args(argv)
@@ -430,15 +467,18 @@ def prepare(options):
     """
     defaults = {"steps": ([1], [1]), "data": ([1], [1]), "scaling": ([6], [1, 2, 3])}
     asked = [name for name in defaults if getattr(options, name)] or ["steps"]
-    if "steps" not in asked and (options.without or options.no_plain):
-        raise UserError(
-            f"--{'without' if options.without else 'no_plain'}: does nothing here; expected it with --steps"
-        )
+    needed = {"--no_plain": "steps"} if options.no_plain else {}
+    needed.update({f"--without {name}": part for part in FORMS for name in options.without if name in FORMS[part]})
+    for flag, part in needed.items():
+        if part not in asked:
+            raise UserError(f"{flag}: does nothing here; expected it with --{part}")
     parts = {}
     for name in asked:
         parts[name] = argparse.Namespace(**vars(options))
         parts[name].batch = options.batch or defaults[name][0]
         parts[name].replicas = options.replicas or defaults[name][1]
+        if name == "data" and "prefetch" in options.without and parts[name].replicas != [1]:
+            raise UserError(f"--without prefetch on --replicas {max(parts[name].replicas)}: expected 1")
         for batch, replicas in itertools.product(parts[name].batch, parts[name].replicas):
             if batch % replicas:
                 raise UserError(f"--batch {batch} on --replicas {replicas}: expected a multiple")

@@ -1,11 +1,12 @@
-"""What makes the training step fast, to be left out one at a time: for `benchmark.py`."""
+"""What makes training fast, to be left out one at a time: for `benchmark.py`."""
 
 import contextlib
+import itertools
 from unittest import mock
 
 import tensorflow as tf
 
-from cyclegan import distribute, gan, layers
+from cyclegan import data, distribute, gan, layers, loop
 
 
 class KerasAdam(tf.Module):
@@ -29,18 +30,29 @@ def _reduced_one_by_one(tensors):
     return tf.nest.map_structure(lambda tensor: context.all_reduce(tf.distribute.ReduceOp.SUM, tensor), tensors)
 
 
-PATCHES = {
+def _read_when_due(self, strategy, epoch=0, pair=0, draw=0):
+    for number in itertools.count():
+        yield tuple(map(tf.constant, self.batches(*self.call(number, epoch, pair), draw)))
+
+
+STEP = {
     "few": lambda: mock.patch.object(layers, "FEW", 0),
     "both": lambda: mock.patch.object(gan.CycleGAN, "_both", _one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
     "packed": lambda: mock.patch.object(distribute, "_sum_over_replicas", _reduced_one_by_one),
 }
+FEEDING = {
+    "ahead": lambda: mock.patch.object(loop, "AHEAD", 0),
+    "prefetch": lambda: mock.patch.object(data.Pairs, "distributed", _read_when_due),
+}
 
 
 def without(name):
-    """Within it the package makes steps without a lever; `None` leaves all in.
+    """Within it the package trains without a lever; an empty name leaves all in.
 
-    few: convolutions to few channels by blocks, see `layers.convolve_to_few`. both: two inputs of a network as one batch. adam:
-    Adam as one operation per variable. packed: one reduction for all gradients, which matters with several replicas.
+    Of the step, while it is made: few: convolutions to few channels by blocks, see `layers.convolve_to_few`. both: two inputs of a
+    network as one batch. adam: Adam as one operation per variable. packed: one reduction for all gradients, which matters with
+    several replicas. Of feeding it: ahead: the host looks at the figures of a call two calls later. prefetch: pictures are read
+    before they are due; without it there can be one replica only.
     """
-    return PATCHES[name]() if name else contextlib.nullcontext()
+    return {**STEP, **FEEDING}[name]() if name else contextlib.nullcontext()

@@ -268,11 +268,15 @@ def test_what_the_benchmark_has_measured_is_kept_when_it_is_cut_off(tmp_path, mo
 
 def test_the_benchmark_measures_the_pipeline(monkeypatch):
     monkeypatch.setattr(benchmark, "DRAINED", 0.05)
-    result = benchmark.main([*TINY, "--precision", "float32", "--data"])
+    monkeypatch.setattr(benchmark, "FED", 0.05)
+    result = benchmark.main([*TINY, "--precision", "float32", "--data", "--without", "ahead", "prefetch"])
     assert set(result) == {"command", "machine", "data"}
-    (row,) = result["data"]
-    assert row["pipeline_images_per_second"] > row["step_images_per_second"] > 0 and row["traces"] == 1
-    assert 0 < row["data_wait"] < 1 and row["spread"] >= 0
+    assert [row["form"] for row in result["data"]] == ["default", "without ahead", "without prefetch"]
+    for row in result["data"]:
+        assert row["pipeline_images_per_second"] > row["step_images_per_second"] > 0 and row["traces"] == 1
+        assert 0 < row["data_wait"] < 1 and row["spread"] >= 0 and row["ms"] >= row["best_ms"] > 0
+    default, waiting, unread = result["data"]
+    assert default["relative"] == 1 and waiting["relative"] > 0 and unread["relative"] > 0
 
 
 @pytest.mark.slow
@@ -306,7 +310,9 @@ def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
         (["--size", "30"], "argument --size: 30: expected at least 16 and a multiple of 4"),
         (["--runs", "0"], "argument --runs: 0: expected at least 1"),
         (["--data", "--no_plain"], "--no_plain: does nothing here; expected it with --steps"),
-        (["--scaling", "--without", "few"], "--without: does nothing here; expected it with --steps"),
+        (["--scaling", "--without", "few"], "--without few: does nothing here; expected it with --steps"),
+        (["--steps", "--without", "both", "ahead"], "--without ahead: does nothing here; expected it with --data"),
+        (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),
     ],
 )
 def test_the_benchmark_refuses_what_cannot_work(flags, text):
