@@ -12,6 +12,17 @@ import tensorflow as tf
 WORKERS = 4  # calls whose pictures are read at the same time
 
 
+def place(at, count):
+    """What is at a place of an epoch of `count` samples, whose batches are all full: (its number, its weight).
+
+    Where there are no samples left, the first ones fill the last batch up, with weight 0 instead of 1.
+
+    Args:
+        at: from 0, an int or an array of them.
+    """
+    return at % count, np.float32(at < count)
+
+
 class Pairs:
     """The order of two domains' pictures in training or testing, and the pictures themselves.
 
@@ -122,9 +133,9 @@ class Pairs:
         weight = np.zeros((self.steps_per_call, share), np.float32)
         for step, sample in np.ndindex(steps, share):
             at = pair + step * self.global_batch_size + replica * share + sample
-            weight[step, sample] = at < self.pairs
+            number, weight[step, sample] = place(at, self.pairs)
             for domain in (0, 1):
-                images[domain][step, sample] = self.picture(domain, epoch, at % self.pairs, draw)
+                images[domain][step, sample] = self.picture(domain, epoch, number, draw)
         return (*images, weight)
 
     def dataset(self, epoch=0, pair=0, draw=0, replicas=1, here=None):

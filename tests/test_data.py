@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cyclegan import data
 from cyclegan.data import Pairs
 from cyclegan.gan import to_float
 
@@ -254,3 +255,9 @@ def test_every_value_of_a_batch_becomes_a_number_from_minus_1_to_1(dtype, most):
     assert floats.dtype == np.float32
     np.testing.assert_allclose(floats, images.ravel() / (most / 2) - 1, atol=1e-7)
     assert len(set(floats)) == 5 and floats[0] == -1 and floats[-1] == 1
+
+
+def test_a_place_after_the_last_sample_is_filled_with_the_first_ones_of_weight_0():
+    numbers, weights = data.place(np.arange(8), 5)
+    assert numbers.tolist() == [0, 1, 2, 3, 4, 0, 1, 2] and weights.tolist() == [1] * 5 + [0] * 3
+    assert weights.dtype == np.float32 and data.place(5, 5) == (0, 0) and data.place(4, 5) == (4, 1)
