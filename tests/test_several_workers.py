@@ -130,18 +130,21 @@ def test_two_workers_train_as_one_process_with_two_devices(home, two):
     assert len(list(two[0].glob("**/events.out.tfevents.*"))) == 3
 
 
-def test_one_that_is_killed_ends_all_and_all_resume_exactly(home, two):
+@pytest.mark.parametrize("lost", [1, 0])
+def test_one_that_is_killed_ends_all_and_all_resume_exactly(home, two, lost):
     folder, flags = home
-    flags = [*flags, "--epochs", 2, "--output_dir", folder / "killed", "--checkpoint_minutes", 0]
+    run, left = folder / f"killed_{lost}", 1 - lost
+    flags = [*flags, "--epochs", 2, "--output_dir", run, "--checkpoint_minutes", 0]
     workers = together(2, *flags)
-    wait_for(folder / "killed" / "checkpoints" / "epoch_0001_pair_00004", *workers)
-    workers[1].send_signal(signal.SIGKILL)
-    (code, printed), (killed, _) = ended(*workers)
-    assert (code, killed) == (1, -signal.SIGKILL)
-    assert "worker 0: worker 1 (127.0.0.1:" in printed and "does not answer any more" in printed
+    wait_for(run / "checkpoints" / "epoch_0001_pair_00004", *workers)
+    workers[lost].send_signal(signal.SIGKILL)
+    outcome = ended(*workers)
+    code, printed = outcome[left]
+    assert (code, outcome[lost][0]) == (1, -signal.SIGKILL), printed
+    assert f"worker {left}: worker {lost} (127.0.0.1:" in printed and "does not answer any more" in printed
     done(*together(2, *flags))
-    assert_same_figures(figures(folder / "killed"), figures(two[0]), rtol=0, atol=0)
-    found, expected = variables(folder / "killed", 2), variables(two[0], 2)
+    assert_same_figures(figures(run), figures(two[0]), rtol=0, atol=0)
+    found, expected = variables(run, 2), variables(two[0], 2)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
