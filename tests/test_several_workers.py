@@ -172,6 +172,23 @@ def test_one_that_is_preempted_has_all_save_and_other_numbers_of_workers_go_on(h
     assert_same_figures(figures(folder / "preempted"), figures(folder / "one"), rtol=2e-3, atol=1e-4)
 
 
+def test_the_chief_saves_scores_and_profiles_for_all(home):
+    folder, flags = home
+    run, wishes = folder / "saved", ["--evaluate_every", 2, "--profile", "13:15", "--steps_per_call", 1]
+    workers = together(2, *flags, *wishes, "--epochs", 4, "--checkpoint_every", 4, "--output_dir", run)
+    wait_for(run / "checkpoints" / "epoch_0000", *workers)
+    while not any(each.name > "epoch_0000" for each in (run / "checkpoints").iterdir()):  # as soon as it can be heard
+        assert all(each.poll() is None for each in workers)
+        workers[1].send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+    done(*workers)
+    assert (run / "checkpoints" / "epoch_0004").is_dir()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scored = [line["epoch"] for line in lines if any(key.startswith("score/") for key in line)]
+    assert sorted(set(scored)) == [2, 4]
+    assert len(list(run.glob("**/plugins/profile/*/*.xplane.pb"))) == 1
+
+
 def network(*command):
     return subprocess.run(["ip", *command], capture_output=True, text=True)
 
