@@ -279,7 +279,8 @@ class Config:
 
     precision: str = _flag(
         "speed",
-        "what the networks compute in; variables, statistics and losses are float32 always; auto: what suits the device",
+        "what the networks compute in; variables, statistics and losses are float32 always; auto: bfloat16 where the device"
+        " multiplies it, float32 elsewhere",
         "auto",
         WARN,
         choices=("auto", "float32", "bfloat16", "float16"),

@@ -39,10 +39,10 @@ def is_native(precision):
 
 
 def best_precision():
-    """What networks compute in on the devices that there are: "float32", "bfloat16" or "float16".
+    """What networks compute in on the devices that there are: "float32" or "bfloat16".
 
-    bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float16 on
-    GPUs of capability 7, which have no bfloat16; float32 elsewhere. See docs/performance.md for what that does to quality.
+    bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float32
+    elsewhere. Never float16, which GPUs of capability 7 multiply as fast: see docs/performance.md for what it does to quality.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if on_tpu():
@@ -50,7 +50,7 @@ def best_precision():
     if gpus:
         details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
         major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
-        return "bfloat16" if major >= 8 else "float16" if major == 7 else "float32"
+        return "bfloat16" if major >= 8 else "float32"
     return "bfloat16" if is_native("bfloat16") else "float32"
 
 
