@@ -34,7 +34,7 @@ COLUMNS = {
         *("traces", "memory_GB", "first_seconds"),
     ),
     "data": (
-        *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
+        *("form", "cache", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
         *("pipeline_images_per_second", "step_images_per_second", "data_wait"),
         *("ms", "best_ms", "spread", "relative", "traces"),
     ),
@@ -55,7 +55,9 @@ PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is timed. `batch` is the global batch, `form` "default", "plain" or "without LEVER", `xla` "on" or "off"."""
+    """What is timed. `batch` is the global batch, `form` "default", "plain" or "without LEVER", `xla` "on" or "off", and `cache`
+    "ram" for pictures that are decoded, or "none" for JPEGs that are decoded each time.
+    """
 
     form: str
     size: int
@@ -67,6 +69,7 @@ class Setting:
     steps_per_call: int
     filters: int
     residual_blocks: int
+    cache: str = "ram"
 
     def config(self):
         """What is trained, a `Config`."""
@@ -120,6 +123,8 @@ class Timed:
         load_size = Config(image_size=size).load_size
         shape = (2, batch * steps * calls, load_size, load_size, 3)
         pictures = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        if self.setting.cache == "none":
+            pictures = map(decoded_each_time, pictures)
         return Pairs(*pictures, batch, (size, size), seed=0, steps_per_call=steps)
 
     def call(self):
@@ -151,6 +156,21 @@ class Timed:
             share_of_peak=flops / peak if peak else None,
             traces=self.function.experimental_get_tracing_count(),
         )
+
+
+def decoded_each_time(pictures):
+    """JPEGs of noise, as many and as large as uint8 [N, h, w, 3], as `--cache none` of train.py has them."""
+    import numpy as np
+    import tensorflow as tf
+
+    from cyclegan import decoding
+    from cyclegan.cache import OnDemand
+
+    height, width = pictures.shape[1:3]
+    coarse = pictures[:8].repeat(4, axis=1).repeat(4, axis=2)[:, :height, :width]  # a photograph is no finer
+    files = [tf.io.encode_jpeg(picture).numpy() for picture in coarse]
+    sizes = np.broadcast_to([height, width], (len(pictures), 2))
+    return OnDemand(lambda i: decoding.decode(files[i % len(files)]), pictures.shape, sizes, pictures.dtype)
 
 
 def default_form(strategy, setting):
@@ -293,7 +313,7 @@ def data(options):
     from cyclegan.speed import PREFIX, Speed
 
     rows = []
-    for setting in combinations(options):
+    for setting in combinations(options, cache=options.cache):
         timed = [Timed(dataclasses.replace(setting, form=form)) for form in forms_of("data", options)]
         rows += [each.row for each in timed]
         counters, rates = [Speed() for _ in timed], [[] for _ in timed]
@@ -447,6 +467,7 @@ def arguments(argv):
     several("--replicas", type=one, nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
     several("--identity", type=weight, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
     several("--steps_per_call", type=one, nargs="+", default=[1], help="ms are per step all the same (default: 1)")
+    several("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded pictures, or JPEGs (default: ram)")
     how = parser.add_argument_group("how")
     how.add_argument("--filters", type=one, default=64, help="default: 64")
     how.add_argument("--residual_blocks", type=at_least(0), help="default: 9, and 6 under 256 pixels")
@@ -468,6 +489,7 @@ def prepare(options):
     defaults = {"steps": ([1], [1]), "data": ([1], [1]), "scaling": ([6], [1, 2, 3])}
     asked = [name for name in defaults if getattr(options, name)] or ["steps"]
     needed = {"--no_plain": "steps"} if options.no_plain else {}
+    needed.update({"--cache": "data"} if options.cache else {})
     needed.update({f"--without {name}": part for part in FORMS for name in options.without if name in FORMS[part]})
     for flag, part in needed.items():
         if part not in asked:
@@ -475,6 +497,7 @@ def prepare(options):
     parts = {}
     for name in asked:
         parts[name] = argparse.Namespace(**vars(options))
+        parts[name].cache = options.cache or ["ram"]
         parts[name].batch = options.batch or defaults[name][0]
         parts[name].replicas = options.replicas or defaults[name][1]
         if name == "data" and "prefetch" in options.without and parts[name].replicas != [1]:

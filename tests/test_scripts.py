@@ -272,7 +272,9 @@ def test_the_benchmark_measures_the_pipeline(monkeypatch):
     result = benchmark.main([*TINY, "--precision", "float32", "--data", "--without", "ahead", "prefetch"])
     assert set(result) == {"command", "machine", "data"}
     assert [row["form"] for row in result["data"]] == ["default", "without ahead", "without prefetch"]
-    for row in result["data"]:
+    (files,) = benchmark.main([*TINY, "--precision", "float32", "--data", "--cache", "none"])["data"]
+    assert files["cache"] == "none"
+    for row in (*result["data"], files):
         assert row["pipeline_images_per_second"] > row["step_images_per_second"] > 0 and row["traces"] == 1
         assert 0 < row["data_wait"] < 1 and row["spread"] >= 0 and row["ms"] >= row["best_ms"] > 0
     default, waiting, unread = result["data"]
@@ -312,6 +314,7 @@ def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
         (["--data", "--no_plain"], "--no_plain: does nothing here; expected it with --steps"),
         (["--scaling", "--without", "few"], "--without few: does nothing here; expected it with --steps"),
         (["--steps", "--without", "both", "ahead"], "--without ahead: does nothing here; expected it with --data"),
+        (["--scaling", "--cache", "none"], "--cache: does nothing here; expected it with --data"),
         (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),
     ],
 )
