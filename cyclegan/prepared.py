@@ -5,6 +5,8 @@ Only imported where one is asked for: TensorFlow Datasets takes its time to star
 
 import contextlib
 import io
+import itertools
+import os
 import sys
 import threading
 
@@ -67,47 +69,58 @@ def _answers(url):
     return any(answered)
 
 
-def find(builders, most=None, bars=False):
-    """The pictures of all splits, each from its TFDS builder, which is prepared first. No picture is read.
+def find(builders, most=None, bars=False, whole=True):
+    """The pictures of all splits, each from its TFDS builder, which is prepared first.
 
     Args:
         builders: dict by split.
         most: only the first so many of each; `None` for all.
         bars: show TFDS's progress bars.
+        whole: read all files once, and compare the checksums. Otherwise no picture is read.
 
     Returns:
         (sources, names): dicts by split of lists of `records.Stored`, and of what the pictures are called.
 
     Raises:
-        UserError: a data set can't be prepared, is damaged, or has an empty split.
+        UserError: a data set can't be prepared or read, is damaged, or has an empty split.
     """
     sources, names = {}, {}
     for split, builder in builders.items():
+        if "://" in os.fspath(builder.data_path):
+            raise UserError(
+                f"{builder.data_path}: expected a folder of this machine, such as a mounted one (--data_dir)"
+            )
         _prepare(builder, bars)
-        sources[split] = _stored(builder, split)[:most]
+        sources[split] = _stored(builder, split, most, whole)
         if not sources[split]:
             raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one picture")
         names[split] = [f"{builder.info.full_name}/{split}[{i}]" for i in range(len(sources[split]))]
     return sources, names
 
 
-def _stored(builder, split):
-    info, found = builder.info.splits[split], []
-    if builder.info.file_format.value != "tfrecord":
+def _stored(builder, split, most, whole):
+    info, found, kind = builder.info.splits[split], [], builder.info.file_format
+    if kind and kind.value != "tfrecord":
         raise UserError(
-            f"{builder.data_path}: its files are of the format {builder.info.file_format.value}; expected tfrecord: remove that"
-            " folder and start again, or name another with --data_dir"
+            f"{builder.data_path}: its files are of the format {kind.value}; expected tfrecord: remove that folder and start"
+            " again, or name another with --data_dir"
         )
+    wanted = min(most or info.num_examples, info.num_examples)
     try:
-        for path, count in zip(info.filepaths, info.shard_lengths):
-            records_of_file = records.find(path, "image")
-            if len(records_of_file) != count:
-                raise ValueError(f"{path.name} has {len(records_of_file)} records; expected {count}")
-            found += records_of_file
-    except (OSError, ValueError) as error:
+        for path, count in zip(map(os.fspath, info.filepaths), info.shard_lengths):
+            expected = min(count, wanted - len(found))
+            if whole and expected == count:
+                tf.data.TFRecordDataset(path).reduce(0, lambda number, _: number + 1)
+            part = list(itertools.islice(records.find(path, "image"), wanted - len(found)))
+            if len(part) != expected:
+                raise ValueError(f"{os.path.basename(path)} has {len(part)} records; expected {expected}")
+            found += part
+    except (ValueError, FileNotFoundError, tf.errors.OpError) as error:
         raise UserError(
-            f"{builder.data_path}: {split} is damaged ({error}): remove that folder and start again"
+            f"{builder.data_path}: {split} is damaged ({str(error).splitlines()[0]}): remove that folder and start again"
         ) from error
+    except OSError as error:
+        raise UserError(f"{builder.data_path}: {split} can't be read ({error}): expected files that can be") from error
     return found
 
 

@@ -12,29 +12,29 @@ import struct
 
 HEAD, CHECKSUM = 12, 4  # bytes around the data of a record
 WITH_LENGTH = 2  # the kind of a part that says how long it is
+BUFFER = 1024  # bytes that are read at once where a few are asked for
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """A file inside another one: `length` bytes of the file `path`, a `pathlib.Path` or what is used as one, from `start` on."""
+    """A file inside another one: `length` bytes of the file `path`, a text, from `start` on."""
 
-    path: object
+    path: str
     start: int
     length: int
 
     def open(self):
-        """It as a file to read from, in binary; only what is asked for is read.
+        """It as a file to read from, in binary; little more than what is asked for is read. Checksums are not looked at.
 
         Raises:
             OSError: the file around it can't be read.
         """
-        return io.BufferedReader(_Part(self))
+        return io.BufferedReader(_Part(open(self.path, "rb", buffering=0), self.start, self.length), BUFFER)
 
 
 class _Part(io.RawIOBase):
-    def __init__(self, stored):
-        self._stored, self._at = stored, 0
-        self._file = stored.path.open("rb")
+    def __init__(self, file, start, length):
+        self._file, self._start, self._length, self._at = file, start, length, 0
 
     def readable(self):
         return True
@@ -43,15 +43,15 @@ class _Part(io.RawIOBase):
         return True
 
     def seek(self, offset, whence=os.SEEK_SET):
-        offset += {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.length}[whence]
+        offset += {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
         if offset < 0:
             raise ValueError(f"a place before the beginning: {offset}")
         self._at = offset
         return offset
 
     def readinto(self, buffer):
-        self._file.seek(self._stored.start + self._at)
-        data = self._file.read(max(0, min(len(buffer), self._stored.length - self._at)))
+        self._file.seek(self._start + self._at)
+        data = self._file.read(max(0, min(len(buffer), self._length - self._at)))
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
@@ -63,20 +63,20 @@ class _Part(io.RawIOBase):
 
 
 def find(path, feature):
-    """The values of a feature of bytes in all records of a file, in their order: a list of `Stored`.
+    """Yields where the value of a feature of bytes lies in each record of a file, a `Stored` each, in their order.
 
-    Reads little more of each record than what lies before the value.
+    Reads a few bytes of each record: what lies before the value, and at most `BUFFER` more.
 
     Args:
-        path: a `pathlib.Path`, or what is used as one.
+        path: a text.
         feature: its name; each record has to have one value of it.
 
     Raises:
         ValueError: the file is cut off, or is no such file.
         OSError: it can't be read.
     """
-    found, start, name = [], 0, feature.encode()
-    with path.open("rb") as file:
+    start, count, name = 0, 0, feature.encode()
+    with open(path, "rb", buffering=BUFFER) as file:
         end = file.seek(0, os.SEEK_END)
         while start < end:
             file.seek(start)
@@ -84,39 +84,41 @@ def find(path, feature):
             length = struct.unpack("<Q", head[:8])[0] if len(head) == HEAD else end
             data, start = start + HEAD, start + HEAD + length + CHECKSUM
             if start > end:
-                raise ValueError(f"{path.name} ends inside of its record {len(found)}")
-            try:
-                found.append(Stored(path, *_value(file, data, length, name)))
-            except LookupError:
-                raise ValueError(f"record {len(found)} of {path.name} has no {feature}") from None
-    return found
+                raise ValueError(f"{os.path.basename(path)} ends inside of its record {count}")
+            value = _value(file, data, length, name)
+            if value is None:
+                raise ValueError(f"record {count} of {os.path.basename(path)} has no {feature}")
+            yield Stored(path, *value)
+            count += 1
 
 
 def _value(file, start, length, name):
-    """(start, length) of the only value of a feature in an Example. Raises LookupError: there is none."""
+    """(start, length) of the value of a feature of bytes in an Example; `None` if there is none."""
     for features in _parts(file, start, length, 1):
         for entry in _parts(file, *features, 1):
-            at, size = _parts(file, *entry, 1)[0]
+            at, size = next(_parts(file, *entry, 1), (0, 0))
             file.seek(at)
             if file.read(size) == name:
-                feature = _parts(file, *entry, 2)[0]
-                texts = _parts(file, *feature, 1)[0]
-                return _parts(file, *texts, 1)[0]
-    raise LookupError
+                place = entry
+                for number in (2, 1, 1):  # the entry's Feature, its BytesList, the value
+                    place = next(_parts(file, *place, number), None)
+                    if place is None:
+                        return None
+                return place
+    return None
 
 
 def _parts(file, start, length, number):
-    """[(start, length)] of the parts with a number of a message that lies in a file."""
-    found, end = [], start + length
+    """Yields (start, length) of the parts with a number of a message that lies in a file."""
+    end = start + length
     while start < end:
         file.seek(start)
         key, size = _varint(file), _varint(file)
         at, start = file.tell(), file.tell() + size
         if key & 7 != WITH_LENGTH or start > end:
-            raise ValueError(f"no tf.train.Example at byte {at} of {file.name}")
+            raise ValueError(f"no tf.train.Example at byte {at} of {os.path.basename(file.name)}")
         if key >> 3 == number:
-            found.append((at, size))
-    return found
+            yield at, size
 
 
 def _varint(file):

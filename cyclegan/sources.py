@@ -69,7 +69,7 @@ def load(config, folder=None, bars=False, say=print, share=0, splits=SPLITS):
             --preprocess; it names them. Unless they are decoded now, only those are found whose header or end is not that of a
             picture.
     """
-    sources, names, notes = _find(config, bars, splits)
+    sources, names, notes = _find(config, bars, splits, whole=not share)
     files = _look(config, sources, bars)
     outcomes = np.concatenate([files[split].sizes for split in splits])
     sizes = np.concatenate([_sizes(files[split].looked) for split in splits])
@@ -124,8 +124,8 @@ def _sizes(looked):
     return np.stack([looked["height"], looked["width"]], axis=1)
 
 
-def _find(config, bars, splits):
-    """What there is, not decoded.
+def _find(config, bars, splits, whole):
+    """What there is, not decoded. `whole`: see `prepared.find`.
 
     Returns:
         (sources, names, notes): dicts by split of what `decoding.decode` reads, and of lists of texts; and a tuple of texts.
@@ -141,7 +141,7 @@ def _find(config, bars, splits):
             builders = prepared.drawn({split: sides[split] for split in splits}, config.data_dir)
         else:
             builders = dict.fromkeys(splits, prepared.cycle_gan(dataset, config.data_dir))
-        return (*prepared.find(builders, most, bars), ())
+        return (*prepared.find(builders, most, bars, whole), ())
     folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():
         if folder.exists():

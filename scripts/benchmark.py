@@ -242,7 +242,7 @@ def measure(settings, options):
     from cyclegan import devices
 
     timed = [Timed(setting) for setting in settings]
-    peaks = {setting.precision: devices.peak(setting.precision) for setting in settings}
+    peaks = {precision: devices.peak(precision) for precision in {setting.precision for setting in settings}}
     for each in timed:
         with failures_told(each.row):
             each.build()
@@ -320,11 +320,14 @@ def data(options):
         for each in timed:
             with failures_told(each.row):
                 each.build()
-        for _ in range(options.runs):
+        for turn in range(-options.warmup, options.runs):
             for each, counter, drained in zip(timed, counters, rates):
                 if "error" in each.row:
                     continue
                 with failures_told(each.row), each.without_lever():
+                    if turn < 0:
+                        feed(each, Speed())
+                        continue
                     drained.append(drain(each))
                     each.seconds.append(feed(each, counter))
                 figures = counter.figures()
@@ -337,8 +340,9 @@ def data(options):
                     spread=spread(each.seconds),
                     traces=each.function.experimental_get_tracing_count(),
                 )
-            compare(timed, "relative", {"form": "default"}, lambda own, default: own / default)
-            options.keep(rows)
+            if turn >= 0:
+                compare(timed, "relative", {"form": "default"}, lambda own, default: own / default)
+                options.keep(rows)
     return rows
 
 

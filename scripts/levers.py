@@ -18,7 +18,8 @@ class KerasAdam(tf.Module):
         self.adam.build(variables)
 
     def apply(self, gradients, variables, rate, good):
-        self.adam.apply_gradients(zip(gradients, variables))
+        summed = {} if layers.KERAS > 2 else {"skip_gradients_aggregation": True}  # over the replicas, already
+        self.adam.apply_gradients(zip(gradients, variables), **summed)
 
 
 def _one_by_one(self, network, a, b, training=True):

@@ -35,7 +35,8 @@ def test_a_run_is_made_of_two_generators_and_trained_further(tmp_path, capsys):
     g, f = resnet_state(seed=1), resnet_state(seed=2)
     paths = write(tmp_path / "A.pth", g), write(tmp_path / "B.pth", f, write_legacy)
     run, data = tmp_path / "run", tmp_path / "data"
-    import_torch.main([*paths, "--output_dir", str(run), "--image_size", "32", "--dataset", "stripes", "--epochs", "1"])
+    flags = ["--image_size", "32", "--dataset", "stripes", "--epochs", "1", "--precision", "float32"]
+    import_torch.main([*paths, "--output_dir", str(run), *flags])
     gan, config, seen, progress = restored(run)
     assert (config.variant, config.generator, config.filters, config.image_size) == ("paper", "resnet_1blocks", 2, 32)
     assert seen == {} and (progress.epoch, progress.step) == (0, 0)
@@ -72,7 +73,8 @@ def test_a_run_is_made_of_two_generators_and_trained_further(tmp_path, capsys):
 
 def test_a_run_is_made_of_one_generator_between_different_channels_and_used_at_once(tmp_path, capsys):
     path = write(tmp_path / "A.pth", resnet_state(inputs=1, outputs=3))
-    run = import_torch.main([path, "--output_dir", str(tmp_path / "run"), "--image_size", "32", "--lr", "1e-5"])
+    flags = ["--image_size", "32", "--lr", "1e-5", "--precision", "float32"]
+    run = import_torch.main([path, "--output_dir", str(tmp_path / "run"), *flags])
     gan, config, _, _ = restored(run)
     assert (config.channels_x, config.channels_y, config.lr) == (1, 3, 1e-5)
     assert gan.F.input_shape[-1] == gan.D_Y.input_shape[-1] == 3 and gan.F.output_shape[-1] == 1

@@ -132,6 +132,20 @@ def test_calls_of_several_steps_write_what_single_steps_write(fit, options):
     assert written(1) == written(2) == written(3) == written(6)
 
 
+@pytest.mark.parametrize("options", [{}, {"bad": (2, 5)}, {"bad": (2, 5), "steps": 2}])
+def test_looking_at_the_figures_of_a_call_later_changes_nothing(fit, monkeypatch, options):
+    def written(ahead):
+        monkeypatch.setattr(loop, "AHEAD", ahead)
+        figures, recorder, done = fit(3, **options)
+        calls = [(*call[:3], without_speed(call[3])) if len(call) > 3 else call for call in recorder.calls]
+        for values in (*(call[3] for call in calls if len(call) > 3), *figures.values()):
+            for name in ("seconds", "epoch_seconds"):
+                values.pop(name, None)
+        return calls, fit.said, done.progress.step, {split: without_speed(values) for split, values in figures.items()}
+
+    assert written(0) == written(2) == written(5)
+
+
 def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint(fit):
     fit(1)
     domain = fit.loop.train.domains[0]

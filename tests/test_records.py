@@ -1,7 +1,9 @@
 """Where pictures lie in TFRecord files."""
 
+import gc
 import io
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def path(tmp_path):
 
 
 def test_pictures_are_found_and_read_one_by_one(path):
-    found = records.find(path, "image")
+    found = list(records.find(str(path), "image"))
     assert [each.length for each in found] == [len(png(noise)) for noise in NOISE]
     for i in (2, 0, 1):
         with found[i].open() as file:
@@ -57,7 +59,7 @@ def test_pictures_are_found_and_read_one_by_one(path):
 
 def test_it_can_be_read_as_any_file(path):
     whole = png(NOISE[1])
-    with records.find(path, "image")[1].open() as file:
+    with list(records.find(str(path), "image"))[1].open() as file:
         assert file.seek(0, os.SEEK_END) == len(whole) and file.read(1) == b""
         assert file.seek(-5, os.SEEK_END) == len(whole) - 5 and file.read() == whole[-5:]
         file.seek(10)
@@ -66,41 +68,50 @@ def test_it_can_be_read_as_any_file(path):
             file.seek(-1)
 
 
-def test_looking_at_a_picture_reads_a_part_of_it(path, monkeypatch):
-    read, readinto = [], records._Part.readinto
+def bytes_read():
+    """How many this process has read so far, of files and all else."""
+    return int(pathlib.Path("/proc/self/io").read_text().split("rchar:")[1].split()[0])
 
-    def counted(self, buffer):
-        read.append(readinto(self, buffer))
-        return read[-1]
 
-    monkeypatch.setattr(records._Part, "readinto", counted)
-    found = records.find(path, "image")
-    assert not read
-    decoding.check(found[0])
-    assert found[0].length > 80_000 and 0 < sum(read) < 25_000
-    read.clear()
-    decoding.decode(found[0])
-    assert found[0].length <= sum(read) < 1.5 * found[0].length
+def test_finding_and_looking_at_a_picture_reads_a_part_of_it(path):
+    before = bytes_read()
+    first, *_ = found = list(records.find(str(path), "image"))
+    finding = bytes_read() - before
+    decoding.check(first)
+    looking = bytes_read() - before - finding
+    decoding.decode(first)
+    decoded = bytes_read() - before - finding - looking
+    assert first.length > 80_000 and finding < 2_000 * len(found)
+    assert looking < 20_000 and first.length <= decoded < 1.2 * first.length
+
+
+def test_a_file_that_has_gone_is_one_error(path, recwarn):
+    first, *_ = records.find(str(path), "image")
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        decoding.decode(first)
+    gc.collect()
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 100, -100, -1])
 def test_a_file_that_is_cut_off_is_refused(path, size):
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(ValueError, match=r"part.tfrecord ends inside of its record [02]"):
-        records.find(path, "image")
+        list(records.find(str(path), "image"))
 
 
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="ends inside of its record 0"):
         path = tmp_path / "text"
         path.write_text("no records at all, but some text that is longer than a head")
-        records.find(path, "image")
+        list(records.find(str(path), "image"))
     with pytest.raises(ValueError, match="no tf.train.Example at byte [0-9]+ of "):
-        records.find(write(tmp_path / "bytes", b"\xff" * 50), "image")
+        list(records.find(str(write(tmp_path / "bytes", b"\xff" * 50)), "image"))
     with pytest.raises(ValueError, match="record 1 of labels has no image"):
-        records.find(write(tmp_path / "labels", example(image=b"x"), example(label=1)), "image")
+        list(records.find(str(write(tmp_path / "labels", example(image=b"x"), example(label=1))), "image"))
     with pytest.raises(ValueError, match="record 0 of numbers has no image"):
-        records.find(write(tmp_path / "numbers", example(image=1)), "image")
+        list(records.find(str(write(tmp_path / "numbers", example(image=1))), "image"))
     with pytest.raises(OSError):
-        records.find(tmp_path / "missing", "image")
-    assert records.find(write(tmp_path / "empty"), "image") == []
+        list(records.find(str(tmp_path / "missing"), "image"))
+    assert list(records.find(str(write(tmp_path / "empty")), "image")) == []

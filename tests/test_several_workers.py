@@ -68,7 +68,10 @@ def wait_for(path, *processes):
     deadline = time.monotonic() + SECONDS
     while not path.exists():
         dead = [each.communicate()[0] for each in processes if each.poll() is not None]
-        assert not dead and time.monotonic() < deadline, dead
+        if dead or time.monotonic() > deadline:
+            for each in processes:
+                each.kill()
+            pytest.fail("\n".join(dead) or f"no {path} within {SECONDS} s")
         time.sleep(0.02)
 
 
@@ -177,8 +180,10 @@ def test_the_chief_saves_scores_and_profiles_for_all(home):
     run, wishes = folder / "saved", ["--evaluate_every", 2, "--profile", "13:15", "--steps_per_call", 1]
     workers = together(2, *flags, *wishes, "--epochs", 4, "--checkpoint_every", 4, "--output_dir", run)
     wait_for(run / "checkpoints" / "epoch_0000", *workers)
+    deadline = time.monotonic() + SECONDS
     while not any(each.name > "epoch_0000" for each in (run / "checkpoints").iterdir()):  # as soon as it can be heard
-        assert all(each.poll() is None for each in workers)
+        if time.monotonic() > deadline or any(each.poll() is not None for each in workers):
+            break
         workers[1].send_signal(signal.SIGUSR1)
         time.sleep(0.2)
     done(*workers)
