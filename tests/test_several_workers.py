@@ -133,6 +133,15 @@ def test_two_workers_train_as_one_process_with_two_devices(home, two):
     assert len(list(two[0].glob("**/events.out.tfevents.*"))) == 3
 
 
+def test_three_workers_train_as_one_process_with_three_devices(home):
+    folder, flags = home
+    done(*together(3, *flags, "--epochs", 1, "--output_dir", folder / "three"))
+    done(train(*flags, "--epochs", 1, "--devices", 3, "--output_dir", folder / "three_devices"))
+    found, expected = figures(folder / "three"), figures(folder / "three_devices")
+    assert_same_figures(found[:1], expected[:1], rtol=1e-5, atol=1e-6)
+    assert_same_figures(found, expected, rtol=2e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("lost", [1, 0])
 def test_one_that_is_killed_ends_all_and_all_resume_exactly(home, two, lost):
     folder, flags = home
