@@ -58,3 +58,7 @@ def test_without_being_ahead_each_call_is_looked_at_at_once():
     with levers.without("ahead"):
         assert loop.AHEAD == 0
     assert loop.AHEAD == before > 0
+
+
+def test_the_benchmark_knows_each_lever():
+    assert benchmark.FORMS == {"steps": tuple(levers.STEP), "data": tuple(levers.FEEDING)}
