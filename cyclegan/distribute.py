@@ -1,6 +1,7 @@
 """Chooses the strategy; sums what the replicas return."""
 
 import contextlib
+import functools
 import os
 import shlex
 import shutil
@@ -49,11 +50,16 @@ def make_strategy(devices=None, kind="mirrored"):
             f"--devices {devices}: TensorFlow has started with {have} CPU devices: ask for them in a new process"
         )
     # Summed on one of them: all share one memory, so a ring of copies gains nothing, and strategies of different sizes get in
-    # each other's way in TensorFlow's collective operations. Not with the default, add_n, whose order is not fixed.
-    in_order = tf.distribute.ReductionToOneDevice(
-        accumulation_fn=lambda values: tf.reduce_sum(tf.stack(values), axis=0)
-    )
+    # each other's way in TensorFlow's collective operations.
+    in_order = tf.distribute.ReductionToOneDevice(accumulation_fn=_sum_in_order)
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
+
+
+def _sum_in_order(values):
+    """The sum of tensors, from the first to the last. Not by one operation for all, whose order is not fixed; nor by additions,
+    of which TensorFlow makes one; nor by stacking them, a copy of all.
+    """
+    return functools.reduce(lambda a, b: tf.raw_ops.AddN(inputs=[a, b]), values)
 
 
 def use_gpus(devices=None):

@@ -14,6 +14,7 @@ from cyclegan import devices
 KERAS = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # TensorFlow 2.15 does not say
 EPSILON = 1e-3  # added to the variance, as in TensorFlow Addons
 GAIN = 0.02  # the scale of initial values
+LARGE = 2**16  # values of a sample from which on the CPU normalizes it faster by one operation than by ten
 ops = (
     tf.keras.ops if KERAS > 2 else tf
 )  # of these, `pad`, `round` and `cast` work on what goes through a network in the making
@@ -70,13 +71,14 @@ def kernels(init):
 class InstanceNormalization(tf.keras.layers.Layer):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta, mean and variance per sample and channel over H and W.
 
-    Ulyanov et al. 2016. [N, H, W, C] -> [N, H, W, C]. Without `affine` there are no gamma and beta. Made by
-    `instance_normalization`. Derivatives of any order are right.
+    Ulyanov et al. 2016. [N, H, W, C] -> [N, H, W, C], computed in float32, given back in the type that came in. Without `affine`
+    there are no gamma and beta. Made by `instance_normalization`. Derivatives of any order are right if it is not `fused`; else
+    first derivatives are: in training, on a CPU, large samples are normalized by one operation each, see `LARGE`.
     """
 
-    def __init__(self, epsilon=EPSILON, affine=True, **kwargs):
-        super().__init__(**kwargs)
-        self.epsilon, self.affine = epsilon, affine
+    def __init__(self, epsilon=EPSILON, affine=True, fused=True, **kwargs):
+        super().__init__(**{**kwargs, "dtype": "float32", "autocast": False})
+        self.epsilon, self.affine, self.fused = epsilon, affine, fused
         self.gamma = self.beta = None
 
     def build(self, input_shape):
@@ -86,24 +88,40 @@ class InstanceNormalization(tf.keras.layers.Layer):
             self.beta = self.add_weight(name="beta", shape=channels, initializer="zeros")
         self.built = True
 
-    def call(self, x):
+    def call(self, x, training=False):
+        values = x.shape[1:].num_elements() or 0  # 0 where they are not known yet
+        if self.fused and training and x.shape[0] and values >= LARGE and not devices.accelerated():
+            return self._by_sample(x)
+        kind, x = x.dtype, tf.cast(x, tf.float32)
         # Not tf.nn.moments, which stops the gradient of the mean in the variance: right for first derivatives only.
         mean = tf.reduce_mean(x, axis=[1, 2], keepdims=True)
         variance = tf.reduce_mean(tf.square(x - mean), axis=[1, 2], keepdims=True)
-        return tf.nn.batch_normalization(x, mean, variance, self.beta, self.gamma, self.epsilon)
+        y = tf.nn.batch_normalization(x, mean, variance, self.beta, self.gamma, self.epsilon)
+        return tf.cast(y, kind)
+
+    def _by_sample(self, x):
+        """By the operation for batch normalization, with the sample as its batch: it has float32 statistics for all types."""
+        channels = x.shape[-1:]
+        gamma, beta = (self.gamma, self.beta) if self.affine else (tf.ones(channels), tf.zeros(channels))
+        gamma, beta = tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta)
+        normal = [
+            tf.raw_ops.FusedBatchNormV3(x=part, scale=gamma, offset=beta, mean=[], variance=[], epsilon=self.epsilon).y
+            for part in tf.split(x, x.shape[0])
+        ]
+        return tf.concat(normal, axis=0)
 
     def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon, "affine": self.affine}
+        return {**super().get_config(), "epsilon": self.epsilon, "affine": self.affine, "fused": self.fused}
 
 
-def instance_normalization(epsilon=EPSILON, affine=True, own=False):
-    """An instance normalization layer with gamma ~ N(0, 0.02) and beta 0, from TensorFlow Addons where that exists.
+def instance_normalization(epsilon=EPSILON, affine=True, twice=False):
+    """An instance normalization layer with gamma ~ N(0, 0.02) and beta 0. On GPUs from TensorFlow Addons, where that exists.
 
-    Always float32, whatever the precision policy: statistics in bfloat16 are badly wrong for inputs with a large mean. `own` asks
-    for our layer, whose second derivatives are right as well.
+    Always in float32, whatever the precision policy: statistics in bfloat16 are badly wrong for inputs with a large mean. `twice`
+    asks for right second derivatives.
     """
-    if own or KERAS > 2:
-        return InstanceNormalization(epsilon, affine, dtype="float32")
+    if twice or KERAS > 2 or not devices.accelerated():
+        return InstanceNormalization(epsilon, affine, fused=not twice)
     with warnings.catch_warnings():
         # Its only message is that Addons has ended, which is why the later stack does without it.
         warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow_addons")

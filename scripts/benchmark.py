@@ -47,7 +47,7 @@ PERCENT = ("spread", "share_of_peak", "data_wait")
 DRAINED = 1.0  # seconds that one measurement of the pipeline alone takes
 FED = 2.0  # seconds that one turn of steps that are fed takes, at least
 FORMS = {
-    "steps": ("few", "both", "adam", "packed"),
+    "steps": ("few", "norm", "both", "adam", "packed"),
     "data": ("ahead", "prefetch"),
 }  # what --without leaves out of each part
 PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "steps_per_call": 1}

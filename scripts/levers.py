@@ -38,6 +38,7 @@ def _read_when_due(self, strategy, epoch=0, pair=0, draw=0):
 
 STEP = {
     "few": lambda: mock.patch.object(layers, "FEW", 0),
+    "norm": lambda: mock.patch.object(layers, "LARGE", float("inf")),
     "both": lambda: mock.patch.object(gan.CycleGAN, "_both", _one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
     "packed": lambda: mock.patch.object(distribute, "_sum_over_replicas", _reduced_one_by_one),
@@ -51,9 +52,10 @@ FEEDING = {
 def without(name):
     """Within it the package trains without a lever; an empty name leaves all in.
 
-    Of the step, while it is made: few: convolutions to few channels by blocks, see `layers.convolve_to_few`. both: two inputs of a
-    network as one batch. adam: Adam as one operation per variable. packed: one reduction for all gradients, which matters with
-    several replicas. Of feeding it: ahead: the host looks at the figures of a call two calls later. prefetch: pictures are read
-    before they are due; without it there can be one replica only.
+    Of the step, while it is made: few: convolutions to few channels by blocks, see `layers.convolve_to_few`. norm: large samples
+    normalized by one operation each, see `layers.LARGE`. both: two inputs of a network as one batch. adam: Adam as one operation
+    per variable. packed: one reduction for all gradients, which matters with several replicas. Of feeding it: ahead: the host
+    looks at the figures of a call two calls later. prefetch: pictures are read before they are due; without it there can be one
+    replica only.
     """
     return {**STEP, **FEEDING}[name]() if name else contextlib.nullcontext()

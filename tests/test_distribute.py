@@ -55,6 +55,23 @@ def test_reduce_dict_sums_into_a_new_dict(strategies, replicas):
     assert per_replica == before and reduced is not per_replica
 
 
+def test_gradients_are_summed_from_the_first_replica_to_the_last(strategies):
+    """In float32 the order shows: 1e8 + 3 + 3 is 1e8 from left to right, and 1e8 + 8 from right to left."""
+    strategy, values = strategies[3], tf.constant([1e8, 3.0, 3.0])
+
+    @tf.function(autograph=False)
+    def total():
+        def on_replica():
+            context = tf.distribute.get_replica_context()
+            own = tf.fill([1000], values[context.replica_id_in_sync_group])
+            return distribute._sum_over_replicas([own])[0]
+
+        return strategy.experimental_local_results(strategy.run(on_replica))
+
+    for on_replica in total():
+        np.testing.assert_array_equal(on_replica, np.float32(1e8))
+
+
 def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
     strategy = strategies[3]
 

@@ -71,12 +71,19 @@ def gradients(gan, *batch):
     return [old - new for old, new in zip(before, weights(gan))]
 
 
-@pytest.fixture(scope="module")
-def two_steps(strategies):
+@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=pytest.mark.slow)])
+def two_steps(request, strategies):
     """By number of replicas: the loss dicts of two steps with SGD on one global batch each, and the weights after them.
 
-    The second batch holds one sample, so that two of three replicas have nothing but filling.
+    The second batch holds one sample, so that two of three replicas have nothing but filling. Samples are normalized as small ones
+    are, or as large ones.
     """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers, "LARGE", {"small": layers.LARGE, "large": 1}[request.param])
+        yield take_two_steps(strategies)
+
+
+def take_two_steps(strategies):
     rng = np.random.default_rng(0)
     x, y = (rng.integers(0, 256, (7, 16, 16, 3)).astype(np.uint8) for _ in "xy")
     results = {}
@@ -181,6 +188,18 @@ def test_two_inputs_in_one_batch_change_nothing(pictures_of):
         assert size > 1e-2
         for one, other in zip(gan._both(network, x, y), alone):
             np.testing.assert_allclose(one, other, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03)])
+def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(pictures_of, monkeypatch, precision, bound):
+    outcomes = []
+    for large in (layers.LARGE, 1):
+        monkeypatch.setattr(layers, "LARGE", large)
+        outcomes.append(in_precision(precision, pictures_of(2, seed=1), pictures_of(2, seed=2)))
+    (figures, gradients), (others, other_gradients) = outcomes
+    assert figures == pytest.approx(others, rel=bound)
+    for part, other in zip(gradients, other_gradients):
+        assert 0 < np.linalg.norm(other - part) < bound * np.linalg.norm(part)
 
 
 def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
@@ -501,9 +520,9 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
     for network in (gan.G, gan.F, gan.D_X, gan.D_Y):
         kinds = {
             kind: {tf.as_dtype(layer.output.dtype).name for layer in network.layers if isinstance(layer, kind)}
-            for kind in (tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose, normal)
+            for kind in (tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose)
         }
-        assert kinds.pop(normal) == {"float32"}
+        assert {layer.compute_dtype for layer in network.layers if isinstance(layer, normal)} == {"float32"}
         assert set.union(*kinds.values()) == {precision}
         assert network(tf.zeros([1, 16, 16, 3])).dtype == tf.float32
 
@@ -520,8 +539,9 @@ def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, b
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictures_of, replicas):
+def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictures_of, replicas, monkeypatch):
     """Compiling takes a minute."""
+    monkeypatch.setattr(layers, "LARGE", 1)  # as for pictures of a usual size
     strategy = strategies[replicas]
     x, y = (pictures_of(replicas, 16, seed)[None] for seed in (1, 2))
     outcomes = []

@@ -15,60 +15,91 @@ def oracle(x, gamma, beta, epsilon=1e-3):
     return (x - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
-def implementations():
-    yield layers.instance_normalization()
-    yield layers.InstanceNormalization(dtype="float32")
+@pytest.fixture(params=["on GPUs", "on a CPU", "on a CPU, by one operation"])
+def normalization(request, monkeypatch):
+    """f(*arguments) -> a layer for instance normalization, and whether to call it as in training."""
+    if request.param == "on a CPU, by one operation":
+        monkeypatch.setattr(layers, "LARGE", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "accelerated", lambda: request.param == "on GPUs")
+        yield lambda *arguments: (layers.instance_normalization(*arguments), layers.LARGE == 1)
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["of this stack", "our own"])
 @pytest.mark.parametrize("mean, spread", [(0, 1), (100, 0.5), (-30, 20), (5, 0)])
-def test_instance_normalization_against_numpy(which, mean, spread):
+def test_instance_normalization_against_numpy(normalization, mean, spread):
     rng = np.random.default_rng(0)
     x = (mean + spread * rng.normal(size=(3, 8, 6, 5))).astype(np.float32)
-    layer = list(implementations())[which]
+    layer, training = normalization()
     layer.build(x.shape)
     gamma, beta = rng.normal(size=5), rng.normal(size=5)
     layer.gamma.assign(gamma)
     layer.beta.assign(beta)
     tolerance = 2e-5 * max(1, abs(mean) / max(spread, 1))
-    np.testing.assert_allclose(layer(x).numpy(), oracle(x, gamma, beta), atol=tolerance)
+    np.testing.assert_allclose(layer(x, training=training).numpy(), oracle(x, gamma, beta), atol=tolerance)
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["of this stack", "our own"])
-def test_instance_normalization_keeps_float32_statistics_whatever_comes_in(which):
-    x = (40 + np.random.default_rng(0).normal(size=(1, 16, 16, 2))).astype(np.float32)
-    layer = list(implementations())[which]
+@pytest.mark.parametrize("precision, tolerance", [("bfloat16", 2**-7), ("float16", 2**-10)])
+def test_instance_normalization_keeps_float32_statistics_whatever_comes_in(normalization, precision, tolerance):
+    x = tf.cast(40 + np.random.default_rng(0).normal(size=(2, 16, 16, 2)), precision)
+    layer, training = normalization()
     layer.build(x.shape)
     layer.gamma.assign([1.0, 1.0])
-    rounded = tf.cast(x, tf.bfloat16)
-    got = layer(rounded)
-    assert got.dtype == tf.float32
-    np.testing.assert_allclose(got.numpy(), oracle(tf.cast(rounded, tf.float32).numpy(), 1, 0), atol=1e-4)
+    got = layer(x, training=training)
+    expected = oracle(tf.cast(x, tf.float32).numpy(), 1, 0)
+    if got.dtype != "float32":  # as TensorFlow Addons gives it back
+        assert got.dtype == precision
+        expected = tf.cast(expected, precision)
+    got, expected = (tf.cast(values, tf.float32).numpy() for values in (got, expected))
+    np.testing.assert_allclose(got, expected, atol=1e-4, rtol=tolerance)
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["of this stack", "our own"])
-def test_instance_normalization_starts_as_the_keras_example_does(which):
-    layer = list(implementations())[which]
+def test_instance_normalization_starts_as_the_keras_example_does(normalization):
+    layer, _ = normalization()
     layer.build((None, None, None, 4096))
     assert abs(float(tf.math.reduce_std(layer.gamma)) - 0.02) < 2e-3
     assert abs(float(tf.reduce_mean(layer.gamma))) < 2e-3
     assert not np.any(layer.beta.numpy())
 
 
-def test_the_two_implementations_have_the_same_gradients():
+@pytest.mark.parametrize("affine", [True, False])
+def test_all_instance_normalizations_have_the_same_gradients(normalization, affine):
     x = tf.constant(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), tf.float32)
+    others = layers.instance_normalization(affine=affine, twice=True), True
     gradients = []
-    for layer in implementations():
+    for layer, training in (normalization(layers.EPSILON, affine), others):
         layer.build(x.shape)
-        layer.gamma.assign([0.5, 1, 2])
+        if affine:
+            layer.gamma.assign([0.5, 1, 2])
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(3 * layer(x)))
+            loss = tf.reduce_sum(tf.sin(3 * layer(x, training=training)))
         gradients.append(
             [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [x, *layer.trainable_variables])]
         )
+    assert len(gradients[0]) == (3 if affine else 1)
     for one, other in zip(*gradients):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "size, arguments, operations",
+    [
+        (256, {}, 2),
+        (128, {}, 0),  # small samples
+        (256, {"twice": True}, 0),
+        (None, {}, 0),
+    ],
+)
+def test_large_samples_are_normalized_by_one_operation_each_in_training(size, arguments, operations):
+    layer = layers.instance_normalization(**arguments)
+    layer.build((None, None, None, 1))
+
+    def count(training):
+        function = tf.function(lambda x: layer(x, training=training))
+        graph = function.get_concrete_function(tf.TensorSpec([2, size, size, 1])).graph
+        return [node.type for node in graph.get_operations()].count("FusedBatchNormV3")
+
+    assert count(True) == operations and count(False) == 0
 
 
 def test_reflection_padding_is_numpys():
@@ -304,7 +335,7 @@ def test_layers_compute_in_the_precision_asked_for_with_float32_variables(precis
     after = layers.convolution(3, 3)
     x = noise(1, 8, 8, 3)
     assert layer(x).dtype == pad(x).dtype == relu(x).dtype == precision
-    assert norm(layer(x)).dtype == after(x).dtype == "float32"
+    assert norm(layer(x)).dtype == precision and after(x).dtype == "float32"
     assert {tf.as_dtype(v.dtype).name for v in layer.variables + norm.variables + after.variables} == {"float32"}
 
 
@@ -319,11 +350,11 @@ def test_the_precision_is_as_before_after_an_exception():
     assert tf.keras.mixed_precision.global_policy().name == before == "float32"
 
 
-def test_instance_normalization_without_scales_and_offsets():
+def test_instance_normalization_without_scales_and_offsets(normalization):
     x = (3 + np.random.default_rng(0).normal(size=(2, 5, 4, 3))).astype(np.float32)
-    for layer in (layers.instance_normalization(1e-5, affine=False), layers.InstanceNormalization(1e-5, affine=False)):
-        np.testing.assert_allclose(layer(x).numpy(), oracle(x, 1, 0, 1e-5), atol=2e-5)
-        assert not layer.weights
+    layer, training = normalization(1e-5, False)
+    np.testing.assert_allclose(layer(x, training=training).numpy(), oracle(x, 1, 0, 1e-5), atol=2e-5)
+    assert not layer.weights
 
 
 def test_the_transposed_convolution_of_pytorch_against_a_loop():
@@ -494,7 +525,7 @@ def test_dropout_in_lower_precision(precision):
 @pytest.mark.parametrize(
     "layer",
     [
-        layers.InstanceNormalization(1e-4, affine=False),
+        layers.InstanceNormalization(1e-4, affine=False, fused=False),
         layers.BatchNormalization(1e-4),
         layers.Dropout(0.3),
         layers.Doubling(),
@@ -504,7 +535,7 @@ def test_dropout_in_lower_precision(precision):
 )
 def test_layers_are_made_again_from_their_configuration(layer):
     copy = type(layer).from_config(layer.get_config())
-    for attribute in {"epsilon", "affine", "rate", "padding", "use_bias"} & set(vars(layer)):
+    for attribute in {"epsilon", "affine", "fused", "rate", "padding", "use_bias"} & set(vars(layer)):
         assert getattr(copy, attribute) == getattr(layer, attribute)
     x = noise(2, 4, 4, 3)
     assert copy(x).shape == layer(x).shape
@@ -523,7 +554,7 @@ def test_second_derivatives_of_our_instance_normalization_are_right():
         [(value(x + a + b) - value(x + a - b) - value(x - a + b) + value(x - a - b)) / 4e-6 for b in steps]
         for a in steps
     ]
-    layer = layers.instance_normalization(own=True)
+    layer = layers.instance_normalization(twice=True)
     layer(tf.zeros([1, 3, 3, 1]))
     layer.gamma.assign([1.5])
     point = tf.constant(x.reshape(1, 3, 3, 1), tf.float32)

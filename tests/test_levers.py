@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import data, loop
+from cyclegan import data, layers, loop
 from cyclegan.gan import LOSSES, SAMPLES
 from scripts import benchmark, levers
 
@@ -26,13 +26,15 @@ def operations(strategy, lever):
 
 
 @pytest.mark.slow
-def test_a_step_without_a_lever_has_other_operations(strategies):
+def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
+    monkeypatch.setattr(layers, "LARGE", 1)  # as for pictures of a usual size
     one, two = operations(strategies[1], ""), operations(strategies[2], "")
-    few, both, adam = (operations(strategies[1], lever) for lever in ("few", "both", "adam"))
+    few, norm, both, adam = (operations(strategies[1], lever) for lever in ("few", "norm", "both", "adam"))
+    assert one["FusedBatchNormV3"] > 0 and norm["FusedBatchNormV3"] == 0
     assert one["SpaceToDepth"] > 0 and few["SpaceToDepth"] == 0
     assert both["Conv2D"] > 1.2 * one["Conv2D"]
     assert one["ResourceApplyAdam"] > 0 and adam["ResourceApplyAdam"] == 0
-    for other in (few, both):
+    for other in (few, norm, both):
         assert other["ResourceApplyAdam"] == one["ResourceApplyAdam"]
     assert operations(strategies[2], "packed")["IdentityN"] > 2 * two["IdentityN"]  # sums of a gradient each
 
