@@ -374,7 +374,8 @@ class UpsamplingConvolution(tf.keras.layers.Conv2DTranspose):
         def convolve(x, kernel):
             batch, height, width = (given or n for given, n in zip(x.shape[:3], tf.unstack(tf.shape(x)[:3])))
             shape = [batch, height * self.strides[0] + cut, width * self.strides[1] + cut, self.filters]
-            return tf.nn.conv2d_transpose(x, kernel, shape, self.strides, self.padding.upper())[:, cut:, cut:]
+            y = tf.nn.conv2d_transpose(x, kernel, shape, self.strides, self.padding.upper())
+            return y[:, 1:, 1:] if cut else y
 
         y = _in_native(convolve, inputs, self.kernel)
         return _with_bias(y, self.bias) if self.use_bias else y

@@ -6,6 +6,7 @@ compare the rows of one run with each other, not with those of another.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import errors, quiet
@@ -34,7 +36,7 @@ COLUMNS = {
         *("traces", "memory_GB", "first_seconds"),
     ),
     "data": (
-        *("form", "cache", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
+        *("form", "cache", "elsewhere", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
         *("pipeline_images_per_second", "step_images_per_second", "data_wait"),
         *("ms", "best_ms", "spread", "relative", "traces"),
     ),
@@ -56,7 +58,8 @@ PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "
 @dataclasses.dataclass(frozen=True)
 class Setting:
     """What is timed. `batch` is the global batch, `form` "default", "plain" or "without LEVER", `xla` "on" or "off", and `cache`
-    "ram" for pictures that are decoded, or "none" for JPEGs that are decoded each time.
+    "ram" for pictures that are decoded, or "none" for JPEGs that are decoded each time. Where `elsewhere` is not 0, nothing is
+    computed: a step is as many milliseconds in which the processor is free, as with a GPU.
     """
 
     form: str
@@ -70,6 +73,7 @@ class Setting:
     filters: int
     residual_blocks: int
     cache: str = "ram"
+    elsewhere: float = 0.0
 
     def config(self):
         """What is trained, a `Config`."""
@@ -98,6 +102,7 @@ class Timed:
         self.strategy = distribute.make_strategy(self.setting.replicas)
         self.inputs = next(self.pairs(1).distributed(self.strategy))
         make = plain_form if self.setting.form == "plain" else default_form
+        make = elsewhere if self.setting.elsewhere else make
         with self.without_lever():
             self.gan, self.function, self.step = make(self.strategy, self.setting)
             began = time.perf_counter()
@@ -193,6 +198,12 @@ def plain_form(strategy, setting):
 
     gan, function = tutorial_step.make(strategy, setting.batch, setting.config())
     return gan, function, function
+
+
+def elsewhere(strategy, setting):
+    """In place of a step, something that takes its time one after the other without the processor. Returns as `default_form`."""
+    device, seconds = concurrent.futures.ThreadPoolExecutor(1), setting.elsewhere / 1000 * setting.steps_per_call
+    return None, None, lambda batches: types.SimpleNamespace(numpy=device.submit(time.sleep, seconds).result)
 
 
 @contextlib.contextmanager
@@ -313,7 +324,7 @@ def data(options):
     from cyclegan.speed import PREFIX, Speed
 
     rows = []
-    for setting in combinations(options, cache=options.cache):
+    for setting in combinations(options, cache=options.cache, elsewhere=options.elsewhere):
         timed = [Timed(dataclasses.replace(setting, form=form)) for form in forms_of("data", options)]
         rows += [each.row for each in timed]
         counters, rates = [Speed() for _ in timed], [[] for _ in timed]
@@ -338,8 +349,9 @@ def data(options):
                     ms=1000 * statistics.median(each.seconds),
                     best_ms=1000 * min(each.seconds),
                     spread=spread(each.seconds),
-                    traces=each.function.experimental_get_tracing_count(),
                 )
+                if each.function:
+                    each.row["traces"] = each.function.experimental_get_tracing_count()
             if turn >= 0:
                 compare(timed, "relative", {"form": "default"}, lambda own, default: own / default)
                 options.keep(rows)
@@ -472,6 +484,13 @@ def arguments(argv):
     several("--identity", type=weight, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
     several("--steps_per_call", type=one, nargs="+", default=[1], help="ms are per step all the same (default: 1)")
     several("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded pictures, or JPEGs (default: ram)")
+    several(
+        "--elsewhere",
+        type=weight,
+        nargs="+",
+        metavar="MS",
+        help="of --data: what is fed takes so long and leaves the processor free, as a GPU does (0: a step, the default)",
+    )
     how = parser.add_argument_group("how")
     how.add_argument("--filters", type=one, default=64, help="default: 64")
     how.add_argument("--residual_blocks", type=at_least(0), help="default: 9, and 6 under 256 pixels")
@@ -493,7 +512,7 @@ def prepare(options):
     defaults = {"steps": ([1], [1]), "data": ([1], [1]), "scaling": ([6], [1, 2, 3])}
     asked = [name for name in defaults if getattr(options, name)] or ["steps"]
     needed = {"--no_plain": "steps"} if options.no_plain else {}
-    needed.update({"--cache": "data"} if options.cache else {})
+    needed.update({f"--{name}": "data" for name in ("cache", "elsewhere") if getattr(options, name)})
     needed.update({f"--without {name}": part for part in FORMS for name in options.without if name in FORMS[part]})
     for flag, part in needed.items():
         if part not in asked:
@@ -501,7 +520,7 @@ def prepare(options):
     parts = {}
     for name in asked:
         parts[name] = argparse.Namespace(**vars(options))
-        parts[name].cache = options.cache or ["ram"]
+        parts[name].cache, parts[name].elsewhere = options.cache or ["ram"], options.elsewhere or [0.0]
         parts[name].batch = options.batch or defaults[name][0]
         parts[name].replicas = options.replicas or defaults[name][1]
         if name == "data" and "prefetch" in options.without and parts[name].replicas != [1]:

@@ -281,6 +281,17 @@ def test_the_benchmark_measures_the_pipeline(monkeypatch):
     assert default["relative"] == 1 and waiting["relative"] > 0 and unread["relative"] > 0
 
 
+def test_the_benchmark_feeds_a_stand_in_for_a_device_that_leaves_the_processor_free(monkeypatch):
+    monkeypatch.setattr(benchmark, "DRAINED", 0.05)
+    monkeypatch.setattr(benchmark, "FED", 0.2)
+    monkeypatch.setattr(benchmark, "default_form", None)
+    flags = ["--precision", "float32", "--steps_per_call", "2", "--data", "--elsewhere", "20", "--without", "ahead"]
+    default, waiting = benchmark.main([*TINY, *flags])["data"]
+    for row in (default, waiting):
+        assert row["elsewhere"] == 20 and row["best_ms"] >= 20 and "traces" not in row
+        assert row["step_images_per_second"] <= 2 * 2 / 0.020
+
+
 @pytest.mark.slow
 def test_the_benchmark_measures_what_distribution_costs(capsys):
     result = benchmark.main([*TINY, "--precision", "float32", "--scaling", "--replicas", "2", "1"])
@@ -315,6 +326,7 @@ def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
         (["--scaling", "--without", "few"], "--without few: does nothing here; expected it with --steps"),
         (["--steps", "--without", "both", "ahead"], "--without ahead: does nothing here; expected it with --data"),
         (["--scaling", "--cache", "none"], "--cache: does nothing here; expected it with --data"),
+        (["--steps", "--elsewhere", "5"], "--elsewhere: does nothing here; expected it with --data"),
         (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),
     ],
 )
