@@ -1,5 +1,6 @@
 """One TensorFlow process for all tests, with three logical CPU devices, so that replicas can be tried anywhere."""
 
+import gc
 import os
 import pathlib
 import signal
@@ -18,6 +19,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 distribute.make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected():
+    """What a module leaves behind is not looked through again: of the graphs of all of them, that takes seconds each time."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
