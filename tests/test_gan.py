@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan import distribute, layers, models, stripes
+from cyclegan import devices, distribute, layers, models, stripes
 from cyclegan.config import Config
 from cyclegan.data import Pairs
 from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN, to_float
@@ -567,6 +567,17 @@ def test_weights_start_from_the_seed():
     assert not all(np.array_equal(a, b) for a, b in zip(one, other))
     distinct = [w for w in one if w.std() > 0]
     assert not any(np.array_equal(a, b) for a, b in itertools.combinations(distinct, 2))
+
+
+def test_what_was_saved_on_gpus_is_restored_on_a_cpu(tmp_path, monkeypatch):
+    """Their layers may be of different kinds, see `layers.instance_normalization`."""
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "accelerated", lambda: True)
+        on_gpus = CycleGAN(1, Config(**TINY))
+    on_cpu = CycleGAN(1, Config(**{**TINY, "seed": 1}))
+    path = tf.train.Checkpoint(**on_gpus.state()).write(str(tmp_path / "state"))
+    tf.train.Checkpoint(**on_cpu.state()).read(path).assert_consumed().assert_existing_objects_matched()
+    assert all(np.array_equal(a, b) for a, b in zip(weights(on_gpus), weights(on_cpu)))
 
 
 def test_the_state_is_all_that_evolves(pictures_of):
