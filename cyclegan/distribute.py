@@ -1,7 +1,6 @@
 """Chooses the strategy; sums what the replicas return."""
 
 import contextlib
-import functools
 import os
 import shlex
 import shutil
@@ -56,10 +55,16 @@ def make_strategy(devices=None, kind="mirrored"):
 
 
 def _sum_in_order(values):
-    """The sum of tensors, from the first to the last. Not by one operation for all, whose order is not fixed; nor by additions,
-    of which TensorFlow makes one; nor by stacking them, a copy of all.
+    """The sum of tensors, from the first to the last, without a copy of all as stacking them would be.
+
+    TensorFlow makes one operation of additions that follow each other, which begins with whichever number's memory is free; so
+    after each the shape has one more axis of length 1, which keeps them apart.
     """
-    return functools.reduce(lambda a, b: tf.raw_ops.AddN(inputs=[a, b]), values)
+    total = values[0]
+    for value in values[1:]:
+        total = tf.expand_dims(total, 0)
+        total = tf.raw_ops.AddN(inputs=[total, tf.reshape(value, tf.shape(total))])
+    return tf.reshape(total, tf.shape(values[0]))
 
 
 def use_gpus(devices=None):

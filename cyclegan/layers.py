@@ -14,7 +14,7 @@ from cyclegan import devices
 KERAS = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # TensorFlow 2.15 does not say
 EPSILON = 1e-3  # added to the variance, as in TensorFlow Addons
 GAIN = 0.02  # the scale of initial values
-LARGE = 2**16  # values of a sample from which on the CPU normalizes it faster by one operation than by ten
+LARGE = 2**16  # values of a sample: from there on the CPU normalizes a few of them faster by one operation each
 ops = (
     tf.keras.ops if KERAS > 2 else tf
 )  # of these, `pad`, `round` and `cast` work on what goes through a network in the making
@@ -122,6 +122,11 @@ def instance_normalization(epsilon=EPSILON, affine=True, twice=False):
     """
     if twice or KERAS > 2 or not devices.accelerated():
         return InstanceNormalization(epsilon, affine, fused=not twice)
+    return addons_normalization(epsilon, affine)
+
+
+def addons_normalization(epsilon=EPSILON, affine=True):
+    """The layer of TensorFlow Addons, with the same initial values and in float32, too; with Keras 2 only."""
     with warnings.catch_warnings():
         # Its only message is that Addons has ended, which is why the later stack does without it.
         warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow_addons")

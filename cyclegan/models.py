@@ -40,15 +40,18 @@ def discriminator(config, channels=3, name="discriminator"):
     """
     picture = tf.keras.Input((None, None, channels))
     build = {"patch": _patches, "pixel": _pixels}[config.discriminator]
-    x = build(_Parts(config), picture)
+    x = build(_Parts(config, config.has_penalty), picture)
     return layers.network(picture, tf.keras.layers.Activation("linear", dtype="float32")(x), name)
 
 
 class _Parts:
-    """What networks are put together from, as the configuration wants it. Each function takes a tensor and gives one."""
+    """What networks are put together from, as the configuration wants it. Each function takes a tensor and gives one.
 
-    def __init__(self, config):
-        self.config = config
+    `twice`: second derivatives are needed.
+    """
+
+    def __init__(self, config, twice=False):
+        self.config, self.twice = config, twice
         self.paper = config.variant == "paper"
         # Normalizations take away what is added to all pixels, so biases before them are for the paper's sake only.
         self.use_bias = config.norm == "none" or (config.norm == "instance" and self.paper)
@@ -84,7 +87,7 @@ class _Parts:
         if self.config.norm == "batch":
             return layers.BatchNormalization()(x)
         epsilon = 1e-5 if self.paper else layers.EPSILON
-        return layers.instance_normalization(epsilon, self.config.norm_affine == "yes", self.config.has_penalty)(x)
+        return layers.instance_normalization(epsilon, self.config.norm_affine == "yes", self.twice)(x)
 
     def drop(self, x):
         return Dropout(self.config.dropout)(x) if self.config.dropout else x

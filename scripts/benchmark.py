@@ -75,6 +75,10 @@ class Setting:
     cache: str = "ram"
     elsewhere: float = 0.0
 
+    def without_step(self):
+        """The same without what a stand-in for a step does not have."""
+        return dataclasses.replace(self, precision="", xla="", identity=None)
+
     def config(self):
         """What is trained, a `Config`."""
         names = ("precision", "xla", "filters", "residual_blocks")
@@ -324,7 +328,8 @@ def data(options):
     from cyclegan.speed import PREFIX, Speed
 
     rows = []
-    for setting in combinations(options, cache=options.cache, elsewhere=options.elsewhere):
+    settings = combinations(options, cache=options.cache, elsewhere=options.elsewhere)
+    for setting in dict.fromkeys(setting.without_step() if setting.elsewhere else setting for setting in settings):
         timed = [Timed(dataclasses.replace(setting, form=form)) for form in forms_of("data", options)]
         rows += [each.row for each in timed]
         counters, rates = [Speed() for _ in timed], [[] for _ in timed]
@@ -447,6 +452,14 @@ def weight(text):
     return number
 
 
+def milliseconds(text):
+    """The type of an argument: a number from 0 to 60,000."""
+    number = float(text)
+    if not 0 <= number <= 60_000:
+        raise argparse.ArgumentTypeError(f"{text}: expected milliseconds, from 0 to 60000")
+    return number
+
+
 def at_least(least, multiple=1):
     """The type of a flag's value: a whole number of at least so much."""
 
@@ -486,7 +499,7 @@ def arguments(argv):
     several("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded pictures, or JPEGs (default: ram)")
     several(
         "--elsewhere",
-        type=weight,
+        type=milliseconds,
         nargs="+",
         metavar="MS",
         help="of --data: what is fed takes so long and leaves the processor free, as a GPU does (0: a step, the default)",

@@ -7,22 +7,34 @@ import tensorflow as tf
 from cyclegan import layers
 from cyclegan.gan import CycleGAN, to_float
 
-CONVOLUTIONS = {"Convolution": tf.keras.layers.Conv2D, "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose}
+
+def _normalization(epsilon, affine, twice):
+    """The layer of TensorFlow Addons, or what it does."""
+    if layers.KERAS > 2:
+        return layers.InstanceNormalization(epsilon, affine, fused=False)
+    return layers.addons_normalization(epsilon, affine)
+
+
+PARTS = {
+    "Convolution": tf.keras.layers.Conv2D,
+    "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose,
+    "instance_normalization": _normalization,
+}
 
 
 def make(strategy, batch, config):
     """The networks of the package, trained as tutorials do it.
 
-    Every network runs on every input by itself, in Keras's own convolutions and float32; a tape and Keras's Adam for each
-    network; one step per call. Each network descends its own total only, as in the Keras example: no more work than the paper's
-    objective, which the package descends.
+    Every network runs on every input by itself, in Keras's own convolutions, the instance normalization of TensorFlow Addons and
+    float32; a tape and Keras's Adam for each network; one step per call. Each network descends its own total only, as in the
+    Keras example: no more work than the paper's objective, which the package descends.
 
     Returns:
         (gan, function): a `CycleGAN` with the networks, whose own step and optimizers are not used; and the compiled function of
         one batch as `data.Pairs` gives it (an axis of length 1 in front), which returns the sum of all losses.
     """
     with strategy.scope():
-        with mock.patch.multiple(layers, **CONVOLUTIONS):
+        with mock.patch.multiple(layers, **PARTS):
             gan = CycleGAN(batch, config)
         gan.generator_optimizer = gan.discriminator_optimizer = None  # their memory is not the plain form's
         networks = (gan.G, gan.F, gan.D_X, gan.D_Y)

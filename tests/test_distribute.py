@@ -55,20 +55,26 @@ def test_reduce_dict_sums_into_a_new_dict(strategies, replicas):
     assert per_replica == before and reduced is not per_replica
 
 
-def test_gradients_are_summed_from_the_first_replica_to_the_last(strategies):
-    """In float32 the order shows: 1e8 + 3 + 3 is 1e8 from left to right, and 1e8 + 8 from right to left."""
+@pytest.mark.parametrize("free", [(0, 1, 2), (2,), (1,), (1, 2), ()], ids=str)
+def test_gradients_are_summed_from_the_first_replica_to_the_last(strategies, free):
+    """In float32 the order shows: 1e8 + 3 + 3 is 1e8 from left to right, and 1e8 + 8 from right to left.
+
+    TensorFlow makes one operation of several additions, which begins with a number whose memory nothing else wants: `free`.
+    """
     strategy, values = strategies[3], tf.constant([1e8, 3.0, 3.0])
 
     @tf.function(autograph=False)
-    def total():
+    def total(number):
         def on_replica():
-            context = tf.distribute.get_replica_context()
-            own = tf.fill([1000], values[context.replica_id_in_sync_group])
-            return distribute._sum_over_replicas([own])[0]
+            index = tf.distribute.get_replica_context().replica_id_in_sync_group
+            own = number * tf.fill([1000], values[index])
+            return distribute._sum_over_replicas([own])[0], own
 
-        return strategy.experimental_local_results(strategy.run(on_replica))
+        sums, own = strategy.run(on_replica)
+        own = strategy.experimental_local_results(own)
+        return strategy.experimental_local_results(sums), [own[i] for i in range(3) if i not in free]
 
-    for on_replica in total():
+    for on_replica in total(tf.constant(1.0))[0]:
         np.testing.assert_array_equal(on_replica, np.float32(1e8))
 
 

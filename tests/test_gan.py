@@ -190,12 +190,12 @@ def test_two_inputs_in_one_batch_change_nothing(pictures_of):
             np.testing.assert_allclose(one, other, atol=1e-4 * size)
 
 
-@pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03)])
+@pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03), ("float16", 0.01)])
 def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(pictures_of, monkeypatch, precision, bound):
     outcomes = []
     for large in (layers.LARGE, 1):
         monkeypatch.setattr(layers, "LARGE", large)
-        outcomes.append(in_precision(precision, pictures_of(2, seed=1), pictures_of(2, seed=2)))
+        outcomes.append(in_precision(precision, pictures_of(2, seed=1), pictures_of(2, seed=2), 2.0**10))
     (figures, gradients), (others, other_gradients) = outcomes
     assert figures == pytest.approx(others, rel=bound)
     for part, other in zip(gradients, other_gradients):

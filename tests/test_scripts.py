@@ -285,7 +285,8 @@ def test_the_benchmark_feeds_a_stand_in_for_a_device_that_leaves_the_processor_f
     monkeypatch.setattr(benchmark, "DRAINED", 0.05)
     monkeypatch.setattr(benchmark, "FED", 0.2)
     monkeypatch.setattr(benchmark, "default_form", None)
-    flags = ["--precision", "float32", "--steps_per_call", "2", "--data", "--elsewhere", "20", "--without", "ahead"]
+    flags = ["--precision", "float32", "float16", "--steps_per_call", "2"]
+    flags += ["--data", "--elsewhere", "20", "--without", "ahead"]
     default, waiting = benchmark.main([*TINY, *flags])["data"]
     for row in (default, waiting):
         assert row["elsewhere"] == 20 and row["best_ms"] >= 20 and "traces" not in row
@@ -326,6 +327,7 @@ def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
         (["--scaling", "--without", "few"], "--without few: does nothing here; expected it with --steps"),
         (["--steps", "--without", "both", "ahead"], "--without ahead: does nothing here; expected it with --data"),
         (["--scaling", "--cache", "none"], "--cache: does nothing here; expected it with --data"),
+        (["--data", "--elsewhere", "1e300"], "argument --elsewhere: 1e300: expected milliseconds, from 0 to 60000"),
         (["--steps", "--elsewhere", "5"], "--elsewhere: does nothing here; expected it with --data"),
         (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),
     ],
@@ -354,6 +356,7 @@ def test_the_benchmark_compares_turn_by_turn():
 @pytest.mark.slow
 def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
     """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
+    monkeypatch.setattr(layers, "LARGE", 1)  # as for pictures of a usual size
     inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
     plain, function = tutorial_step.make(strategies[1], 2, Config(filters=2, residual_blocks=0, image_size=16))
     kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
@@ -367,9 +370,9 @@ def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, mon
     losses = [float(function(inputs)) for _ in range(3)]
     assert losses[0] == pytest.approx(sum(float(figures[name][0]) for name in totals), rel=1e-5)
     assert losses[2] < losses[1] < losses[0]
-    convolutions = [
-        node for node in function.get_concrete_function(inputs).graph.get_operations() if node.type == "Conv2D"
-    ]
+    operations = function.get_concrete_function(inputs).graph.get_operations()
+    convolutions = [node for node in operations if node.type == "Conv2D"]
+    assert not [node for node in operations if node.type == "FusedBatchNormV3"]
     assert convolutions and all(node.inputs[0].shape[0] in (2, None) for node in convolutions)  # no two batches joined
 
 
