@@ -80,7 +80,7 @@ def two_steps(request, strategies):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "LARGE", {"small": layers.LARGE, "large": 1}[request.param])
-        yield take_two_steps(strategies)
+        return take_two_steps(strategies)
 
 
 def take_two_steps(strategies):
