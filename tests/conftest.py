@@ -23,8 +23,9 @@ distribute.make_strategy(3)  # starts TensorFlow with three logical devices; str
 
 @pytest.fixture(scope="module", autouse=True)
 def collected():
-    """What a module leaves behind is not looked through again: of the graphs of all of them, that takes seconds each time."""
+    """What modules leave behind is looked through once after each, not each time: that takes seconds, of the graphs of all."""
     yield
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
