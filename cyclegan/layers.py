@@ -255,7 +255,8 @@ class _Draws:
         if shape[0] is None or shape[0] % self.count:
             raise ValueError(f"a batch of {shape[0]} for dropout; expected {self.count} samples or a multiple of it")
         inputs, rest = shape[0] // self.count, shape[1:]
-        seed = tf.random.fold_in(self.seed, self.calls, alg="philox")
+        # Of 64 bits, as in `pool.ImagePool`.
+        seed = tf.random.fold_in(self.seed, tf.constant(self.calls, tf.int64), alg="philox")
         self.calls += 1
         all_rows = tf.random.stateless_uniform([inputs, self.rows, *rest], seed, alg="philox")
         ours = tf.slice(all_rows, [0, self.start, *(0 for _ in rest)], [inputs, self.count, *rest])

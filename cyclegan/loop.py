@@ -199,7 +199,9 @@ class Loop:
                 if split == "train" and self._profile.wanted(progress.step, steps):
                     while waiting:
                         self._look_at(split, *waiting.pop(0))
+                    began = time.perf_counter()
                     self._profile.begin()
+                    mark += time.perf_counter() - began  # no step takes that
                 began = time.perf_counter()
                 try:
                     batches = next(self._batches[split])

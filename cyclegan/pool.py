@@ -49,29 +49,32 @@ class ImagePool(tf.Module):
         Returns:
             (shown, kept): float32 [G, H, W, C]; and what `store` wants.
         """
-        stored, count = tf.convert_to_tensor(self.images), tf.cast(tf.convert_to_tensor(self.count), tf.int32)
+        # Whole numbers are of 64 bits: TensorFlow computes with those of 32 bits on the host, which would wait for the device.
+        stored, count = tf.convert_to_tensor(self.images), tf.convert_to_tensor(self.count)
         batch = fakes.shape[0]
         # Pictures by number: those of the pool from 0 on, then those of the batch.
-        content, shown, places = tf.range(self.size), [], []
+        numbers = tf.range(self.size, dtype=tf.int64)
+        content, shown, places = numbers, [], []
         for i in range(batch):
             filling = is_sample[i] & (count < self.size)
             swaps = is_sample[i] & ~filling & (draws[i, 0] < 0.5)
-            drawn = tf.minimum(tf.cast(draws[i, 1] * self.size, tf.int32), self.size - 1)
+            drawn = tf.minimum(tf.cast(draws[i, 1] * self.size, tf.int64), self.size - 1)
             place = tf.where(filling, count, drawn)
-            shown.append(tf.where(swaps, content[place], self.size + i))
-            new = tf.where(filling | swaps, self.size + i, content[place])
-            content = tf.where(tf.range(self.size) == place, new, content)
+            held, new = tf.gather(content, place), tf.constant(self.size + i, tf.int64)
+            shown.append(tf.where(swaps, held, new))
+            new = tf.where(filling | swaps, new, held)
+            content = tf.where(numbers == place, new, content)
             places.append(place)
-            count += tf.cast(filling, tf.int32)
+            count += tf.cast(filling, tf.int64)
 
-        def pictures(numbers):
-            old = tf.gather(stored, tf.minimum(numbers, self.size - 1))
-            new = tf.gather(fakes, tf.maximum(numbers - self.size, 0))
-            return tf.where((numbers < self.size)[:, None, None, None], old, new)
+        def pictures(wanted):
+            old = tf.gather(stored, tf.minimum(wanted, self.size - 1))
+            new = tf.gather(fakes, tf.maximum(wanted - self.size, 0))
+            return tf.where((wanted < self.size)[:, None, None, None], old, new)
 
         # A place that was taken twice gets the last picture twice, so that the order of writing does not matter.
         places = tf.stack(places)
-        return pictures(tf.stack(shown)), (places, pictures(tf.gather(content, places)), tf.cast(count, tf.int64))
+        return pictures(tf.stack(shown)), (places, pictures(tf.gather(content, places)), count)
 
     def store(self, kept, good):
         """Takes over what `query` gave, on this replica; call it on every replica with the same. Nothing where `good` is false."""

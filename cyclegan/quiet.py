@@ -1,8 +1,9 @@
-"""Keeps TensorFlow's notices at start off the terminal, and a terminal that is gone from ending the program."""
+"""Keeps TensorFlow's notices off the terminal and its files out of the way, and a closed terminal from ending the program."""
 
 import contextlib
 import os
 import re
+import shutil
 import sys
 import tempfile
 
@@ -68,6 +69,18 @@ class _Outliving:
 def outlive_the_terminal():
     """From here on, what can't be printed is lost, and the program goes on."""
     sys.stdout, sys.stderr = (_Outliving(stream) if stream else stream for stream in (sys.stdout, sys.stderr))
+
+
+@contextlib.contextmanager
+def temporary_files():
+    """Temporary files made within it are gone after it, also those that libraries would remove only at the end of Python."""
+    before = tempfile.tempdir
+    tempfile.tempdir = tempfile.mkdtemp(prefix="cyclegan-")
+    try:
+        yield
+    finally:
+        shutil.rmtree(tempfile.tempdir, ignore_errors=True)
+        tempfile.tempdir = before
 
 
 def leave(code):

@@ -346,6 +346,8 @@ def data(options):
                         continue
                     drained.append(drain(each))
                     each.seconds.append(feed(each, counter))
+                if "error" in each.row:
+                    continue
                 figures = counter.figures()
                 each.row.update(
                     pipeline_images_per_second=statistics.median(drained),
@@ -538,6 +540,8 @@ def prepare(options):
         parts[name].replicas = options.replicas or defaults[name][1]
         if name == "data" and "prefetch" in options.without and parts[name].replicas != [1]:
             raise UserError(f"--without prefetch on --replicas {max(parts[name].replicas)}: expected 1")
+        if name == "steps" and "packed" in options.without and parts[name].replicas == [1]:
+            raise UserError("--without packed: does nothing here; expected it with several --replicas")
         for batch, replicas in itertools.product(parts[name].batch, parts[name].replicas):
             if batch % replicas:
                 raise UserError(f"--batch {batch} on --replicas {replicas}: expected a multiple")
@@ -553,6 +557,9 @@ def prepare(options):
             distribute.make_strategy(max(max(part.replicas) for part in parts.values()))
         except UserError as error:
             raise UserError(str(error).replace("--devices", "--replicas")) from None
+    for name in ("few", "norm"):
+        if name in options.without and devices.accelerated():
+            raise UserError(f"--without {name}: does nothing here; expected it where there is no GPU")
     best = devices.best_precision()
     precisions = dict.fromkeys(best if name == "auto" else name for name in options.precision)
     for part in parts.values():

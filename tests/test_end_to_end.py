@@ -116,8 +116,10 @@ class TensorBoard:
         self.process.stderr.close()
 
 
-def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path):
-    folder = tmp_path / "run"
+def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path, monkeypatch):
+    folder, temporary = tmp_path / "run", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     flags = [
         "--dataset",
         photos,
@@ -158,6 +160,7 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
         and "Epoch" not in third.stdout.split("done")[1]
     )
 
+    assert not list(temporary.iterdir())  # such as the modules that AutoGraph writes
     assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
         ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
     }  # fmt: skip

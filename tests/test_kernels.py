@@ -1,8 +1,14 @@
-"""TensorFlow puts an operation on the CPU without a word where the GPU has no kernel for its types; that needs no GPU to see."""
+"""What TensorFlow does on the CPU without a word where there is a GPU, which can be seen without one.
+
+That is an operation for whose types the GPU has no kernel, and one whose kernel computes on the host, as those for int32 do: it
+waits for what the device has made.
+"""
+
+import functools
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import kernels  # what tf.config has not
+from tensorflow.python.framework import kernels, op_def_registry  # what tf.config has not
 
 from cyclegan import devices, distribute
 from cyclegan.config import Config
@@ -19,15 +25,18 @@ def fits(constraint, attribute):
     return set(types) <= set(constraint.allowed_values.list.type)
 
 
+def kernel_of(node):
+    """The kernel that a GPU has for a node, `None` if it has none."""
+    found = [k for k in kernels.get_registered_kernels_for_op(node.op).kernel if k.device_type in ("GPU", "DEFAULT")]
+    found = [kernel for kernel in found if all(fits(c, node.attr[c.name]) for c in kernel.constraint)]
+    return next(iter(sorted(found, key=lambda kernel: kernel.device_type == "DEFAULT")), None)
+
+
 def without_gpu_kernel(nodes):
     """The operations, with their types, for which no kernel for GPUs, or for any device, is registered."""
     found = set()
     for node in nodes:
-        registered = kernels.get_registered_kernels_for_op(node.op).kernel
-        if not any(
-            kernel.device_type in ("GPU", "DEFAULT") and all(fits(c, node.attr[c.name]) for c in kernel.constraint)
-            for kernel in registered
-        ):
+        if kernel_of(node) is None:
             types = (tf.as_dtype(value.type).name for value in node.attr.values() if value.type)
             found.add((node.op, *sorted(types)))
     return found
@@ -37,6 +46,60 @@ def nodes(function):
     """The nodes of a concrete function and of all functions that it calls, those of loops included."""
     graph = function.graph.as_graph_def()
     return [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
+
+
+# Between functions, and in what only passes values on, these are on the host.
+ON_HOST = {tf.as_dtype(name).as_datatype_enum for name in ("int32", "resource", "variant", "string")}
+PASSING_ON = {"Identity", "IdentityN", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"}
+
+
+def arguments(node, definitions):
+    """[(name, type)] of each input or output of a node, for the arguments of its operation."""
+    result = []
+    for argument in definitions:
+        types = [node.attr[argument.type_attr].type] if argument.type_attr else [argument.type]
+        if argument.type_list_attr:
+            types = node.attr[argument.type_list_attr].list.type
+        count = node.attr[argument.number_attr].i if argument.number_attr else 1
+        result += [(argument.name, each) for each in types] * count
+    return result
+
+
+def waits(function):
+    """What a GPU's host would have to wait for: (operation, its input, the operation on the device that makes that input).
+
+    What depends on nothing but constants and shapes is computed before the first step.
+    """
+    found = set()
+    for definition in (function.function_def, *function.graph.as_graph_def().library.function):
+        nodes = {node.name: node for node in definition.node_def}
+        given = {argument.name: argument.type in ON_HOST for argument in definition.signature.input_arg}
+
+        @functools.lru_cache(None)
+        def is_constant(name, nodes=nodes):
+            if name not in nodes or op_def_registry.get(nodes[name].op).is_stateful or nodes[name].op in PASSING_ON:
+                return False
+            inputs = [each.lstrip("^").split(":")[0] for each in nodes[name].input]
+            return nodes[name].op in ("Const", "Shape") or (bool(inputs) and all(map(is_constant, inputs)))
+
+        def on_host(name, nodes=nodes, given=given, is_constant=is_constant):
+            if name in given:
+                return given[name]
+            name, output, _ = name.split(":")
+            node = nodes[name]
+            if node.op in PASSING_ON:
+                return dict(arguments(node, op_def_registry.get(node.op).output_arg))[output] in ON_HOST
+            return is_constant(name) or output in kernel_of(node).host_memory_arg
+
+        for node in definition.node_def:
+            if node.op in PASSING_ON:
+                continue
+            wanted = arguments(node, op_def_registry.get(node.op).input_arg)
+            for (argument, kind), name in zip(wanted, node.input):
+                on_device = kind not in ON_HOST - {tf.int32.as_datatype_enum} and not on_host(name)
+                if argument in kernel_of(node).host_memory_arg and on_device:
+                    found.add((node.op, argument, nodes[name.split(":")[0]].op if ":" in name else name))
+    return found
 
 
 # What brings operations of its own, in as few steps as possible; all have a pool.
@@ -50,7 +113,9 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 @pytest.mark.parametrize(
     "precision, options", [("float32", {}), ("bfloat16", {}), ("float16", {}), ("float32", RICH), ("bfloat16", OTHER)]
 )
-def test_every_operation_of_a_training_step_has_a_kernel_for_gpus(strategies, precision, options, monkeypatch):
+def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits(
+    strategies, precision, options, monkeypatch
+):
     monkeypatch.setattr(devices, "accelerated", lambda: True)
     monkeypatch.setattr(devices, "is_native", lambda precision: True)
     with strategies[1].scope():
@@ -58,10 +123,25 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus(strategies, pr
     step = distribute.accumulate(strategies[1], gan.train_step, 1, gan.update)
     pictures, weight = tf.TensorSpec([2, 1, 32, 32, 3], tf.uint8), tf.TensorSpec([2, 1])
     totals = {name: tf.TensorSpec([]) for name in LOSSES}
-    traced = nodes(step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32)))
+    function = step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32))
+    traced = nodes(function)
     types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}
     assert types == {precision}  # so the steps of the loop are among the nodes, as they are on a GPU
     assert without_gpu_kernel(traced) == set()
+    assert waits(function) == set()
+
+
+def test_an_operation_that_waits_for_the_device_is_found():
+    def taken(kind):
+        numbers = tf.TensorSpec([4], tf.float32)
+        take = tf.function(lambda x: tf.cast(x, kind)[1:] - tf.constant([3, 2, 1], kind) * tf.size(x, kind))
+        return waits(take.get_concrete_function(numbers))
+
+    assert taken(tf.int64) == set()
+    assert taken(tf.int32) == {("StridedSlice", "input", "Cast")}
+    sliced = tf.function(lambda x, start: x[start:])
+    begins = waits(sliced.get_concrete_function(tf.TensorSpec([4], tf.float32), tf.TensorSpec([], tf.int64)))
+    assert begins == {("StridedSlice", "begin", "Pack")}
 
 
 def test_an_operation_without_a_kernel_for_gpus_is_found():

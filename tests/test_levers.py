@@ -1,6 +1,7 @@
 """What `benchmark.py --without` leaves out is left out."""
 
 import collections
+from time import sleep
 
 import numpy as np
 import pytest
@@ -39,13 +40,24 @@ def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
     assert operations(strategies[2], "packed")["IdentityN"] > 2 * two["IdentityN"]  # sums of a gradient each
 
 
-def test_without_prefetch_the_same_pictures_are_read_when_they_are_due(strategies, monkeypatch):
+def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due(strategies, monkeypatch):
     pictures = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
     read, picture = [], data.Pairs.picture
     pairs = data.Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
     ahead = pairs.distributed(strategies[1])
     expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
     pairs = data.Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
+    monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
+    ahead = pairs.distributed(strategies[1])
+    next(ahead)
+    for _ in range(100):  # those of the next call, which nobody has asked for
+        sleep(0.1)
+        if len(read) >= sum(pairs.call(call)[2] for call in range(2)) * 4:
+            break
+    else:
+        pytest.fail(f"{len(read)} pictures were read ahead")
+    pairs = data.Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+    read = []
     monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
     with levers.without("prefetch"):
         batches = pairs.distributed(strategies[1])

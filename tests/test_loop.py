@@ -70,7 +70,7 @@ def fit(strategies, pictures_of):
     `bad` says which train steps, counted over all that are ever taken, are not finite, `bad_tests` which test steps.
     """
 
-    def run(epochs, progress=None, value=1.0, bad=(), bad_tests=(), batch=3, seen=None, steps=1, **options):
+    def run(epochs, progress=None, value=1.0, bad=(), bad_tests=(), batch=3, seen=None, steps=1, began=id, **options):
         gan = types.SimpleNamespace(
             config=Config(),
             flops=lambda height, width: 1e9,
@@ -84,6 +84,7 @@ def fit(strategies, pictures_of):
 
         def step(split, skipped):
             def run(batches, totals, steps, *_):
+                began(split)
                 good, figures = [], []
                 for x, _, weight in list(zip(*batches))[: int(steps)]:
                     counts[split] += 1
@@ -144,6 +145,15 @@ def test_looking_at_the_figures_of_a_call_later_changes_nothing(fit, monkeypatch
         return calls, fit.said, done.progress.step, {split: without_speed(values) for split, values in figures.items()}
 
     assert written(0) == written(2) == written(5)
+
+
+def test_the_host_looks_at_a_call_after_it_has_started_the_next_ones(fit, monkeypatch):
+    events = []
+    look_at = loop.Loop._look_at
+    monkeypatch.setattr(loop.Loop, "_look_at", lambda self, *of: events.append("look") or look_at(self, *of))
+    fit(1, batch=1, steps=1, log_every=100, began=lambda split: split == "train" and events.append("call"))
+    assert events[:7] == ["call"] * 3 + ["look", "call", "look", "call"]
+    assert events.count("look") >= 7  # all of them, at the end of the epoch
 
 
 def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint(fit):

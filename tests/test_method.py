@@ -11,7 +11,7 @@ from cyclegan import distribute, layers, losses
 from cyclegan.augment import DRAWS, diffaugment
 from cyclegan.config import Config
 from cyclegan.data import Pairs
-from cyclegan.gan import DECAYS, LOSSES, PENALTIES, CycleGAN, to_float
+from cyclegan.gan import DECAYS, GRADIENTS, LOSSES, PENALTIES, CycleGAN, to_float
 from tests.test_gan import TINIER, TINY, as_trained, eager_step, gradients, weights, with_sgd
 
 ONE = tf.constant([1.0])
@@ -369,3 +369,41 @@ def test_nothing_is_judged_twice_without_a_pool(pictures_of):
         step = tf.function(lambda x, y, gan=gan: gan.train_step(x, y, tf.ones([1]))[0], autograph=False)
         step(pictures_of(1, seed=1), pictures_of(1, seed=2))
         assert len(seen) == runs
+
+
+ALL_AT_ONCE = {**SETS["wgan-gp"], "dropout": 0.3, "pool_size": 0}
+COMPILED = {
+    "with a pool": {"pool_size": 2},
+    "without a pool": {"pool_size": 0},
+    "without identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce"},
+    "all at once": ALL_AT_ONCE,
+    "batch": {"norm": "batch", "pool_size": 0},
+    "bfloat16": {"precision": "bfloat16", "pool_size": 0},
+    "float16": {"precision": "float16"},
+}
+
+
+@pytest.mark.parametrize(
+    "name, xla",
+    [
+        *((name, False) for name in COMPILED),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in ("without a pool", "all at once", "bfloat16")),
+    ],
+)
+def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(pictures_of, name, xla):
+    """As functions by themselves, as `--xla on` has them; and by XLA, which rounds otherwise."""
+    outcomes = []
+    for compiled in (False, True):
+        gan = as_trained(CycleGAN(2, Config(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
+        if compiled:
+            gan._compiled = lambda function: tf.function(function, autograph=False, jit_compile=xla)
+        pictures = pictures_of(2, seed=1), pictures_of(2, seed=2)
+        figures, parts, _ = gan.train_step(*pictures, tf.ones([2]), tf.constant(1))
+        norms = [float(figures.pop(norm)) for norm in GRADIENTS]
+        figures = {key: float(value) for key, value in figures.items()}
+        outcomes.append((figures, norms, [np.concatenate([g.numpy().ravel() for g in part]) for part in parts]))
+    (figures, norms, parts), (others, other_norms, other_parts) = outcomes
+    bound = 1e-4 if gan.config.precision == "float32" else 3e-2
+    assert others == pytest.approx(figures, rel=bound, abs=1e-6) and other_norms == pytest.approx(norms, rel=bound)
+    for part, other in zip(parts, other_parts):
+        assert 0 < np.linalg.norm(part) and np.linalg.norm(other - part) < bound * np.linalg.norm(part)

@@ -187,7 +187,7 @@ def test_the_log_of_an_undisturbed_run(undisturbed):
 
 METHODS = {
     "hinge": {
-        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1},
+        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1, "precision": "float16"},
         **{"ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
         **{"clip_norm": 1.0, "weight_decay": 0.01, "lr_discriminator": 2e-3},
     },

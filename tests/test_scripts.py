@@ -293,6 +293,25 @@ def test_the_benchmark_feeds_a_stand_in_for_a_device_that_leaves_the_processor_f
         assert row["step_images_per_second"] <= 2 * 2 / 0.020
 
 
+@pytest.mark.parametrize("turn", [1, 2])  # one that does not count, the first one that does
+def test_the_benchmark_goes_on_where_a_form_fails_while_it_is_fed(monkeypatch, turn):
+    feed, turns = benchmark.feed, []
+
+    def without_memory(timed, counter):
+        turns.append(timed.setting.form)
+        if turns.count("without ahead") == turn and turns[-1] == "without ahead":
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return feed(timed, counter)
+
+    monkeypatch.setattr(benchmark, "DRAINED", 0.05)
+    monkeypatch.setattr(benchmark, "FED", 0.2)
+    monkeypatch.setattr(benchmark, "feed", without_memory)
+    flags = ["--precision", "float32", "--data", "--elsewhere", "20", "--without", "ahead"]
+    default, failed = benchmark.main([*TINY, *flags])["data"]
+    assert default["relative"] == 1 and default["ms"] >= 20
+    assert failed["error"] == "ResourceExhaustedError: out of memory" and "ms" not in failed
+
+
 @pytest.mark.slow
 def test_the_benchmark_measures_what_distribution_costs(capsys):
     result = benchmark.main([*TINY, "--precision", "float32", "--scaling", "--replicas", "2", "1"])
@@ -330,6 +349,7 @@ def test_the_benchmark_fails_where_a_step_is_traced_again(monkeypatch):
         (["--data", "--elsewhere", "1e300"], "argument --elsewhere: 1e300: expected milliseconds, from 0 to 60000"),
         (["--steps", "--elsewhere", "5"], "--elsewhere: does nothing here; expected it with --data"),
         (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),
+        (["--without", "packed"], "--without packed: does nothing here; expected it with several --replicas"),
     ],
 )
 def test_the_benchmark_refuses_what_cannot_work(flags, text):
