@@ -221,19 +221,23 @@ def accumulate(strategy, step, global_batch_size, update=None):
 
 
 def gather(tensors):
-    """The rows of all replicas, in their order, of each of some float32 tensors [N, ...], on every replica, in one operation.
+    """The rows of all replicas, in their order, of each of some float32 tensors [N, ...], on every replica, in one reduction.
 
-    For `tf.distribute.Strategy.run`; all replicas have as many rows.
+    For `tf.distribute.Strategy.run`; all replicas have as many rows. Each puts its rows among zeros in their place, and these are
+    summed: `all_gather` first gathers how many rows there are, and the host waits for that before it goes on.
     """
     context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
+    replicas = context.num_replicas_in_sync
+    if replicas == 1:
         return list(tensors)
     count = tensors[0].shape[0]
     packed = tf.concat([tf.reshape(tensor, [count, -1]) for tensor in tensors], axis=1)
-    packed = context.all_gather(packed, axis=0)
+    own = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
+    packed = tf.where(own[:, tf.newaxis, tf.newaxis], packed, 0.0)  # [replicas, N, numbers of a row]
+    packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
+    packed = tf.reshape(packed, [replicas * count, -1])
     parts = tf.split(packed, [tensor.shape.num_elements() // count for tensor in tensors], axis=1)
-    rows = count * context.num_replicas_in_sync  # which between processes the operation does not know
-    return [tf.reshape(part, [rows, *tensor.shape[1:]]) for part, tensor in zip(parts, tensors)]
+    return [tf.reshape(part, [replicas * count, *tensor.shape[1:]]) for part, tensor in zip(parts, tensors)]
 
 
 def _sum_over_replicas(tensors):

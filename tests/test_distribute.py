@@ -167,6 +167,16 @@ def test_gather_gives_the_rows_of_all_replicas_in_their_order(strategies, replic
         np.testing.assert_array_equal(pictures[:, :, 0], np.transpose([expected] * 3))
 
 
+def test_gather_leaves_what_is_not_finite_in_its_place(strategies):
+    def gathered():
+        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+        return distribute.gather((tf.stack([[1.0 / number, number]]),))
+
+    (found,) = strategies[3].run(tf.function(gathered))
+    for rows in strategies[3].experimental_local_results(found):
+        assert rows.numpy().tolist() == [[np.inf, 0], [1, 1], [0.5, 2]]
+
+
 def test_wishes_come_back_with_the_figures(strategies):
     run = distribute.accumulate(strategies[3], lambda x: ({"loss": tf.reduce_sum(x)}, None, ()), 3)
     batch = strategies[3].experimental_distribute_values_from_function(lambda context: tf.ones([1, 1]))

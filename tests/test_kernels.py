@@ -111,20 +111,28 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 
 
 @pytest.mark.parametrize(
-    "precision, options", [("float32", {}), ("bfloat16", {}), ("float16", {}), ("float32", RICH), ("bfloat16", OTHER)]
+    "replicas, precision, options",
+    [
+        *((1, "float32", {}), (1, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)),
+        (2, "bfloat16", {}),
+    ],
 )
 def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits(
-    strategies, precision, options, monkeypatch
+    replicas, precision, options, monkeypatch
 ):
     monkeypatch.setattr(devices, "accelerated", lambda: True)
     monkeypatch.setattr(devices, "is_native", lambda precision: True)
-    with strategies[1].scope():
-        gan = CycleGAN(1, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))
-    step = distribute.accumulate(strategies[1], gan.train_step, 1, gan.update)
-    pictures, weight = tf.TensorSpec([2, 1, 32, 32, 3], tf.uint8), tf.TensorSpec([2, 1])
+    # With the reductions that GPUs have, which are only traced here.
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    with strategy.scope():
+        gan = CycleGAN(replicas, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))
+    step = distribute.accumulate(strategy, gan.train_step, replicas, gan.update)
+    share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
+    pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
     totals = {name: tf.TensorSpec([]) for name in LOSSES}
     function = step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32))
     traced = nodes(function)
+    assert any(node.op == "CollectiveReduceV2" for node in traced) == (replicas > 1)
     types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}
     assert types == {precision}  # so the steps of the loop are among the nodes, as they are on a GPU
     assert without_gpu_kernel(traced) == set()
