@@ -169,16 +169,16 @@ def accumulate(strategy, step, global_batch_size, update=None):
             of the gradients; and what it wants `update` to have as it is.
         global_batch_size: what the figures have been divided by.
         update: for training. Called on each replica with the gradients, summed over the replicas in one reduction; with a bool
-            scalar, whether every figure and every sum is finite: if not, it must change nothing that is trained; with what was
-            kept; and with the number of the step and its learning rates.
+            scalar, whether every figure is finite: if not, it must change nothing that is trained; with what was kept; and with
+            the number of the step and its learning rates.
 
     Returns:
         f(batches, totals, steps, first=0, rates=None, wishes=None) -> (totals, good, figures): does the first `steps` of the
         batches, which have one more axis in front than a batch, as have the learning rates. `first` is the number of the first
-        step. `totals` is a dict of those figures that are wanted, with the sums over the samples of the good steps added; good is
-        bool [steps], whether each was; figures are those of each step, reduced: a dict of float32 [steps]. All stay on the device,
-        so that the host need not wait for a step. `wishes`, a dict of scalars, are what this worker gives for the other workers
-        to see: they are reduced with the figures, and come back among them.
+        step. `totals` is a dict of those figures that are wanted, float64 (an epoch may have 100,000 steps), with the sums over the
+        samples of the good steps added; good is bool [steps], whether each was; figures are those of each step, reduced: a dict of
+        float32 [steps]. All stay on the device, so that the host need not wait for a step. `wishes`, a dict of scalars, are what
+        this worker gives for the other workers to see: they are reduced with the figures, and come back among them.
     """
 
     def share(number, index, wishes, *batches):
@@ -197,8 +197,8 @@ def accumulate(strategy, step, global_batch_size, update=None):
             index = tf.cast(first, tf.int64) + tf.cast(number, tf.int64)
             figures, gradients, kept = strategy.run(share, args=(number, index, wishes or {}, *batches))
             figures = reduce_dict(strategy, figures)
-            sums = {key: total + figures[key] * global_batch_size for key, total in totals.items()}
-            finite = tf.reduce_all(tf.math.is_finite(tf.stack([*figures.values(), *sums.values()])))
+            sums = {key: total + tf.cast(figures[key], tf.float64) * global_batch_size for key, total in totals.items()}
+            finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(figures.values()))))
             if update:
                 chosen = None if rates is None else rates[number]
                 strategy.run(update, args=(gradients, finite, kept, index, chosen))

@@ -133,6 +133,7 @@ class Loop:
                     figures = self._epoch()
                 except Diverged:
                     self._go_back()
+            self._finish_profile()
         if self._profile.missed:
             self.say(
                 f"nothing was profiled: the last step was {self.progress.step}, and --profile begins after {self.profile[0]}"
@@ -187,8 +188,11 @@ class Loop:
             return
         if split not in self._batches:
             self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
-        summed = part.sums or dict.fromkeys((*self.gan.figures[split], SAMPLES), 0.0)
-        totals = {key: tf.constant(value) for key, value in summed.items()}
+        names = (*self.gan.figures[split], SAMPLES)
+        summed = part.sums or dict.fromkeys(
+            names, 0.0
+        )  # all are added up, so that nothing is traced again in the next epoch
+        totals = {key: tf.constant(summed.get(key, 0.0), tf.float64) for key in names}
         waiting = []  # calls whose outcome the host has not looked at yet
         speed = self._speed[split]
         speed.reset()
@@ -211,7 +215,7 @@ class Loop:
                     if not self._saver.together:  # the others are in the step that this one can't take part in
                         while waiting:
                             self._look_at(split, *waiting.pop(0))
-                        part.sums = {key: float(total) for key, total in totals.items()}
+                        part.sums = {key: float(totals[key]) for key in summed}
                         self._saver.save(progress, self._sound, "Training stops")
                     raise TrainingError(pairs.failure) from None
                 waited = time.perf_counter() - began
@@ -241,14 +245,18 @@ class Loop:
                 bar.set_postfix_str(str(speed), refresh=False)
                 bar.update(steps)
                 if due:
-                    part.sums = {key: float(total) for key, total in totals.items()}
-                    if profiled and self._profile.finish() and self.verbose:
-                        tqdm.tqdm.write(f"Profile written to {self.summary.folder}/plugins/profile")
+                    part.sums = {key: float(totals[key]) for key in summed}
+                    if profiled:
+                        self._finish_profile()
                     if logs:
                         self._log_steps()
                     if self._saver.due():
                         self._save()
                     mark = time.perf_counter()  # saving is no part of the speed
+
+    def _finish_profile(self):
+        if self._profile.finish() and self.verbose:
+            tqdm.tqdm.write(f"Profile written to {self.summary.folder}/plugins/profile")
 
     def _bar(self, split):
         pairs = getattr(self, split)
@@ -290,9 +298,10 @@ class Loop:
 
     def _bad_step(self, split, pair, step, figures):
         pairs, progress = getattr(self, split), self.progress
-        bad = [name for name, value in figures.items() if not math.isfinite(value)] or ["the sum of the steps' figures"]
+        bad = [name for name, value in figures.items() if not math.isfinite(value)]
         getattr(progress, split).skipped += 1
-        if figures.get(LOSS_SCALE, 0.0) > SMALLEST_SCALE and set(bad) <= {*GRADIENTS}:
+        # Scales are powers of 2; this one is the rounded sum of the replicas' shares.
+        if figures.get(LOSS_SCALE, 0.0) > 1.5 * SMALLEST_SCALE and set(bad) <= {*GRADIENTS}:
             return  # how the loss scale of float16 is found
         progress.tested = split == "test" and progress.tested
         self._sound = progress.tested

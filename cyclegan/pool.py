@@ -50,8 +50,7 @@ class ImagePool(tf.Module):
             (shown, kept): float32 [G, H, W, C]; and what `store` wants.
         """
         # Whole numbers are of 64 bits: TensorFlow computes with those of 32 bits on the host, which would wait for the device.
-        stored, count = tf.convert_to_tensor(self.images), tf.convert_to_tensor(self.count)
-        batch = fakes.shape[0]
+        count, batch = tf.convert_to_tensor(self.count), fakes.shape[0]
         # Pictures by number: those of the pool from 0 on, then those of the batch.
         numbers = tf.range(self.size, dtype=tf.int64)
         content, shown, places = numbers, [], []
@@ -68,7 +67,7 @@ class ImagePool(tf.Module):
             count += tf.cast(filling, tf.int64)
 
         def pictures(wanted):
-            old = tf.gather(stored, tf.minimum(wanted, self.size - 1))
+            old = self._stored(tf.minimum(wanted, self.size - 1))
             new = tf.gather(fakes, tf.maximum(wanted - self.size, 0))
             return tf.where((wanted < self.size)[:, None, None, None], old, new)
 
@@ -76,11 +75,14 @@ class ImagePool(tf.Module):
         places = tf.stack(places)
         return pictures(tf.stack(shown)), (places, pictures(tf.gather(content, places)), count)
 
+    def _stored(self, places):
+        """The pictures at some places. Reading the variable would copy all of it, since only a part of it is ever written."""
+        return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=places, dtype=self.images.dtype)
+
     def store(self, kept, good):
         """Takes over what `query` gave, on this replica; call it on every replica with the same. Nothing where `good` is false."""
         places, pictures, count = kept
-        before = tf.gather(tf.convert_to_tensor(self.images), places)
-        pictures = tf.where(good, pictures, before)
+        pictures = tf.where(good, pictures, self._stored(places))
         tf.raw_ops.ResourceScatterUpdate(resource=self.images.handle, indices=places, updates=pictures)
         count = tf.where(good, count, tf.convert_to_tensor(self.count))
         tf.raw_ops.AssignVariableOp(resource=self.count.handle, value=count)

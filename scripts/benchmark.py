@@ -192,7 +192,7 @@ def default_form(strategy, setting):
     with strategy.scope():
         gan = CycleGAN(setting.batch, setting.config())
     function = distribute.accumulate(strategy, gan.train_step, setting.batch, gan.update)
-    totals = {key: tf.constant(0.0) for key in (*LOSSES, SAMPLES)}
+    totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
 
 

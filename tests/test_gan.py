@@ -320,7 +320,7 @@ def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pi
         bad = {name for name, value in figures.items() if not np.isfinite(float(value[0]))}
         return totals, bool(good[0]), bad
 
-    totals, good, bad = run({"loss_G/cycle": tf.constant(1.0), SAMPLES: tf.constant(2.0)})
+    totals, good, bad = run({"loss_G/cycle": tf.constant(1.0, tf.float64), SAMPLES: tf.constant(2.0, tf.float64)})
     assert good and not bad and float(totals[SAMPLES]) == pytest.approx(5)
     before, counted = everything(gan), [float(value) for value in totals.values()]
 
@@ -375,7 +375,7 @@ class Half:
 
     def train(self, x, y, steps, totals=None):
         """Calls the compiled step. Returns (totals, good, figures) as arrays."""
-        totals = totals or dict.fromkeys(LOSSES, tf.constant(0.0))
+        totals = totals or dict.fromkeys(LOSSES, tf.constant(0.0, tf.float64))
         all_reduce = tf.distribute.ReplicaContext.all_reduce
 
         def counted(context, kind, value, options=None):

@@ -112,10 +112,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 
 @pytest.mark.parametrize(
     "replicas, precision, options",
-    [
-        *((1, "float32", {}), (1, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)),
-        (2, "bfloat16", {}),
-    ],
+    [(1, "float32", {}), (2, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)],
 )
 def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits(
     replicas, precision, options, monkeypatch
@@ -129,7 +126,7 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits
     step = distribute.accumulate(strategy, gan.train_step, replicas, gan.update)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
     pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
-    totals = {name: tf.TensorSpec([]) for name in LOSSES}
+    totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
     function = step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32))
     traced = nodes(function)
     assert any(node.op == "CollectiveReduceV2" for node in traced) == (replicas > 1)

@@ -18,7 +18,7 @@ def operations(strategy, lever):
     setting = benchmark.Setting("default", 16, count, "float32", "off", count, 5.0, 1, 2, 0)
     pictures = np.zeros((2, count, 20, 20, 3), np.uint8)
     batches = next(data.Pairs(*pictures, count, (16, 16), seed=0).distributed(strategy))
-    totals = {key: tf.constant(0.0) for key in (*LOSSES, SAMPLES)}
+    totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     with levers.without(lever):
         _, function, _ = benchmark.default_form(strategy, setting)
         graph = function.get_concrete_function(batches, totals, tf.constant(1)).graph.as_graph_def()

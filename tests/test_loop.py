@@ -1,3 +1,4 @@
+import contextlib
 import types
 
 import numpy as np
@@ -8,7 +9,7 @@ from cyclegan import loop
 from cyclegan.config import Config
 from cyclegan.data import Pairs
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.gan import CHANGES, ERRORS, LOSSES, SAMPLES
+from cyclegan.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
 from cyclegan.loop import Loop
 from cyclegan.progress import Progress
 
@@ -81,10 +82,12 @@ def fit(strategies, pictures_of):
             Pairs(pictures_of(7, 16), pictures_of(7, 16), batch, (16, 16), seed, None, steps) for seed in (0, None)
         )
         counts = {"train": 0, "test": 0}
+        run.summed = summed = {"train": set(), "test": set()}
 
         def step(split, skipped):
             def run(batches, totals, steps, *_):
                 began(split)
+                summed[split].add(frozenset(totals))
                 good, figures = [], []
                 for x, _, weight in list(zip(*batches))[: int(steps)]:
                     counts[split] += 1
@@ -92,7 +95,7 @@ def fit(strategies, pictures_of):
                     if seen is not None and split == "train":
                         seen.extend(image.numpy().tobytes() for image, w in zip(x, weight) if w)
                     figures.append(value if good[-1] else float("nan"))
-                    samples = float(good[-1]) * tf.reduce_sum(weight)
+                    samples = float(good[-1]) * tf.reduce_sum(tf.cast(weight, tf.float64))
                     totals = {k: v + (1 if k == SAMPLES else value) * samples for k, v in totals.items()}
                 return totals, tf.constant(good), dict.fromkeys(totals, tf.constant(figures))
 
@@ -183,7 +186,7 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
     assert saves[0] == 0 and saves[-1] == fit.loop.progress.step < 3
 
 
-def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch):
+def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch, capsys):
     done = []
     monkeypatch.setattr(
         "tensorflow.profiler.experimental.start", lambda folder: done.append((folder, fit.loop.progress.step))
@@ -191,8 +194,10 @@ def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch):
     monkeypatch.setattr("tensorflow.profiler.experimental.stop", lambda: done.append(fit.loop.progress.step))
     fit(3, profile=(2, 5))
     assert done == [("nowhere", 2), 5] and not fit.said
+    fit(3, profile=(8, 12), verbose=1)
+    assert done[2:] == [("nowhere", 8), 9] and "Profile written to nowhere/plugins/profile" in capsys.readouterr().out
     fit(3, profile=(9, 12))
-    assert len(done) == 2 and "nothing was profiled: the last step was 9, and --profile begins after 9" in fit.said[0]
+    assert len(done) == 4 and "nothing was profiled: the last step was 9, and --profile begins after 9" in fit.said[0]
 
 
 def test_things_happen_every_so_many_epochs_and_at_the_end(fit):
@@ -335,6 +340,35 @@ def test_a_step_that_is_not_finite_is_left_out_counted_and_named(fit):
     assert done.progress.step == 6 and done.progress.draw == 0
 
 
+@pytest.mark.parametrize("scale, diverges", [(1.0, True), (1.0000001, True), (2.0, False), (1.9999999, False)])
+def test_bad_steps_with_the_smallest_loss_scale_are_not_its_search(fit, scale, diverges):
+    _, _, done = fit(1, max_bad_steps=3)
+    figures = {LOSS_SCALE: scale, GRADIENTS[0]: float("nan"), LOSSES[0]: 1.0}  # the scale as replicas' shares sum up
+    with pytest.raises(loop.Diverged) if diverges else contextlib.nullcontext():
+        for number in range(3):
+            done._bad_step("train", 0, number, figures)
+    assert len(fit.said) == (3 if diverges else 0)
+
+
+def test_the_speed_is_that_of_all_calls_but_the_first_and_waiting_is_its_share(fit, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    distributed = Pairs.distributed
+
+    def slow(pairs, *args):
+        for batch in distributed(pairs, *args):
+            clock[0] += 3
+            yield batch
+
+    def work(split):
+        clock[0] += 1
+
+    monkeypatch.setattr(Pairs, "distributed", slow)
+    figures, _, _ = fit(2, began=work)
+    for split in ("train", "test"):
+        assert (figures[split]["speed/data_wait"], figures[split]["speed/ms_per_step"]) == (0.75, 4000)
+
+
 def test_an_epoch_without_a_finite_step_has_no_means(fit):
     _, recorder, _ = fit(2, bad=(1, 2, 3))
     assert set(without_speed(recorder.values("train")[0])) == {
@@ -460,6 +494,7 @@ def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit
     first, second = recorder.values("train")
     assert not {LOSSES[0], "loss_X/penalty"} & set(first) and first[LOSSES[1]] == pytest.approx(1)
     assert {*LOSSES} <= set(second) and second[LOSSES[0]] == pytest.approx(1)
+    assert fit.summed["train"] == {frozenset((*LOSSES, SAMPLES))}  # the same in each call, so that none is traced again
 
 
 def test_going_back_to_where_other_losses_were_summed_is_going_on_with_those_of_now(fit, monkeypatch):

@@ -72,7 +72,7 @@ def steps(team):
 
     run = distribute.accumulate(strategy, step, 12, update)
     batches = pairs.distributed(strategy)
-    totals = {"mean": tf.constant(0.0), "samples": tf.constant(0.0)}
+    totals = {"mean": tf.constant(0.0, tf.float64), "samples": tf.constant(0.0, tf.float64)}
     seen, figures = [], None
     for number in range(12 // (2 * replicas)):
         wishes = {"stop": tf.constant(float(team.index == 1 and number == 1)), "save": tf.constant(0.0)}
