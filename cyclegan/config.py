@@ -308,7 +308,8 @@ class Config:
     )
     profile: str = _flag(
         "speed",
-        "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard",
+        "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; of whole"
+        " calls of --steps_per_call, and of the testing between them",
         None,
         FREE,
         metavar="START:END",

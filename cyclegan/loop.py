@@ -123,7 +123,10 @@ class Loop:
         flops = self.gan.flops(*self.train.size) * self.train.global_batch_size
         self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
         self._traced = set()  # splits whose first call is done
-        with Signals(self.say) as signals, Profile(self.profile, self.summary.folder, self.say) as self._profile:
+        self._warn_of_no_profile()
+        tell = tqdm.tqdm.write if self.verbose else lambda text: None
+        profile = Profile(self.profile, self.summary.folder, self.say, tell)
+        with Signals(self.say) as signals, profile as self._profile:
             self._saver = Saver(
                 *(self.checkpoints, signals, self.summary, self.checkpoint_minutes),
                 *(self.say, self.check, self.workers),
@@ -133,13 +136,15 @@ class Loop:
                     figures = self._epoch()
                 except Diverged:
                     self._go_back()
-            self._finish_profile()
-        if self._profile.missed:
-            self.say(
-                f"nothing was profiled: the last step was {self.progress.step}, and --profile begins after {self.profile[0]}"
-                f" and ends with {self.profile[1]}, counted over the whole run"
-            )
         return figures
+
+    def _warn_of_no_profile(self):
+        first = self.progress.step + 1
+        epochs = self.epochs - self.progress.epoch - 1
+        last = self.progress.step + self.train.steps_from(self.progress.train.pairs) + epochs * self.train.steps
+        if self.profile and not (self.profile[0] < last and first <= self.profile[1]):
+            wanted = "--profile {}:{}".format(*self.profile)
+            self.say(f"{wanted} profiles nothing: the steps to come are {first} to {last}, counted over the whole run")
 
     @property
     def _is_chief(self):
@@ -204,7 +209,7 @@ class Loop:
                     while waiting:
                         self._look_at(split, *waiting.pop(0))
                     began = time.perf_counter()
-                    self._profile.begin()
+                    self._profile.begin(progress.step)
                     mark += time.perf_counter() - began  # no step takes that
                 began = time.perf_counter()
                 try:
@@ -247,16 +252,12 @@ class Loop:
                 if due:
                     part.sums = {key: float(totals[key]) for key in summed}
                     if profiled:
-                        self._finish_profile()
+                        self._profile.finish()
                     if logs:
                         self._log_steps()
                     if self._saver.due():
                         self._save()
                     mark = time.perf_counter()  # saving is no part of the speed
-
-    def _finish_profile(self):
-        if self._profile.finish() and self.verbose:
-            tqdm.tqdm.write(f"Profile written to {self.summary.folder}/plugins/profile")
 
     def _bar(self, split):
         pairs = getattr(self, split)

@@ -43,4 +43,4 @@ def lines(config, domains, team, gan, train, test, peak, run, restored, progress
         part = f" and {progress.train.pairs} of {train.pairs} pairs of the next" if progress.train.pairs else ""
         yield f"Resumed from {restored}: {progress.epoch} of {config.epochs} epochs{part} are done"
     if progress.epoch >= config.epochs:
-        yield "Nothing is left to do: ask for more with --epochs"
+        yield f"Nothing is left to do{' or to profile' if config.profile else ''}: ask for more with --epochs"

@@ -72,22 +72,19 @@ def _short(value):
 
 
 class Profile:
-    """TensorFlow's profile of some steps, for TensorBoard. Calls of several steps are profiled as a whole.
+    """TensorFlow's profile of some steps, for TensorBoard. Calls of several steps are profiled as a whole, and what is between.
 
     Args:
         steps: (START, END), for the steps after START steps of the run are done until END are; `None` for no profile.
         folder: where it is written, under plugins/profile; `None` where another worker writes it.
         say: is called with a text when it can't be made or written, for which training does not stop.
-
-    Attributes:
-        missed: whether a profile was asked for and none has begun.
+        tell: is called with a text when it is there.
     """
 
-    def __init__(self, steps, folder, say=print):
+    def __init__(self, steps, folder, say=print, tell=print):
         self.start, self.end = steps or (0, 0)
-        self.folder, self.say = folder, say
+        self.folder, self.say, self.tell = folder, say, tell
         self.running = False
-        self.missed = steps is not None
 
     def __enter__(self):
         return self
@@ -99,22 +96,23 @@ class Profile:
         """Whether to call `begin`, when `step` steps are done and the next `steps` are about to begin."""
         return self.start < step + steps and step < self.end and not self.running
 
-    def begin(self):
-        """Begins, once the device has nothing to do."""
-        self.running, self.missed = self._told("begun", tf.profiler.experimental.start, str(self.folder)), False
+    def begin(self, step):
+        """Begins, once the device has done `step` steps and has nothing to do."""
+        self.running, self.first = self._told("begun", tf.profiler.experimental.start, str(self.folder)), step + 1
         if not self.running:
             self.end = 0
 
     def over(self, step):
-        """Whether to call `finish`, once the device has done `step` steps."""
+        """Whether to call `finish`, once the device has done `step` steps. To be asked after each call."""
+        self.last = step
         return self.running and step >= self.end
 
     def finish(self):
-        """Writes the profile, if one runs. Returns whether it is there."""
-        if not self.running:
-            return False
-        self.running, self.end = False, 0
-        return self._told("written", tf.profiler.experimental.stop)
+        """Writes the profile, if one runs."""
+        if self.running:
+            self.running, self.end = False, 0
+            if self._told("written", tf.profiler.experimental.stop) and self.folder:
+                self.tell(f"Profile of steps {self.first} to {self.last} written to {self.folder}/plugins/profile")
 
     def _told(self, done, call, *args):
         """Whether TensorFlow does what is called; if not, the user is told."""

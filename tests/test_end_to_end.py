@@ -223,8 +223,13 @@ def check_profile(board):
     if importlib.util.find_spec("tensorboard_plugin_profile"):
         (profile,) = board.json("profile/runs")
         (host,) = board.json("profile/hosts", run=profile, tag="trace_viewer@^")
-        trace = board.get("profile/data", run=profile, tag="trace_viewer@^", host=host)
-        assert b"Conv2DBackpropFilter" in trace and b"D_Y" in trace
+        pages = {
+            name: board.get("profile/data", run=profile, tag=name, host=host)
+            for name in board.json("profile/run_tools", run=profile)
+        }
+        assert all(page and page != b"No Data" for page in pages.values())
+        assert b"D_Y" in pages["trace_viewer@^"]
+        assert all(b"Conv2DBackpropFilter" in pages[name] for name in ("trace_viewer@^", "tensorflow_stats^"))
 
 
 def check_scalars(board, logged):

@@ -194,10 +194,19 @@ def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch, capsys):
     monkeypatch.setattr("tensorflow.profiler.experimental.stop", lambda: done.append(fit.loop.progress.step))
     fit(3, profile=(2, 5))
     assert done == [("nowhere", 2), 5] and not fit.said
-    fit(3, profile=(8, 12), verbose=1)
-    assert done[2:] == [("nowhere", 8), 9] and "Profile written to nowhere/plugins/profile" in capsys.readouterr().out
+    fit(3, profile=(8, 12), verbose=1)  # of which there are nine
+    told = "Profile of steps 9 to 9 written to nowhere/plugins/profile"
+    assert done[2:] == [("nowhere", 8), 9] and told in capsys.readouterr().out and not fit.said
+    fit(3, profile=(2, 4), steps=3, verbose=1)
+    assert done[4:] == [("nowhere", 0), 6] and "Profile of steps 1 to 6 written to" in capsys.readouterr().out
+    assert not fit.said
     fit(3, profile=(9, 12))
-    assert len(done) == 4 and "nothing was profiled: the last step was 9, and --profile begins after 9" in fit.said[0]
+    assert fit.said == ["--profile 9:12 profiles nothing: the steps to come are 1 to 9, counted over the whole run"]
+    place = Progress(epoch=1, step=3, global_batch=3)
+    fit(3, place, profile=(1, 3))
+    assert fit.said == ["--profile 1:3 profiles nothing: the steps to come are 4 to 9, counted over the whole run"]
+    fit(3, Progress(epoch=1, step=3, global_batch=3), profile=(1, 4))
+    assert len(done) == 8 and not fit.said
 
 
 def test_things_happen_every_so_many_epochs_and_at_the_end(fit):

@@ -91,11 +91,11 @@ def calls_of(profile, first, last, together, profiler):
     told = []
     for step in range(first, last, together):
         if profile.wanted(step, together):
-            profile.begin()
+            profile.begin(step)
         told += [(step, call) for call in profiler]
         profiler.clear()
         if profile.over(step + together):
-            assert profile.finish()
+            profile.finish()
         told += [(step + together, call) for call in profiler]
         profiler.clear()
     return told
@@ -117,9 +117,12 @@ def calls_of(profile, first, last, together, profiler):
     ],
 )
 def test_a_profile_is_of_the_steps_asked_for(profiler, steps, first, together, told):
-    with Profile(steps, "there") as profile:
+    texts = []
+    with Profile(steps, "there", tell=texts.append) as profile:
         assert calls_of(profile, first, 20, together, profiler) == told
-    assert profiler == [] and profile.missed == (steps is not None and not told)
+    assert profiler == []
+    steps = " to ".join(str(at + (call != "stop")) for at, call in told)
+    assert texts == ([f"Profile of steps {steps} written to there/plugins/profile"] if told else [])
 
 
 def test_going_back_does_not_profile_again(profiler):
@@ -130,19 +133,24 @@ def test_going_back_does_not_profile_again(profiler):
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_profile_ends_with_training(profiler, error):
-    with pytest.raises(error), Profile((3, 50), "there") as profile:
+    texts = []
+    with pytest.raises(error), Profile((3, 50), "there", tell=texts.append) as profile:
         calls_of(profile, 0, 10, 1, profiler)
         raise error
     assert profiler == ["stop"] and not profile.running
+    assert texts == ["Profile of steps 4 to 10 written to there/plugins/profile"]
 
 
 def test_tensorflow_writes_a_profile_where_tensorboard_looks_for_it(tmp_path):
-    with Profile((0, 1), tmp_path) as profile:
+    texts = []
+    with Profile((0, 1), tmp_path, tell=texts.append) as profile:
         assert profile.wanted(0, 1)
-        profile.begin()
+        profile.begin(0)
         tf.reduce_sum(tf.ones([10, 10])).numpy()
         assert profile.over(1)
-        assert profile.finish() and not profile.finish()
+        profile.finish()
+        profile.finish()
+    assert len(texts) == 1
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert written and all(re.match("plugins/profile/", str(path.relative_to(tmp_path))) for path in written)
 
@@ -153,8 +161,9 @@ def test_a_profile_that_fails_is_told_and_training_goes_on(monkeypatch, profiler
         raise tf.errors.ResourceExhaustedError(None, None, "a full disk\nand more")
 
     monkeypatch.setattr(tf.profiler.experimental, when, fail)
-    said = []
-    with Profile((3, 5), "there", said.append) as profile:
-        profile.begin()
-        assert not profile.finish() and not profile.over(9) and not profile.wanted(4, 1) and not profile.missed
+    said, told = [], []
+    with Profile((3, 5), "there", said.append, told.append) as profile:
+        profile.begin(3)
+        profile.finish()
+        assert not profile.over(9) and not profile.wanted(4, 1) and not told
     assert said == [f"the profile could not be {text}; training goes on without"]
