@@ -240,6 +240,8 @@ def _of_pillow(image, file):
         bits, kind = _bits_and_kind(file)
         if bits == 16:
             deep, bands, read = True, KINDS[kind], functools.partial(_deep_png, file, orientation)
+    if image.format == "PNG":
+        read = functools.partial(_checked, file, read)
     whole = _ends_inside(image, length) if image.format == "TIFF" else END.get(image.format, b"") in tail
     return _Header(height, width, bands, deep, True, whole, image.info.get("icc_profile") or b"", read)
 
@@ -267,6 +269,15 @@ def _ends_inside(image, length):
     tags = image.tag_v2
     offsets, counts = (tags.get(strips) or tags.get(tiles) or () for strips, tiles in ((273, 324), (279, 325)))
     return 0 < len(offsets) == len(counts) and max(map(sum, zip(offsets, counts))) <= length
+
+
+def _checked(file, read, channels):
+    """What `read` gives of a PNG whose checksums are right; Pillow decodes what is damaged to something, as often as not."""
+    place = file.tell()
+    file.seek(0)
+    Image.open(file, formats=["PNG"]).verify()
+    file.seek(place)
+    return read(channels)
 
 
 def _shallow(image, channels):

@@ -23,6 +23,8 @@ import sys
 import time
 import types
 
+import tqdm
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import errors, quiet
 from cyclegan.config import Config
@@ -162,6 +164,7 @@ class Timed:
             spread=spread(self.seconds),
             images_per_second=2 * batch / median,
             TFLOP_per_second=flops / 1e12,
+            peak_TFLOP_per_second=peak / 1e12,
             share_of_peak=flops / peak if peak else None,
             traces=self.function.experimental_get_tracing_count(),
         )
@@ -252,16 +255,21 @@ def spread(values):
     return (third - first) / median
 
 
+def shown(turns, title):
+    """The same, with a bar on a terminal."""
+    return tqdm.tqdm(turns, desc=title, leave=False, disable=None)
+
+
 def measure(settings, options):
     """Builds what the settings say, times all of it in turns and fills the rows, anew after each turn. Returns `Timed`s."""
     from cyclegan import devices
 
     timed = [Timed(setting) for setting in settings]
     peaks = {precision: devices.peak(precision) for precision in {setting.precision for setting in settings}}
-    for each in timed:
+    for each in shown(timed, "Building"):
         with failures_told(each.row):
             each.build()
-    for turn in range(-options.warmup, options.runs):
+    for turn in shown(range(-options.warmup, options.runs), "Timing"):
         for each in timed:
             if "error" not in each.row:
                 with failures_told(each.row):
@@ -333,10 +341,10 @@ def data(options):
         timed = [Timed(dataclasses.replace(setting, form=form)) for form in forms_of("data", options)]
         rows += [each.row for each in timed]
         counters, rates = [Speed() for _ in timed], [[] for _ in timed]
-        for each in timed:
+        for each in shown(timed, "Building"):
             with failures_told(each.row):
                 each.build()
-        for turn in range(-options.warmup, options.runs):
+        for turn in shown(range(-options.warmup, options.runs), "Timing"):
             for each, counter, drained in zip(timed, counters, rates):
                 if "error" in each.row:
                     continue

@@ -61,11 +61,11 @@ def main(argv=None):
     parser.add_argument("--checkpoint", help="one of the run's checkpoints, epoch_0003 say (default: the newest)")
     arguments = parser.parse_args(argv)
     result = score(arguments.run, arguments.checkpoint)
-    print(f"{'grey levels (0 to 255), less is better':46} {'trained':>8} {'identity':>9}")
+    print(f"{'grey levels (0 to 255), less is better':51} {'trained':>8} {'identity':>9}")
     for direction, (trained, identity) in result.items():
         for key, text in FIGURES.items():
             if not (key == "inside" and direction == "X -> Y"):  # where the stripes are can't be known
-                print(f"{direction}: {text:38} {trained[key]:8.1f} {identity[key]:9.1f}")
+                print(f"{direction}: {text:43} {trained[key]:8.1f} {identity[key]:9.1f}")
 
 
 if __name__ == "__main__":

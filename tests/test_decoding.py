@@ -520,6 +520,16 @@ def test_a_picture_without_its_end_is_found_by_looking(whole, kept):
         decoding.decode(content)
 
 
+@pytest.mark.parametrize("bands, kind", [(3, np.uint8), (1, np.uint8), (1, np.uint16), (3, np.uint16)])
+def test_a_png_is_refused_wherever_it_is_damaged(bands, kind):
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, bands)).repeat(8, axis=0).repeat(8, axis=1).astype(kind)
+    content = imagecodecs.png_encode(pixels)
+    np.testing.assert_array_equal(decoding.decode(content, bands, kind), pixels)
+    for place in range(60, len(content) - 60, 20):
+        with pytest.raises((OSError, SyntaxError, ValueError, imagecodecs.PngError)):
+            decoding.decode(content[:place] + bytes(20) + content[place + 20 :], bands, kind)
+
+
 FUZZ = settings(max_examples=250, deadline=None, derandomize=True, database=None)
 
 

@@ -27,7 +27,7 @@ import tifffile
 from PIL import Image
 
 import train
-from cyclegan import export, gan, run_folder
+from cyclegan import devices, export, gan, run_folder
 from cyclegan.config import Config
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.gan import CHANGES, ERRORS, LOSSES
@@ -514,7 +514,14 @@ def test_pictures_that_disappear_while_training(finished, photos, monkeypatch):
     """They are in memory by then. The next start says which are missing."""
     small = ["--filters", "1", "--residual_blocks", "0"]
     monkeypatch.setattr(train, "warn", lambda text: shutil.rmtree(photos / "trainA", ignore_errors=True))
-    flags = [*finished, *small, "--batch_size", "2"]  # of which is warned, after the pictures were read
+    monkeypatch.setattr(devices, "peak", lambda precision: pytest.fail("with --no_peak"))
+    flags = [
+        *finished,
+        *small,
+        "--batch_size",
+        "2",
+        "--no_peak",
+    ]  # of whose batches is warned, after pictures were read
     figures = train.main([*flags, "--epochs", "2"])
     assert figures["train"]["skipped_steps"] == 0 and not (photos / "trainA").exists()
     with pytest.raises(UserError, match="trainA: no such folder; expected"):

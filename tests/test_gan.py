@@ -524,6 +524,9 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
         }
         assert {layer.compute_dtype for layer in network.layers if isinstance(layer, normal)} == {"float32"}
         assert set.union(*kinds.values()) == {precision}
+        operations = tf.function(network).get_concrete_function(tf.zeros([1, 16, 16, 3])).graph.get_operations()
+        outputs = [node.outputs[0].dtype for node in operations if node.type == "Tanh"]
+        assert outputs == ([tf.float32] if network in (gan.G, gan.F) else [])
         assert network(tf.zeros([1, 16, 16, 3])).dtype == tf.float32
 
 
@@ -553,6 +556,10 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
         step = distribute.accumulate(strategy, gan.train_step, replicas, gan.update)
         _, good, figures = step(batches(strategy, x, y), {}, tf.constant(1))
         assert good[0]
+        library = step.get_concrete_function(batches(strategy, x, y), {}, tf.constant(1)).graph.as_graph_def().library
+        compiled = " ".join(part.signature.name for part in library.function if part.attr["_XlaMustCompile"].b)
+        for name in ("__forward__generate", "__backward__generate", "__inference__discriminate"):
+            assert (name in compiled) == (xla == "on")
         outcomes.append(({key: float(value[0]) for key, value in figures.items()}, before, weights(gan)))
     (plain, before, after), (compiled, _, after_compiled) = outcomes
     assert compiled == pytest.approx(plain, rel=1e-4)

@@ -1,4 +1,7 @@
+import io
 import os
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -111,3 +114,17 @@ def test_at_most_ten_broken_files_are_named(tmp_path):
 def test_a_folder_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(UserError, match="nowhere: No such file or directory; expected a folder that can be read"):
         pictures.find(tmp_path / "nowhere")
+
+
+def test_several_pictures_are_read_at_the_same_time():
+    meeting = threading.Barrier(2, timeout=60)  # whoever is alone in it fails
+    pictures._for_each({"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False)
+
+
+@pytest.mark.parametrize("bars, terminal", [(True, True), (True, False), (False, True)])
+def test_reading_shows_a_bar_on_a_terminal(monkeypatch, bars, terminal):
+    screen = io.StringIO()
+    screen.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stderr", screen)
+    pictures._for_each({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
+    assert ("Decoding: " in screen.getvalue()) == (bars and terminal)

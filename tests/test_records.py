@@ -82,7 +82,8 @@ def test_finding_and_looking_at_a_picture_reads_a_part_of_it(path):
     decoding.decode(first)
     decoded = bytes_read() - before - finding - looking
     assert first.length > 80_000 and finding < 2_000 * len(found)
-    assert looking < 20_000 and first.length <= decoded < 1.2 * first.length
+    # The second time for the checksums of a PNG.
+    assert looking < 20_000 and first.length <= decoded < 2.2 * first.length
 
 
 def test_a_file_that_has_gone_is_one_error(path, recwarn):
