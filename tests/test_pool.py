@@ -66,3 +66,19 @@ def test_a_bad_step_stores_nothing():
     _, kept = pool.query(fakes, tf.ones([2], bool), tf.zeros([2, 2]))
     pool.store(kept, tf.constant(False))
     assert pool.count.numpy() == 0 and not pool.images.numpy().any()
+
+
+def test_a_step_reads_only_the_pictures_that_it_needs():
+    """Reading the variable would copy all of it: TensorFlow does so once a part of it has been written alone."""
+    pool = ImagePool(50, SHAPE)
+
+    @tf.function(autograph=False)
+    def step(fakes, draws):
+        shown, kept = pool.query(fakes, tf.ones([2], bool), draws)
+        pool.store(kept, tf.constant(True))
+        return shown
+
+    graph = step.get_concrete_function(tf.zeros([2, *SHAPE]), tf.zeros([2, 2])).graph
+    sources = [node.inputs[0] for node in graph.get_operations() if node.type == "ReadVariableOp"]
+    captured = {id(inner): outer for outer, inner in graph.captures}
+    assert sources and all(captured[id(source)] is pool.count.handle for source in sources)
