@@ -444,7 +444,8 @@ def test_a_call_may_have_fewer_steps_than_batches(half, six_pairs):
 
 def test_all_gradients_are_summed_in_one_reduction(half, six_pairs):
     half.train(*six_pairs, 1)
-    assert half.reductions == [1, 1]  # of one tensor, by each replica
+    # Each time of one tensor, by each replica: of what the image pools are given, and of the gradients.
+    assert half.reductions == [1, 1] * 2
 
 
 def test_gradients_that_overflow_make_a_bad_step_that_only_halves_the_loss_scale(half, six_pairs):

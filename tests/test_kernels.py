@@ -25,10 +25,16 @@ def fits(constraint, attribute):
     return set(types) <= set(constraint.allowed_values.list.type)
 
 
+@functools.lru_cache(None)
+def kernels_of(operation):
+    """The kernels that a GPU has for an operation."""
+    found = kernels.get_registered_kernels_for_op(operation).kernel
+    return [kernel for kernel in found if kernel.device_type in ("GPU", "DEFAULT")]
+
+
 def kernel_of(node):
     """The kernel that a GPU has for a node, `None` if it has none."""
-    found = [k for k in kernels.get_registered_kernels_for_op(node.op).kernel if k.device_type in ("GPU", "DEFAULT")]
-    found = [kernel for kernel in found if all(fits(c, node.attr[c.name]) for c in kernel.constraint)]
+    found = [kernel for kernel in kernels_of(node.op) if all(fits(c, node.attr[c.name]) for c in kernel.constraint)]
     return next(iter(sorted(found, key=lambda kernel: kernel.device_type == "DEFAULT")), None)
 
 
