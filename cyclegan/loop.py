@@ -194,9 +194,8 @@ class Loop:
         if split not in self._batches:
             self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
         names = (*self.gan.figures[split], SAMPLES)
-        summed = part.sums or dict.fromkeys(
-            names, 0.0
-        )  # all are added up, so that nothing is traced again in the next epoch
+        summed = part.sums or dict.fromkeys(names, 0.0)
+        # All are added up, so that nothing is traced again in the next epoch, where all are wanted.
         totals = {key: tf.constant(summed.get(key, 0.0), tf.float64) for key in names}
         waiting = []  # calls whose outcome the host has not looked at yet
         speed = self._speed[split]

@@ -98,7 +98,8 @@ class Profile:
 
     def begin(self, step):
         """Begins, once the device has done `step` steps and has nothing to do."""
-        self.running, self.first = self._told("begun", tf.profiler.experimental.start, str(self.folder)), step + 1
+        self.running = self._told("begun", tf.profiler.experimental.start, str(self.folder))
+        self.first, self.last = step + 1, step
         if not self.running:
             self.end = 0
 
@@ -111,7 +112,7 @@ class Profile:
         """Writes the profile, if one runs."""
         if self.running:
             self.running, self.end = False, 0
-            if self._told("written", tf.profiler.experimental.stop) and self.folder:
+            if self._told("written", tf.profiler.experimental.stop) and self.folder and self.last >= self.first:
                 self.tell(f"Profile of steps {self.first} to {self.last} written to {self.folder}/plugins/profile")
 
     def _told(self, done, call, *args):

@@ -164,7 +164,7 @@ class Timed:
             spread=spread(self.seconds),
             images_per_second=2 * batch / median,
             TFLOP_per_second=flops / 1e12,
-            peak_TFLOP_per_second=peak / 1e12,
+            peak_TFLOP_per_second=peak / 1e12 if peak else None,
             share_of_peak=flops / peak if peak else None,
             traces=self.function.experimental_get_tracing_count(),
         )

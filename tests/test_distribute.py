@@ -100,9 +100,8 @@ def test_totals_are_exact_in_an_epoch_of_many_steps(strategies):
     figures = {"a": tf.constant(7.1), "large": tf.constant(3e38)}
     run = distribute.accumulate(strategies[1], lambda x: (figures, None, ()), 1)
     steps = 1000
-    totals = {
-        name: 94_000 * tf.cast(value, tf.float64) for name, value in figures.items()
-    }  # float32 would have lost 3 digits
+    # After as many steps that float32 would have lost three digits.
+    totals = {name: 94_000 * tf.cast(value, tf.float64) for name, value in figures.items()}
     after, good, _ = run((tf.zeros([steps, 1]),), totals, tf.constant(steps))
     assert good.numpy().all()
     for name, value in figures.items():

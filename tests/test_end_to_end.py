@@ -515,13 +515,8 @@ def test_pictures_that_disappear_while_training(finished, photos, monkeypatch):
     small = ["--filters", "1", "--residual_blocks", "0"]
     monkeypatch.setattr(train, "warn", lambda text: shutil.rmtree(photos / "trainA", ignore_errors=True))
     monkeypatch.setattr(devices, "peak", lambda precision: pytest.fail("with --no_peak"))
-    flags = [
-        *finished,
-        *small,
-        "--batch_size",
-        "2",
-        "--no_peak",
-    ]  # of whose batches is warned, after pictures were read
+    # Of the other batch size is warned, after the pictures were read.
+    flags = [*finished, *small, "--batch_size", "2", "--no_peak"]
     figures = train.main([*flags, "--epochs", "2"])
     assert figures["train"]["skipped_steps"] == 0 and not (photos / "trainA").exists()
     with pytest.raises(UserError, match="trainA: no such folder; expected"):

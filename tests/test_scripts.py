@@ -234,6 +234,7 @@ def test_the_benchmark_times_each_form_in_turns(tmp_path, capsys, monkeypatch):
     for row in (plain, default):
         assert row["traces"] == 1 and row["runs"] == 2 and row["spread"] >= 0 and row["memory_GB"] > 0.1
         assert row["images_per_second"] == pytest.approx(2 * 2 / (row["ms"] / 1000))
+        assert row["share_of_peak"] * row["peak_TFLOP_per_second"] == pytest.approx(row["TFLOP_per_second"])
         assert 1e-7 < row["share_of_peak"] < 1 and row["first_seconds"] > row["ms"] / 1000
     assert plain["TFLOP_per_second"] * plain["ms"] == pytest.approx(default["TFLOP_per_second"] * default["ms"])
     assert failed["error"] == "ResourceExhaustedError: out of memory" and "ms" not in failed

@@ -141,6 +141,14 @@ def test_a_profile_ends_with_training(profiler, error):
     assert texts == ["Profile of steps 4 to 10 written to there/plugins/profile"]
 
 
+def test_a_call_that_fails_while_it_is_profiled_is_what_is_seen(profiler):
+    texts = []
+    with pytest.raises(RuntimeError, match="out of memory"), Profile((0, 5), "there", tell=texts.append) as profile:
+        profile.begin(0)
+        raise RuntimeError("out of memory")
+    assert profiler == ["start there", "stop"] and texts == []
+
+
 def test_tensorflow_writes_a_profile_where_tensorboard_looks_for_it(tmp_path):
     texts = []
     with Profile((0, 1), tmp_path, tell=texts.append) as profile:
