@@ -8,9 +8,10 @@ import sys
 import tempfile
 import traceback
 
-from cyclegan import quiet, signals
-from cyclegan.config import Config
+from cyclegan import console
+from cyclegan.config.config import Config
 from cyclegan.errors import ENVIRONMENT, UserError, printable
+from cyclegan.training import signals
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -24,39 +25,45 @@ def main(argv=None):
     config = Config.from_args(argv)
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
-    with quiet.start() as tell:
-        from cyclegan import data, devices, distribute, layers, overview, schedule, sources, workers
-        from cyclegan.checkpoint import Checkpoints
-        from cyclegan.gan import CycleGAN
-        from cyclegan.loop import Loop
-        from cyclegan.progress import Progress
-        from cyclegan.run_folder import RunFolder
-        from cyclegan.summaries import Summary, Unwritten
+    with console.start() as tell:
+        from cyclegan.checkpointing.manager import Checkpoints
+        from cyclegan.checkpointing.run_directory import RunFolder
+        from cyclegan.checkpointing.train_state import Progress
+        from cyclegan.data import sources
+        from cyclegan.data.unpaired import Pairs
+        from cyclegan.distribution import collectives, hardware, workers
+        from cyclegan.distribution.strategy import unseen_gpus
+        from cyclegan.networks import compat
+        from cyclegan.reporting import overview
+        from cyclegan.reporting.summaries import Summary, Unwritten
+        from cyclegan.training import schedule
+        from cyclegan.training.gan import CycleGAN
+        from cyclegan.training.trainer import Loop
 
-        notice = distribute.unseen_gpus(HERE / "requirements-gpu.txt")
+        notice = unseen_gpus(HERE / "requirements-gpu.txt")
         team = workers.start(config, tell)
         if config.precision == "auto":  # what it stands for is kept, so that another machine can say what changes
-            config = dataclasses.replace(config, precision=devices.best_precision())
+            config = dataclasses.replace(config, precision=hardware.best_precision())
         if not team.is_chief:
             config = dataclasses.replace(config, verbose=0)
     said = warn if team.count == 1 else lambda text: warn(f"worker {team.index}: {text}")
     strategy = team.strategy
-    with team.noticed(), RunFolder(config, layers.stack(), team.is_chief) as run:
+    with team.noticed(), RunFolder(config, compat.stack(), team.is_chief) as run:
         if notice:
             said(notice)
         cached = run.path if team.count == 1 else tempfile.gettempdir()
         prepared = sources.is_prepared(config.dataset)
-        team.compare({**config.of_all_workers(), **layers.stack(), "dataset of TensorFlow Datasets": prepared})
+        team.compare({**config.of_all_workers(), **compat.stack(), "dataset of TensorFlow Datasets": prepared})
         with team.chief_first(prepared):
             domains = sources.load(config, cached, config.verbose > 0, said, share=team.beside())
         run.check_data(domains.fingerprint())
         team.compare(domains.fingerprint())
 
         batch = strategy.num_replicas_in_sync * config.batch_size
-        peak = 0.0 if config.no_peak else devices.peak(config.precision)
-        pace, peak = devices.pace(peak) * team.shares(), peak * team.shares()
+        peak = 0.0 if config.no_peak else hardware.peak(config.precision)
+        pace, peak = hardware.pace(peak) * team.shares(), peak * team.shares()
         train, test = (
-            data.Pairs(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
+            Pairs(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
         )
         with strategy.scope():
@@ -68,9 +75,9 @@ def main(argv=None):
         train.steps_per_call = test.steps_per_call = together
         evaluation = None
         if config.evaluate_every and team.is_chief:
-            from cyclegan import evaluate
+            from cyclegan.evaluation.evaluator import of_training
 
-            evaluation = evaluate.of_training(gan, domains, config)
+            evaluation = of_training(gan, domains, config)
         progress, folder = restored or (Progress(), None)
         if config.verbose:
             told = overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress)
@@ -87,8 +94,8 @@ def main(argv=None):
             gan,
             train,
             test,
-            distribute.accumulate(strategy, gan.train_step, batch, gan.update),
-            distribute.accumulate(strategy, gan.test_step, batch),
+            collectives.accumulate(strategy, gan.train_step, batch, gan.update),
+            collectives.accumulate(strategy, gan.test_step, batch),
             functools.partial(schedule.rates, config),
             strategy,
             summary,
@@ -143,7 +150,7 @@ def run():
 
 
 if __name__ == "__main__":
-    quiet.outlive_the_terminal()
-    with quiet.temporary_files():
+    console.outlive_the_terminal()
+    with console.temporary_files():
         code = run()
-    quiet.leave(code)
+    console.leave(code)

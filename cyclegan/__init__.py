@@ -12,8 +12,8 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cyclegan.inference import load
-    from cyclegan.translation import translate
+    from cyclegan.inference.translate_files import translate
+    from cyclegan.inference.translator import load
 
 __all__ = ["load", "translate"]
 
@@ -25,11 +25,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def __getattr__(name):
     """Imports TensorFlow, which takes seconds to start, for those who want these, and not for all who import a part."""
     if name == "load":
-        from cyclegan.inference import load
+        from cyclegan.inference.translator import load
 
         return load
     if name == "translate":
-        from cyclegan.translation import translate
+        from cyclegan.inference.translate_files import translate
 
         return translate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

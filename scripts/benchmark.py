@@ -26,8 +26,8 @@ import types
 import tqdm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import errors, quiet
-from cyclegan.config import Config
+from cyclegan import console, errors
+from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -102,10 +102,11 @@ class Timed:
 
     def build(self):
         """Makes the networks and the step; calls it once, which traces it, and once more, for the memory that it takes."""
-        from cyclegan import devices, distribute
+        from cyclegan.distribution import hardware
+        from cyclegan.distribution.strategy import make_strategy
 
         held = _gpu_memory()
-        self.strategy = distribute.make_strategy(self.setting.replicas)
+        self.strategy = make_strategy(self.setting.replicas)
         self.inputs = next(self.pairs(1).distributed(self.strategy))
         make = plain_form if self.setting.form == "plain" else default_form
         make = elsewhere if self.setting.elsewhere else make
@@ -116,7 +117,7 @@ class Timed:
         self.row["first_seconds"] = time.perf_counter() - began
         _forget_gpu_memory()  # tracing, and trying kernels, needs more than a step does
         self.call()
-        self.row["memory_GB"] = (devices.memory() - held) / 1e9
+        self.row["memory_GB"] = (hardware.memory() - held) / 1e9
 
     def without_lever(self):
         """Within it the package trains as the form says."""
@@ -128,7 +129,7 @@ class Timed:
         """`data.Pairs` of noise with `calls` calls in an epoch, cropped at random from larger pictures and flipped."""
         import numpy as np
 
-        from cyclegan.data import Pairs
+        from cyclegan.data.unpaired import Pairs
 
         size, batch, steps = self.setting.size, self.setting.batch, self.setting.steps_per_call
         load_size = Config(image_size=size).load_size
@@ -151,7 +152,7 @@ class Timed:
 
     def finish(self, peak):
         """Fills the row. `peak` is of a device, in FLOP/s; 0 if it is not known."""
-        from cyclegan import workers
+        from cyclegan.distribution import workers
 
         median, batch = statistics.median(self.seconds), self.setting.batch
         flops = self.gan.flops(self.setting.size, self.setting.size) * batch / median
@@ -175,8 +176,8 @@ def decoded_each_time(pictures):
     import numpy as np
     import tensorflow as tf
 
-    from cyclegan import decoding
-    from cyclegan.cache import OnDemand
+    from cyclegan.data.cache import OnDemand
+    from cyclegan.images import decoding
 
     height, width = pictures.shape[1:3]
     coarse = pictures[:8].repeat(4, axis=1).repeat(4, axis=2)[:, :height, :width]  # a photograph is no finer
@@ -189,12 +190,12 @@ def default_form(strategy, setting):
     """The step of the package. Returns (gan, compiled function, f(batches) -> something to wait for)."""
     import tensorflow as tf
 
-    from cyclegan import distribute
-    from cyclegan.gan import LOSSES, SAMPLES, CycleGAN
+    from cyclegan.distribution import collectives
+    from cyclegan.training.gan import LOSSES, SAMPLES, CycleGAN
 
     with strategy.scope():
         gan = CycleGAN(setting.batch, setting.config())
-    function = distribute.accumulate(strategy, gan.train_step, setting.batch, gan.update)
+    function = collectives.accumulate(strategy, gan.train_step, setting.batch, gan.update)
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
 
@@ -262,10 +263,10 @@ def shown(turns, title):
 
 def measure(settings, options):
     """Builds what the settings say, times all of it in turns and fills the rows, anew after each turn. Returns `Timed`s."""
-    from cyclegan import devices
+    from cyclegan.distribution import hardware
 
     timed = [Timed(setting) for setting in settings]
-    peaks = {precision: devices.peak(precision) for precision in {setting.precision for setting in settings}}
+    peaks = {precision: hardware.peak(precision) for precision in {setting.precision for setting in settings}}
     for each in shown(timed, "Building"):
         with failures_told(each.row):
             each.build()
@@ -276,7 +277,7 @@ def measure(settings, options):
                     each.take_turn(turn >= 0)
         if turn == options.runs - 1:
             for precision in peaks:  # once more: what else the machine does only makes it smaller
-                peaks[precision] = max(peaks[precision], devices.peak(precision))
+                peaks[precision] = max(peaks[precision], hardware.peak(precision))
         for each in timed:
             if turn >= 0 and "error" not in each.row:
                 each.finish(peaks[each.setting.precision])
@@ -333,7 +334,7 @@ def scaling(options):
 
 def data(options):
     """Rows of the pipeline: how fast it is alone, and what a step that is fed by it gets, with and without levers."""
-    from cyclegan.speed import PREFIX, Speed
+    from cyclegan.reporting.throughput import PREFIX, Speed
 
     rows = []
     settings = combinations(options, cache=options.cache, elsewhere=options.elsewhere)
@@ -391,7 +392,7 @@ def feed(timed, counter):
     Returns:
         Seconds per step.
     """
-    from cyclegan import loop
+    from cyclegan.training.trainer import AHEAD
 
     batches, waiting, took, calls = timed.pairs(8).distributed(timed.strategy), [], 0.0, 0
     timed.step(next(batches)).numpy()  # starts it
@@ -402,7 +403,7 @@ def feed(timed, counter):
         waited = time.perf_counter() - asked
         waiting.append(timed.step(pictures))
         calls += 1
-        while len(waiting) > loop.AHEAD:
+        while len(waiting) > AHEAD:
             waiting.pop(0).numpy()
         now = time.perf_counter()
         steps, took = timed.setting.steps_per_call, now - began
@@ -555,20 +556,21 @@ def prepare(options):
                 raise UserError(f"--batch {batch} on --replicas {replicas}: expected a multiple")
     if options.json and not options.json.parent.is_dir():
         raise UserError(f"--json {options.json}: no folder {options.json.parent}: make it, or name another")
-    with quiet.start():
+    with console.start():
         import tensorflow as tf
 
-        from cyclegan import devices, distribute
+        from cyclegan.distribution import hardware
+        from cyclegan.distribution.strategy import make_strategy
 
         tf.get_logger().setLevel("ERROR")  # it takes so many different functions for one traced again and again
         try:
-            distribute.make_strategy(max(max(part.replicas) for part in parts.values()))
+            make_strategy(max(max(part.replicas) for part in parts.values()))
         except UserError as error:
             raise UserError(str(error).replace("--devices", "--replicas")) from None
     for name in ("few", "norm"):
-        if name in options.without and devices.accelerated():
+        if name in options.without and hardware.accelerated():
             raise UserError(f"--without {name}: does nothing here; expected it where there is no GPU")
-    best = devices.best_precision()
+    best = hardware.best_precision()
     precisions = dict.fromkeys(best if name == "auto" else name for name in options.precision)
     for part in parts.values():
         part.precision = list(precisions)

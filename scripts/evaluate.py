@@ -16,7 +16,7 @@ import platform
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import errors, quiet
+from cyclegan import console, errors
 from cyclegan.errors import UserError, printable
 
 SPLITS = {"x2y": "testB", "y2x": "testA"}  # where the real pictures of a direction's target domain are
@@ -104,13 +104,15 @@ def evaluate(arguments):
         UserError: the run, the checkpoint, the pictures or the features are not there, or do not fit.
     """
     check(arguments)
-    with quiet.start():
+    with console.start():
         import tensorflow as tf
 
-        from cyclegan import features, sources, trained
-        from cyclegan.evaluate import Evaluation
+        from cyclegan.data import sources
+        from cyclegan.evaluation import features
+        from cyclegan.evaluation.evaluator import Evaluation
+        from cyclegan.inference.restore import restore
 
-    found = trained.restore(arguments.run, arguments.checkpoint, say=warn)
+    found = restore(arguments.run, arguments.checkpoint, say=warn)
     config = found.config
     extractor = features.extractor(
         arguments.features, [found.channels(direction)[1] for direction in _directions(arguments)]
@@ -212,23 +214,24 @@ def read_folder(config, folder, channels, size):
     """
     import numpy as np
 
-    from cyclegan import pictures, preprocess
-    from cyclegan.cache import OnDemand
+    from cyclegan.data import loading
+    from cyclegan.data.cache import OnDemand
+    from cyclegan.images import geometry
 
-    paths = [os.path.join(folder, name) for name in pictures.find(folder)]
+    paths = [os.path.join(folder, name) for name in loading.find(folder)]
     if not paths:
-        raise UserError(f"--real {folder}: no pictures; expected at least 2 of {' '.join(pictures.ENDINGS)}")
-    looked = pictures.look({"real": paths}, {"real": channels})["real"]
+        raise UserError(f"--real {folder}: no pictures; expected at least 2 of {' '.join(loading.ENDINGS)}")
+    looked = loading.look({"real": paths}, {"real": channels})["real"]
     sizes = np.stack([looked["height"], looked["width"]], axis=1)
-    outcomes = preprocess.resized(config, sizes, training=False)
-    got = preprocess.final_size(config, sizes, outcomes, paths)
+    outcomes = geometry.resized(config, sizes, training=False)
+    got = geometry.final_size(config, sizes, outcomes, paths)
     if tuple(got) != tuple(size):
         raise UserError(
-            f"--real {folder}: the pictures come out as {preprocess.shown(got)}; expected {preprocess.shown(size)}, as the run's"
+            f"--real {folder}: the pictures come out as {geometry.shown(got)}; expected {geometry.shown(size)}, as the run's"
             " own: resize them"
         )
     dtype = np.uint16 if looked["deep"].any() else np.uint8
-    files = pictures.Files("real", paths, looked, outcomes, channels, dtype)
+    files = loading.Files("real", paths, looked, outcomes, channels, dtype)
     return OnDemand(files.pixels, files.shape, files.sizes, files.dtype)
 
 

@@ -11,7 +11,8 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import errors, flags, quiet
+from cyclegan import console, errors
+from cyclegan.config import command_line
 from cyclegan.errors import UserError, printable
 
 
@@ -33,7 +34,7 @@ def parse(argv=None):
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
         "--size",
-        type=flags.size,
+        type=command_line.size,
         metavar="WIDTH[xHEIGHT]",
         help="one picture of this size at a time, for devices that want fixed sizes (default: any number of any size)",
     )
@@ -57,18 +58,19 @@ def main(argv=None):
     """
     given = parse(argv)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than what is compared with them
-    with quiet.start():
-        from cyclegan import export, trained
+    with console.start():
+        from cyclegan.export.exporter import INPUT, OUTPUT, check, export, pictures_for, tolerance
+        from cyclegan.inference.restore import restore
 
-    export.check(given.out, given.format, given.float16, given.overwrite)
-    run = trained.restore(given.run, given.checkpoint, "float32")
+    check(given.out, given.format, given.float16, given.overwrite)
+    run = restore(given.run, given.checkpoint, "float32")
     multiple, (inputs, outputs) = run.config.multiple, run.channels(given.direction)
     size = given.size and given.size[::-1]
     if size and any(side % multiple for side in size):
         raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
-    compared, described = export.pictures_for(run.config, given.direction, given.pictures, size)
+    compared, described = pictures_for(run.config, given.direction, given.pictures, size)
     options = {"uint8": given.uint8, "float16": given.float16, "size": size, "overwrite": given.overwrite}
-    difference = export.export(run.network(given.direction), given.out, given.format, compared, **options)
+    difference = export(run.network(given.direction), given.out, given.format, compared, **options)
 
     files = [pathlib.Path(given.out), *pathlib.Path(given.out).rglob("*")]
     megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
@@ -76,9 +78,9 @@ def main(argv=None):
     height, width = size or ("H", "W")
     shape = f"{1 if size else 'N'}, {height}, {width}"
     print(f"{printable(given.out)}: {given.format}, {megabytes:.1f} MB, of {printable(run.checkpoint)}")
-    print(f"{export.INPUT}: {kind} [{shape}, {inputs}]" + ("" if size else f", H and W multiples of {multiple}"))
-    print(f"{export.OUTPUT}: {kind} [{shape}, {outputs}]")
-    most = export.tolerance(given.uint8, given.float16)
+    print(f"{INPUT}: {kind} [{shape}, {inputs}]" + ("" if size else f", H and W multiples of {multiple}"))
+    print(f"{OUTPUT}: {kind} [{shape}, {outputs}]")
+    most = tolerance(given.uint8, given.float16)
     print(f"largest difference from the network: {difference:.2g} {unit}, allowed {most:g}; on {described}")
     return difference
 

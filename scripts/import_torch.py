@@ -14,9 +14,11 @@ import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import errors, flags, quiet, torch_file, torch_weights
-from cyclegan.config import Config
+from cyclegan import console, errors
+from cyclegan.config import command_line
+from cyclegan.config.config import Config
 from cyclegan.errors import UserError
+from cyclegan.interop import torch_file, torch_weights
 
 
 def read(paths):
@@ -71,7 +73,7 @@ def main(argv=None):
     wants_help = {"-h", "--help"} & set(argv)
     arguments = parser.parse_args(["--help"] if wants_help else argv[:first_flag])
     paths = [path for path in (arguments.g_a, arguments.g_b) if path]
-    given = flags.parse(Config, argv[first_flag:])
+    given = command_line.parse(Config, argv[first_flag:])
     states, fields = read(paths)
     fields = {name: value for name, value in fields.items() if name not in given or name != "dropout"}
     for name in sorted(set(fields) & set(given)):
@@ -87,16 +89,17 @@ def main(argv=None):
         raise UserError(
             f"--output_dir {config.output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"
         )
-    with quiet.start():
-        from cyclegan import devices, layers
-        from cyclegan.checkpoint import Checkpoints
-        from cyclegan.gan import CycleGAN
-        from cyclegan.progress import Progress
-        from cyclegan.run_folder import RunFolder
+    with console.start():
+        from cyclegan.checkpointing.manager import Checkpoints
+        from cyclegan.checkpointing.run_directory import RunFolder
+        from cyclegan.checkpointing.train_state import Progress
+        from cyclegan.distribution import hardware
+        from cyclegan.networks import compat
+        from cyclegan.training.gan import CycleGAN
 
     if config.precision == "auto":
-        config = dataclasses.replace(config, precision=devices.best_precision())
-    with RunFolder(config, layers.stack()) as run:
+        config = dataclasses.replace(config, precision=hardware.best_precision())
+    with RunFolder(config, compat.stack()) as run:
         gan = CycleGAN(config.batch_size, config)
         for path, network, state in zip(paths, (gan.G, gan.F), states):
             with named(path):

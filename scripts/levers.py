@@ -6,7 +6,12 @@ from unittest import mock
 
 import tensorflow as tf
 
-from cyclegan import data, distribute, gan, layers, loop
+from cyclegan.data.unpaired import Pairs
+from cyclegan.distribution import collectives
+from cyclegan.networks import compat, normalization
+from cyclegan.networks import convolution as convolution_module
+from cyclegan.training import gan
+from cyclegan.training import trainer as trainer_module
 
 
 class KerasAdam(tf.Module):
@@ -18,7 +23,7 @@ class KerasAdam(tf.Module):
         self.adam.build(variables)
 
     def apply(self, gradients, variables, rate, good):
-        summed = {} if layers.KERAS > 2 else {"skip_gradients_aggregation": True}  # over the replicas, already
+        summed = {} if compat.KERAS > 2 else {"skip_gradients_aggregation": True}  # over the replicas, already
         self.adam.apply_gradients(zip(gradients, variables), **summed)
 
 
@@ -37,15 +42,15 @@ def _read_when_due(self, strategy, epoch=0, pair=0, draw=0):
 
 
 STEP = {
-    "few": lambda: mock.patch.object(layers, "FEW", 0),
-    "norm": lambda: mock.patch.object(layers, "LARGE", float("inf")),
+    "few": lambda: mock.patch.object(convolution_module, "FEW", 0),
+    "norm": lambda: mock.patch.object(normalization, "LARGE", float("inf")),
     "both": lambda: mock.patch.object(gan.CycleGAN, "_both", _one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
-    "packed": lambda: mock.patch.object(distribute, "_sum_over_replicas", _reduced_one_by_one),
+    "packed": lambda: mock.patch.object(collectives, "_sum_over_replicas", _reduced_one_by_one),
 }
 FEEDING = {
-    "ahead": lambda: mock.patch.object(loop, "AHEAD", 0),
-    "prefetch": lambda: mock.patch.object(data.Pairs, "distributed", _read_when_due),
+    "ahead": lambda: mock.patch.object(trainer_module, "AHEAD", 0),
+    "prefetch": lambda: mock.patch.object(Pairs, "distributed", _read_when_due),
 }
 
 

@@ -13,8 +13,8 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import errors, quiet
-from cyclegan.config import Config
+from cyclegan import console, errors
+from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 
 BATCH = 8  # pictures at a time
@@ -36,10 +36,12 @@ def score(run, checkpoint=None):
     config, _, _ = Config.load(run / "config.json")
     if config.dataset != "stripes":
         raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
-    with quiet.start():
-        from cyclegan import inference, metrics, sources
+    with console.start():
+        from cyclegan.data import sources
+        from cyclegan.evaluation import metrics
+        from cyclegan.inference.translator import Model
 
-    model = inference.Model(run, checkpoint)
+    model = Model(run, checkpoint)
     domains = sources.load(dataclasses.replace(config, cache="ram"))
     x, y = domains.test_x.images, domains.test_y.images
     result = {}

@@ -20,7 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cyclegan import quiet  # noqa: E402  the package lies beside this folder
+from cyclegan import console  # noqa: E402  the package lies beside this folder
 
 SMALL = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--residual_blocks", 1, "--batch_size", 8]
 STEPS = 32  # of an epoch, with 256 pairs
@@ -101,7 +101,7 @@ def place(folder):
 
 def variables(folder, epochs):
     """{name: array} of the last checkpoint."""
-    with quiet.start():
+    with console.start():
         import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(pathlib.Path(folder) / "checkpoints" / f"epoch_{epochs:04d}" / "state"))

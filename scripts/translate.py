@@ -10,7 +10,8 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import errors, flags, quiet
+from cyclegan import console, errors
+from cyclegan.config import command_line
 
 
 def main(argv=None):
@@ -19,7 +20,7 @@ def main(argv=None):
     Raises:
         UserError: what was asked for can't be; nothing was written.
     """
-    from cyclegan import encoding
+    from cyclegan.images import writer
 
     parser = argparse.ArgumentParser(description="Translate pictures with a run's generators.")
     parser.add_argument("run", help="the run's folder")
@@ -30,9 +31,9 @@ def main(argv=None):
     parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     parser.add_argument("--checkpoint", help="best-x2y or epoch_0010, say (default: the newest)")
     parser.add_argument(
-        "--size", type=flags.size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
+        "--size", type=command_line.size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
     )
-    parser.add_argument("--format", choices=encoding.FORMATS, help="of the translations (default: the original's)")
+    parser.add_argument("--format", choices=writer.FORMATS, help="of the translations (default: the original's)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
     parser.add_argument(
         "--skip_existing", action="store_true", help="leave files that are there, translate the others: after a stop"
@@ -41,22 +42,26 @@ def main(argv=None):
         "--html", action="store_true", help="write index.html, a page to look at, and translate back for it"
     )
     parser.add_argument(
-        "--batch_size", type=flags.count, default=8, help="pictures of one size at a time (default: %(default)s)"
+        "--batch_size", type=command_line.count, default=8, help="pictures of one size at a time (default: %(default)s)"
     )
     parser.add_argument(
-        "--tile", type=flags.count, help="pictures of more than TILE x TILE pixels are translated in tiles"
+        "--tile", type=command_line.count, help="pictures of more than TILE x TILE pixels are translated in tiles"
     )
-    parser.add_argument("--devices", type=flags.count, help="how many GPUs, or logical CPU devices (default: all GPUs)")
+    parser.add_argument(
+        "--devices", type=command_line.count, help="how many GPUs, or logical CPU devices (default: all GPUs)"
+    )
     arguments = parser.parse_args(argv)
-    with quiet.start():
-        from cyclegan import distribute, inference, translation
+    with console.start():
+        from cyclegan.distribution.strategy import device_names
+        from cyclegan.inference import translate_files
+        from cyclegan.inference.translator import TILE, Model
 
-    tile = arguments.tile or inference.TILE
+    tile = arguments.tile or TILE
     models = [
-        inference.Model(arguments.run, arguments.checkpoint, tile=tile, device=device)
-        for device in distribute.device_names(arguments.devices)
+        Model(arguments.run, arguments.checkpoint, tile=tile, device=device)
+        for device in device_names(arguments.devices)
     ]
-    report = translation.translate(
+    report = translate_files.translate(
         models,
         arguments.input,
         arguments.output,

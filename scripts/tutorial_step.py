@@ -4,22 +4,18 @@ from unittest import mock
 
 import tensorflow as tf
 
-from cyclegan import layers
-from cyclegan.gan import CycleGAN, to_float
+from cyclegan.networks import compat, convolution, normalization
+from cyclegan.training.gan import CycleGAN, to_float
 
 
 def _normalization(epsilon, affine, twice):
     """The layer of TensorFlow Addons, or what it does."""
-    if layers.KERAS > 2:
-        return layers.InstanceNormalization(epsilon, affine, fused=False)
-    return layers.addons_normalization(epsilon, affine)
+    if compat.KERAS > 2:
+        return normalization.InstanceNormalization(epsilon, affine, fused=False)
+    return normalization.addons_normalization(epsilon, affine)
 
 
-PARTS = {
-    "Convolution": tf.keras.layers.Conv2D,
-    "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose,
-    "instance_normalization": _normalization,
-}
+CONVOLUTIONS = {"Convolution": tf.keras.layers.Conv2D, "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose}
 
 
 def make(strategy, batch, config):
@@ -34,7 +30,10 @@ def make(strategy, batch, config):
         one batch as `data.Pairs` gives it (an axis of length 1 in front), which returns the sum of all losses.
     """
     with strategy.scope():
-        with mock.patch.multiple(layers, **PARTS):
+        with (
+            mock.patch.multiple(convolution, **CONVOLUTIONS),
+            mock.patch.object(normalization, "instance_normalization", _normalization),
+        ):
             gan = CycleGAN(batch, config)
         gan.generator_optimizer = gan.discriminator_optimizer = None  # their memory is not the plain form's
         networks = (gan.G, gan.F, gan.D_X, gan.D_Y)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
-from cyclegan import distribute
+from cyclegan.distribution.strategy import make_strategy
 from tests.browser import CHROMIUM, Browser
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-distribute.make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
+make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,7 +33,7 @@ def collected():
 @pytest.fixture(scope="session")
 def strategies():
     """MirroredStrategy by number of replicas: 1, 2, 3."""
-    return {replicas: distribute.make_strategy(replicas) for replicas in (1, 2, 3)}
+    return {replicas: make_strategy(replicas) for replicas in (1, 2, 3)}
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cyclegan.config import Config
+from cyclegan.config.config import Config
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OTHERS = {  # flags of other programs

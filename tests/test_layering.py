@@ -1,4 +1,4 @@
-"""Holds who may import whom in the package, see the tour of the code in README.md."""
+"""Hold the table of folders: which part of the package may import which."""
 
 import ast
 import pathlib
@@ -6,123 +6,86 @@ import pathlib
 import pytest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
-EVERYONE = {"errors"}  # exceptions that are shown to the user
+# The parts of the package, lowest first, and what each may import. `a.b` allows one module of folder `a`.
 MAY_IMPORT = {
     "errors": set(),
-    "quiet": set(),
-    "flags": set(),
-    "config": {"flags"},
-    "devices": set(),
-    "layers": {"devices"},
-    "losses": set(),
-    "progress": set(),
-    "signals": set(),
-    "guard": set(),
-    "journal": set(),
-    "saving": set(),
-    "distribute": set(),
-    "cluster": set(),
-    "meeting": set(),
-    "workers": {"cluster", "devices", "distribute", "meeting"},
-    "overview": set(),
-    "optimizers": set(),
-    "augment": set(),
-    "pool": set(),
-    "schedule": set(),
-    "speed": {"devices"},
-    "checkpoint": {"progress"},
-    "metrics": set(),
-    "features": set(),
-    "stripes": set(),
-    "data": set(),
-    "cache": set(),
-    "records": set(),
-    "decoding": {"records"},
-    "memory": set(),
-    "pictures": {"decoding", "memory"},
-    "preprocess": set(),
-    "torch_file": set(),
-    "torch_weights": set(),
-    "models": {"layers"},
-    "prepared": {"records", "stripes"},
-    "sources": {"cache", "memory", "pictures", "prepared", "preprocess"},
-    "run_folder": {"config", "schedule"},
-    "page": set(),
-    "samples": {"page"},
-    "summaries": {"journal", "samples"},
-    "gan": {"augment", "distribute", "layers", "models", "losses", "optimizers", "pool"},
-    "portable": {"layers"},
-    "export": {"pictures", "portable", "quiet", "stripes", "prepared"},
-    "trained": {"checkpoint", "config", "distribute", "layers", "models", "progress", "run_folder"},
-    "encoding": {"decoding"},
-    "inference": {"decoding", "gan", "preprocess", "trained"},
-    "translation": {"decoding", "distribute", "encoding", "gan", "inference", "page", "pictures"},
-    "evaluate": {"data", "decoding", "features", "gan", "metrics"},
-    "loop": {"gan", "guard", "optimizers", "progress", "saving", "signals", "speed"},
+    "console": {"errors"},
+    "config": {"errors"},
+    "images": {"errors", "config"},
+    "distribution": {"errors", "console", "config"},
+    "data": {"errors", "config", "images"},
+    "networks": {"errors", "config", "distribution.hardware"},
+    "checkpointing": {"errors", "config", "distribution"},
+    "reporting": {"errors", "console", "config", "images", "distribution.hardware"},
+    "evaluation": {"errors", "config", "images", "data.unpaired"},
+    "training": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},
+    "inference": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},
+    "export": {"errors", "console", "config", "images", "networks"},
+    "interop": {"errors", "config", "networks"},
 }
-NO_TENSORFLOW = {
-    "errors",
-    "quiet",
-    "flags",
-    "config",
-    "schedule",
-    "run_folder",
-    "metrics",
-    "cache",
-    "records",
-    "decoding",
-    "encoding",
-    "pictures",
-    "preprocess",
-    "sources",
-    "meeting",
-    "memory",
-    "overview",
-    "progress",
-    "signals",
-    "guard",
-    "journal",
-    "torch_file",
-    "torch_weights",
-    "page",
-    "samples",
-}
+NO_TENSORFLOW = {"errors", "console", "config", "images"}  # these parts import no TensorFlow
+ONLY_COMPAT = ("tensorflow_addons", "tf_keras")  # names that only `networks.compat` may know
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 
 
-def imports(path):
-    """(modules of the package, other top-level modules) that a file imports, anywhere in it."""
-    own, other = set(), set()
+def part_of(path):
+    """Return the folder of a module, or its own name if it lies beside the folders."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imported_names(path):
+    """Return the dotted names that a file imports, anywhere in it."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            (own if parts[0] == "cyclegan" else other).add(parts[1] if parts[0] == "cyclegan" else parts[0])
-    return own, other
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
 
 
-def test_every_module_has_its_place():
-    assert {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"} == set(MAY_IMPORT)
+def imported_parts(path):
+    """Return the (part, module) pairs of the package that a file imports."""
+    own = [name.split(".")[1:] for name in imported_names(path) if name.startswith("cyclegan.")]
+    return {(parts[0], ".".join(parts[:2])) for parts in own}
 
 
-@pytest.mark.parametrize("module", sorted(MAY_IMPORT))
-def test_a_module_imports_only_what_lies_below_it(module):
-    own, other = imports(PACKAGE / f"{module}.py")
-    assert own <= MAY_IMPORT[module] | EVERYONE
-    assert not {"train", "argparse"} & other or module == "flags"
-    if module in NO_TENSORFLOW:
-        assert not {"tensorflow", "tensorflow_datasets", "keras"} & other
+def test_the_table_names_every_part():
+    parts = {part_of(path) for path in MODULES}
+    assert parts == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("module", sorted(MAY_IMPORT))
-def test_only_layers_knows_which_stack_this_is(module):
-    text = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
-    assert module == "layers" or ("tensorflow_addons" not in text and "tf_keras" not in text)
+def test_the_table_points_downwards():
+    order = list(MAY_IMPORT)
+    for part, allowed in MAY_IMPORT.items():
+        assert all(order.index(other.split(".")[0]) < order.index(part) for other in allowed), part
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_parts_below_its_own(path):
+    own = part_of(path)
+    wrong = {module for part, module in imported_parts(path) if part != own and not {part, module} & MAY_IMPORT[own]}
+    assert not wrong
+
+
+@pytest.mark.parametrize("part", list(MAY_IMPORT))
+def test_modules_of_a_part_do_not_import_in_circles(part):
+    modules = {f"{part}.{path.stem}": path for path in MODULES if part_of(path) == part}
+    imports = {name: {m for _, m in imported_parts(path) if m in modules} - {name} for name, path in modules.items()}
+    while free := {name for name, others in imports.items() if not others}:
+        imports = {name: others - free for name, others in imports.items() if name not in free}
+    assert not imports, f"these import each other: {sorted(imports)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_what_a_module_may_know(path):
+    outside = {name.split(".")[0] for name in imported_names(path)}
+    assert "train" not in outside
+    if part_of(path) in NO_TENSORFLOW:
+        assert not {"tensorflow", "tensorflow_datasets", "keras"} & outside
+    if path.stem != "compat":
+        assert not any(name in path.read_text(encoding="utf-8") for name in ONLY_COMPAT)
 
 
 def test_train_py_is_a_table_of_contents():

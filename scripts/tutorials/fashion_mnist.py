@@ -10,17 +10,18 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from cyclegan import errors, quiet
+from cyclegan import console, errors
 from cyclegan.errors import TrainingError, UserError
 from scripts.tutorials import command
 
-with quiet.start():
+with console.start():
     import tensorflow as tf
 
-    from cyclegan import distribute
-    from cyclegan.checkpoint import Checkpoints
-    from cyclegan.losses import reduce_mean
-    from cyclegan.progress import Progress
+    from cyclegan.checkpointing.manager import Checkpoints
+    from cyclegan.checkpointing.train_state import Progress
+    from cyclegan.distribution import collectives
+    from cyclegan.distribution.strategy import make_strategy
+    from cyclegan.training.losses import reduce_mean
     from scripts.tutorials.fashion import WANTED, batches, load, make_model
 
 
@@ -54,7 +55,7 @@ class Trainer:
     @tf.function
     def step(self, batch):
         """On all replicas. The figures of the global batch, a dict of scalars."""
-        return distribute.reduce_dict(self.strategy, self.strategy.run(self.replica_step, args=batch))
+        return collectives.reduce_dict(self.strategy, self.strategy.run(self.replica_step, args=batch))
 
     def epoch(self, iterator, steps):
         """The figures, summed over the steps. As it stands Python does the loop; in a `tf.function`, TensorFlow does."""
@@ -121,8 +122,8 @@ def main(argv=None):
     folder = pathlib.Path(options.output_dir)
     if (folder / "config.json").exists():
         raise UserError(f"--output_dir {folder}: holds a run of train.py; expected another folder")
-    with quiet.start():
-        strategy = distribute.make_strategy(options.devices)
+    with console.start():
+        strategy = make_strategy(options.devices)
     x_train, y_train, x_test, y_test = load(options.data)
     batch = strategy.num_replicas_in_sync * options.batch_size
     print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch} of {len(y_train)} examples", flush=True)

@@ -10,15 +10,15 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from cyclegan import errors, quiet
+from cyclegan import console, errors
 from cyclegan.errors import TrainingError
 from scripts.tutorials import command
 
-with quiet.start():
+with console.start():
     import tensorflow as tf
 
-    from cyclegan import distribute
-    from cyclegan.losses import reduce_mean
+    from cyclegan.distribution.strategy import make_strategy
+    from cyclegan.training.losses import reduce_mean
 
 SLOPE, INTERCEPT, NOISE = 3.0, -1.0, 0.1
 STEPS = 50  # per epoch
@@ -85,8 +85,8 @@ def main(argv=None):
     """
     parser = command.parser("Fit a line by Keras's fit and in a loop of our own.", epochs=5, batch_size=12)
     options = parser.parse_args(argv)
-    with quiet.start():
-        strategy = distribute.make_strategy(options.devices)
+    with console.start():
+        strategy = make_strategy(options.devices)
     batch = strategy.num_replicas_in_sync * options.batch_size
     print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch}", flush=True)
     dataset = tf.data.Dataset.from_tensor_slices(line(STEPS * batch)).batch(batch, drop_remainder=True)

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from cyclegan.data import stripes
+
+
+def scenes(count):
+    return [stripes.scene(np.random.default_rng([9, i])) for i in range(count)]
+
+
+@pytest.mark.parametrize("size", [32, 64, 96])
+def test_a_scene_is_drawn_at_any_size_and_always_the_same(size):
+    (one,) = scenes(1)
+    picture = stripes.draw(one, "zebra", size)
+    assert picture.shape == (size, size, 3) and picture.dtype == np.uint8
+    np.testing.assert_array_equal(picture, stripes.draw(one, "zebra", size))
+
+
+def test_a_larger_drawing_shows_the_same():
+    for one in scenes(4):
+        small, large = stripes.draw(one, "horse", 64), stripes.draw(one, "horse", 128)
+        shrunk = large.reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))
+        assert np.abs(shrunk - small).mean() < 6
+
+
+def test_horse_and_zebra_of_a_scene_differ_in_the_coat_only():
+    for one in scenes(8):
+        horse, zebra = stripes.draw(one, "horse"), stripes.draw(one, "zebra")
+        coat = (horse != zebra).any(axis=-1)
+        assert 0.05 < coat.mean() < 0.4
+        rows, columns = np.where(coat)
+        x, y = one.place[0] * 64, one.place[1] * 64
+        assert abs(np.median(columns) - x) < 14 and abs(np.median(rows) - y) < 14
+
+
+def test_horses_are_brown_and_zebras_black_and_white():
+    for one in scenes(8):
+        horse, zebra = (stripes.draw(one, animal).astype(int) for animal in ("horse", "zebra"))
+        coat = np.abs(horse - zebra).max(axis=-1) > 40
+        red, green, blue = horse[coat].mean(axis=0)
+        assert red > green + 20 > blue + 40
+        colour = zebra[coat].max(axis=-1) - zebra[coat].min(axis=-1)
+        assert np.median(colour) < 10 and zebra[coat].std() > 60
+
+
+def test_scenes_vary():
+    many = scenes(60)
+    for field in ("size", "tilt", "light", "horizon", "head", "phase"):
+        assert len({getattr(one, field) for one in many}) == 60
+    assert {one.direction for one in many} == {-1, 1}
+
+
+def test_the_builder_is_a_tfds_data_set(stripes_dir):
+    builder = stripes.builder(32, stripes_dir)
+    builder.download_and_prepare()
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == stripes.SPLITS
+    tests = {split: [e["image"] for e in builder.as_dataset(split).as_numpy_iterator()] for split in ("testA", "testB")}
+    for i in (0, 31):  # pairs of one scene
+        one = stripes.scene(np.random.default_rng([3, i]))
+        np.testing.assert_array_equal(tests["testA"][i], stripes.draw(one, "horse", 32))
+        np.testing.assert_array_equal(tests["testB"][i], stripes.draw(one, "zebra", 32))
+    train = [e["image"] for e in builder.as_dataset("trainA").take(32).as_numpy_iterator()]
+    assert not any(np.array_equal(a, b) for a in train for b in tests["testA"])
+
+
+def test_the_builder_has_a_configuration_for_every_size(tmp_path):
+    assert stripes.builder(64, tmp_path).info.full_name == "stripes/64/1.0.0"
+    assert stripes.builder(48, tmp_path).info.features["image"].shape == (48, 48, 3)

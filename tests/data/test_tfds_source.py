@@ -1,0 +1,144 @@
+"""What comes from TensorFlow Datasets, and what is said when it does not."""
+
+import socket
+import time
+import types
+
+import numpy as np
+import pytest
+import requests
+import tensorflow_datasets as tfds
+
+from cyclegan.config.config import Config
+from cyclegan.data import sources, stripes, tfds_source
+from cyclegan.data.unpaired import Pairs
+from cyclegan.errors import UserError
+from cyclegan.images import decoding
+
+CACHES = ("ram", "disk", "none")
+
+
+def load(dataset, image_size=16, load_size=16, **flags):
+    return sources.load(Config(dataset=dataset, image_size=image_size, load_size=load_size, **flags))
+
+
+def test_without_a_network_cycle_gan_says_so_within_ten_seconds(tmp_path, monkeypatch):
+    def no_network(*args, **kwargs):
+        raise requests.exceptions.ConnectionError("no network")
+
+    monkeypatch.setattr(requests, "head", no_network)
+    tfds_source.names()  # imports TFDS's own modules, once: not what is timed
+    start = time.perf_counter()
+    with pytest.raises(UserError) as error:
+        load("cycle_gan/horse2zebra", data_dir=str(tmp_path))
+    assert time.perf_counter() - start < 10
+    for part in (str(tmp_path), "efrosgans.eecs.berkeley.edu", "--data_dir", "--dataset FOLDER", "--dataset stripes"):
+        assert part in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_host_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr(tfds_source, "ANSWER_SECONDS", 1)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        start = time.perf_counter()
+        assert not tfds_source._answers(f"http://127.0.0.1:{silent.getsockname()[1]}/a.zip")
+    assert time.perf_counter() - start < 5
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """A data_dir with a damaged data set."""
+    folder = tmp_path_factory.mktemp("damaged")
+    load("stripes", 16, 16, data_dir=str(folder))
+    record = next(folder.glob("stripes/16/*/stripes-trainB.tfrecord*"))
+    record.write_bytes(record.read_bytes()[:-100])
+    return str(folder)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_prepared_data_set_that_is_damaged_is_named(damaged, cache):
+    with pytest.raises(UserError, match=r"stripes.16.*: trainB is damaged .*: remove that folder and start again"):
+        load("stripes", 16, 16, data_dir=damaged, cache=cache)
+
+
+def shards(folder, count):
+    """A data_dir with the embedded data set, each split in several files."""
+    builder = stripes.builder(16, str(folder))
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=count))
+    return builder
+
+
+def test_pictures_of_several_files_are_in_the_order_of_the_files(tmp_path):
+    whole, split = stripes.builder(16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
+    assert len(split.info.splits["trainA"].filepaths) == 3
+    (first, names), (second, _) = (tfds_source.find(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
+    assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
+    for part in sources.SPLITS:
+        assert len(first[part]) == len(second[part]) == stripes.SPLITS[part]
+        assert all((decoding.decode(a) == decoding.decode(b)).all() for a, b in zip(first[part], second[part]))
+    few, _ = tfds_source.find(dict.fromkeys(sources.SPLITS, split), most=100)
+    assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
+
+
+@pytest.mark.parametrize("left", [None, 1])
+def test_a_file_that_is_missing_or_of_another_data_set_is_damage(tmp_path, left):
+    paths = shards(tmp_path, 3).info.splits["testA"].filepaths
+    if left is None:
+        paths[1].unlink()
+    else:  # another number of pictures: 32 are 11, 10 and 11
+        paths[1].write_bytes(paths[0].read_bytes())
+    with pytest.raises(UserError, match="testA is damaged .*: remove that folder and start again"):
+        load("stripes", 16, 16, data_dir=str(tmp_path))
+
+
+def test_a_changed_byte_is_damage_where_all_is_read(tmp_path):
+    (path,) = shards(tmp_path, 1).info.splits["testB"].filepaths
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="testB is damaged .*: remove that folder and start again"):
+        load("stripes", 16, 16, data_dir=str(tmp_path))
+
+
+def test_a_bucket_is_refused():
+    builder = types.SimpleNamespace(data_path="gs://bucket/stripes/16/1.0.0")
+    with pytest.raises(UserError, match="gs://bucket/stripes/16/1.0.0: expected a folder of this machine"):
+        tfds_source.find({"trainA": builder})
+
+
+def test_another_format_of_files_is_refused(tmp_path, monkeypatch):
+    builder = shards(tmp_path, 1)
+    info = next(tmp_path.glob("stripes/16/*/dataset_info.json"))
+    info.write_text(info.read_text().replace('"tfrecord"', '"riegeli"'))
+    with pytest.raises(UserError, match="of the format riegeli; expected tfrecord: remove that folder"):
+        tfds_source.find({"trainA": tfds.builder_from_directory(builder.data_path)})
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, monkeypatch, cache):
+    config = Config(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
+    read, decode = [], decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda source, *how: read.append(source) or decode(source, *how))
+    domains = sources.load(config, tmp_path, share=1)
+    assert not read
+    parts = (domains.train_x.images, domains.train_y.images)
+    pairs = Pairs(*parts, 6, (16, 16), seed=0, steps_per_call=2)
+    x, *_ = pairs.batches(0, 0, steps=2, replica=1, replicas=3)
+    builder = stripes.builder(16, stripes_dir)
+    stored, _ = tfds_source.find(dict.fromkeys(("trainA", "trainB"), builder))
+    share = [pair for pair in range(12) if pair % 6 in (2, 3)]
+    expected = [stored[f"train{'AB'[d]}"][pairs.order(d, 0)[pair]] for pair in share for d in (0, 1)]
+    assert read == expected
+    monkeypatch.undo()
+    alone = sources.load(config, tmp_path)
+    whole, *_ = Pairs(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
+    np.testing.assert_array_equal(x, whole[:, 2:4])
+
+
+def test_an_archive_that_is_not_there_is_one_error(tmp_path, monkeypatch):
+    module = __import__(tfds.builder_cls("cycle_gan").__module__, fromlist=["_DL_URLS"])
+    monkeypatch.setitem(module._DL_URLS, "horse2zebra", str(tmp_path / "missing.zip"))
+    with pytest.raises(UserError, match="TensorFlow Datasets could not prepare cycle_gan/horse2zebra/3.0.0 in "):
+        load("cycle_gan/horse2zebra", data_dir=str(tmp_path / "tfds"))

@@ -1,0 +1,120 @@
+"""A generator of Keras's own layers does what ours does, for every option that a generator has."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config.config import Config
+from cyclegan.export import portable
+from cyclegan.networks import generators
+
+TINY = {"image_size": 32, "load_size": 32, "filters": 4, "residual_blocks": 1, "precision": "float32"}
+UNET = {"residual_blocks": None, "filters": 2}
+
+
+def make_generator(inputs=3, outputs=3, **changes):
+    """A generator whose every weight matters, and whose output is spread over [-1, 1]."""
+    generator = generators.generator(Config(**{**TINY, **changes}), inputs, outputs)
+    rng = np.random.default_rng(0)
+    for layer in generator.layers:
+        weights = layer.get_weights()
+        if weights and len(weights[0].shape) == 4:
+            weights[0] = rng.normal(0, np.prod(weights[0].shape[:3]) ** -0.5, weights[0].shape)
+        elif len(weights) == 4:
+            weights[3] = rng.uniform(0.5, 2, weights[3].shape)  # a variance
+        for place in {0, 1, 2} & set(range(len(weights))):
+            if len(weights[place].shape) == 1:
+                weights[place] = rng.uniform(0.5, 1.5, weights[place].shape) - place / 2
+        layer.set_weights(weights)
+    return generator
+
+
+def picture(channels=3, size=(32, 32), count=1):
+    return np.random.default_rng(1).uniform(-1, 1, (count, *size, channels)).astype(np.float32)
+
+
+OPTIONS = [
+    {},
+    {"variant": "paper"},
+    {"variant": "paper", "norm_affine": "yes", "upsample": "resize"},
+    {"norm": "batch", "dropout": 0.5},
+    {"variant": "paper", "norm": "none", "residual_blocks": 0},
+    {"norm_affine": "no", "adversarial": "wgan-gp", "residual_blocks": 0},
+    {"generator": "unet_128", "image_size": 128, "load_size": 128, "variant": "paper", "dropout": 0.5, **UNET},
+    pytest.param(
+        {"generator": "unet_256", "image_size": 256, "load_size": 256, "upsample": "resize", **UNET},
+        marks=pytest.mark.slow,
+    ),
+]
+
+
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+def test_the_same_in_keras_layers(changes):
+    generator = make_generator(1, 2, **changes)
+    made = portable.network(generator)
+    side = changes.get("image_size", 32)
+    x = picture(1, (side, side + side // 8 * 8), 2)
+    expected = generator(x, training=False).numpy()
+    assert expected.std() > 0.1 and abs(expected).max() > 0.3
+    np.testing.assert_allclose(made(x, training=False).numpy(), expected, atol=2e-5)
+    ours = {"cyclegan", "tensorflow_addons", "Lambda", "InstanceNormalization"}
+    assert not ours & set(modules_and_classes(json.loads(made.to_json())))
+    assert ours & set(modules_and_classes(json.loads(generator.to_json())))
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return make_generator()
+
+
+def modules_and_classes(saved):
+    """The first parts of all modules, registered names and classes in the configuration of a saved model."""
+    if isinstance(saved, dict):
+        for key, value in saved.items():
+            if key in ("module", "registered_name", "class_name") and value:
+                yield value.replace(">", ".").split(".")[0]
+            yield from modules_and_classes(value)
+    elif isinstance(saved, list):
+        for value in saved:
+            yield from modules_and_classes(value)
+
+
+def test_pictures_as_in_files_are_rounded_to_the_nearest_level(generator):
+    levels = np.random.default_rng(2).integers(0, 256, (2, 32, 40, 3)).astype(np.uint8)
+    translated = portable.network(generator, uint8=True)(levels)
+    assert translated.dtype == tf.uint8
+    exact = (generator(levels / np.float32(127.5) - 1).numpy() + 1) * 127.5
+    assert np.abs(translated.numpy() - exact).max() <= 0.501
+    assert translated.numpy().min() < 20 and translated.numpy().max() > 235
+
+
+def test_black_and_white_do_not_wrap_around():
+    generator = make_generator(residual_blocks=0)
+    last = generator.layers[-2]
+    for bias, level in ((100, 255), (-100, 0)):
+        last.set_weights([last.get_weights()[0], np.full(3, bias)])
+        translated = portable.network(generator, uint8=True)(np.zeros((1, 32, 32, 3), np.uint8))
+        assert np.unique(translated) == [level]
+
+
+def test_a_fixed_size(generator):
+    made = portable.network(generator, size=(32, 64))
+    assert tuple(made.inputs[0].shape) == (1, 32, 64, 3) and tuple(made.outputs[0].shape) == (1, 32, 64, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, when it saves
+def test_a_program_without_this_package_loads_it(generator, tmp_path):
+    portable.network(generator).save(tmp_path / "made.keras")
+    np.save(tmp_path / "x.npy", picture())
+    program = (
+        "import sys, numpy as np, tensorflow as tf; model = tf.keras.models.load_model('made.keras');"
+        "np.save('y.npy', model(np.load('x.npy')).numpy()); assert 'cyclegan' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), generator(picture()).numpy(), atol=2e-5)

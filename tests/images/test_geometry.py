@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from cyclegan.config.config import Config
+from cyclegan.errors import UserError
+from cyclegan.images import geometry
+
+SIZES = np.array([(100, 200), (200, 100), (64, 64), (33, 150)])
+
+
+def config(mode, **values):
+    return Config(preprocess=mode, **{"image_size": 64, "image_width": 48, "load_size": 90, **values})
+
+
+def resized(mode, training=True, sizes=SIZES, **values):
+    return geometry.resized(config(mode, **values), np.array(sizes), training).tolist()
+
+
+def test_what_is_resized_to_one_size():
+    assert resized("resize_and_crop") == 4 * [[90, round(90 * 48 / 64)]]
+    assert resized("resize_and_crop", training=False) == 4 * [[64, 48]]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_only_a_crop_resizes_nothing(training):
+    assert resized("crop", training) == SIZES.tolist()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_widths_are_scaled_as_the_reference_does(training):
+    """base_dataset.__scale_width: a width of load_size, a height of int(max(load_size * height / width, crop_size))."""
+    expected = [[int(max(90 * height / width, 64)), 90] for height, width in SIZES]
+    assert expected == [[64, 90], [180, 90], [90, 90], [64, 90]]
+    assert resized("scale_width_and_crop", training) == expected
+    # Without a crop, what comes out has to suit the networks: 90 is as far from 88 as from 92, and 22 is even.
+    assert resized("scale_width", training) == [[64, 88], [180, 88], [88, 88], [64, 88]]
+    assert resized("scale_width", training, [(100, 90), (61, 60)], load_size=61) == [[68, 60], [64, 60]]
+
+
+def test_none_makes_multiples_of_what_the_networks_halve():
+    assert resized("none", sizes=[(101, 203), (102, 198), (64, 64), (1, 5)]) == [
+        *([100, 204], [104, 200]),  # 25.5 and 49.5 go to the even neighbour, as Python rounds
+        *([64, 64], [4, 4]),
+    ]
+    unet = {"generator": "unet_128", "image_size": 128, "image_width": 128}
+    assert resized("none", sizes=[(100, 300), (130, 20)], **unet) == [[128, 256], [128, 128]]
+
+
+def final_size(mode, sizes, training=True, **values):
+    wanted, sizes = config(mode, **values), np.array(sizes)
+    names = [f"{i}.png" for i in range(len(sizes))]
+    return geometry.final_size(wanted, sizes, geometry.resized(wanted, sizes, training), names)
+
+
+def test_a_crop_decides_the_size():
+    for mode in ("resize_and_crop", "scale_width_and_crop"):
+        assert final_size(mode, SIZES) == (64, 48)
+    assert final_size("crop", [(64, 48), (900, 50)]) == (64, 48)
+    with pytest.raises(
+        UserError, match=r"crop: 2 pictures are too small to crop 48 x 64 pixels from, 1.png \(48 x 63 "
+    ):
+        final_size("crop", [(64, 48), (63, 48), (64, 47)])
+
+
+def test_without_a_crop_all_come_out_of_one_size():
+    assert final_size("none", [(101, 203), (100, 204)]) == (100, 204)
+    assert final_size("scale_width", [(100, 100), (200, 200)]) == (88, 88)
+    text = (
+        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 216 x 100 pixels\) come out of"
+        r" different sizes; expected one size .*: use --preprocess crop or resize_and_crop"
+    )
+    with pytest.raises(UserError, match=text):
+        final_size("none", [(100, 204), (101, 203), (100, 214)])
+    with pytest.raises(UserError, match="come out of different sizes"):
+        final_size("scale_width", [(100, 100), (100, 90)])
+    with pytest.raises(UserError, match=r"0.png \(12 x 40 pixels\): expected at least 16 x 16 pixels"):
+        final_size("none", [(40, 12)])

@@ -1,0 +1,98 @@
+"""Pictures in files: what is written is what `decoding` reads."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cyclegan.errors import UserError
+from cyclegan.images import decoding, writer
+from cyclegan.images.decoding import Picture
+
+
+def noise(shape, dtype=np.uint8, seed=0):
+    return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("ending", [".png", ".tif", ".tiff"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("clear", [False, True])
+def test_lossless_formats_give_back_every_bit(tmp_path, dtype, ending, channels, clear):
+    pixels = noise((5, 7, channels), dtype)
+    opacity = noise((5, 7, 1), dtype, 1) if clear else None
+    path = tmp_path / "new" / f"a{ending}"
+    writer.write(path, Picture(pixels, opacity))
+    bands = decoding.decode_whole(path, channels + 1).pixels if clear and dtype == np.uint16 else None
+    found = decoding.decode_whole(path, channels)
+    assert found.pixels.dtype == dtype
+    if not clear:
+        np.testing.assert_array_equal(found.pixels, pixels)
+        assert found.opacity is None
+    else:
+        np.testing.assert_array_equal(found.opacity, opacity)
+        opaque = opacity.astype(np.float64) / np.iinfo(dtype).max
+        over_white = pixels * opaque + np.iinfo(dtype).max * (1 - opaque)
+        assert np.abs(found.pixels - over_white).max() <= 1
+        if bands is not None:
+            np.testing.assert_array_equal(bands[..., :channels], pixels)
+    assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_other_numbers_of_channels_are_tiffs(tmp_path, channels, dtype):
+    pixels = noise((4, 6, channels), dtype)
+    writer.write(tmp_path / "a.tif", Picture(pixels))
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "a.tif", channels, dtype), pixels)
+    with pytest.raises(UserError, match=f"{channels} channels don't fit into png: expected --format tiff"):
+        writer.write(tmp_path / "a.png", Picture(pixels))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.jpeg", "a.webp", "a.bmp", "a.gif"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_formats_of_8_bits_keep_the_upper_half(tmp_path, name, channels):
+    ramp = np.linspace(0, 65535, 32).astype(np.uint16)
+    pixels = np.broadcast_to(ramp[:, None, None], (32, 32, channels)).copy()
+    opacity = np.full((32, 32, 1), 65535, np.uint16)
+    opacity[:8] = 0
+    writer.write(tmp_path / name, Picture(pixels, opacity))
+    found = decoding.decode_whole(tmp_path / name, channels)
+    with Image.open(tmp_path / name) as image:
+        assert image.format == {"a.jpg": "JPEG", "a.jpeg": "JPEG"}.get(name, name[2:].upper())
+    opaque = slice(8, None)
+    assert np.abs(found.pixels[opaque] - pixels[opaque] / 257).max() <= 5
+    if name in ("a.webp", "a.gif"):
+        np.testing.assert_array_equal(found.opacity, np.rint(opacity / 257))
+    else:
+        assert found.opacity is None
+
+
+def test_the_profile_of_the_colours_is_kept(tmp_path):
+    profile = b"an ICC profile, as far as anyone here looks" * 4
+    for name, dtype in (("a.png", np.uint8), ("a.jpg", np.uint8), ("a.tif", np.uint8), ("b.tif", np.uint16)):
+        writer.write(tmp_path / name, Picture(noise((8, 8, 3), dtype), None, profile))
+        assert decoding.decode_whole(tmp_path / name).profile == profile, name
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    writer.write(path, Picture(noise((4, 4, 3))))
+    before = path.read_bytes()
+
+    def full(self, file, format, **options):
+        with open(file, "wb") as opened:
+            opened.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        writer.write(path, Picture(noise((4, 4, 3), seed=1)))
+    assert path.read_bytes() == before
+    assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_name_says_the_format():
+    assert [writer.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
+        "jpeg", "tiff", "webp", None, None, None
+    ]  # fmt: skip

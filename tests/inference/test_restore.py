@@ -1,0 +1,139 @@
+"""The generators of a run, found by its folder alone."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.checkpointing.manager import Checkpoints
+from cyclegan.checkpointing.train_state import Progress
+from cyclegan.config.config import Config
+from cyclegan.errors import UserError
+from cyclegan.inference.restore import restore
+from cyclegan.networks import compat
+from cyclegan.training.gan import CycleGAN
+
+TINY = {
+    "image_size": 32,
+    "load_size": 32,
+    "filters": 4,
+    "residual_blocks": 1,
+    "precision": "float32",
+    "channels_y": 2,
+    "pool_size": 2,
+}
+UNET = {"generator": "unet_128", "residual_blocks": None, "image_size": 128, "load_size": 128}
+
+
+def make_run(folder, strategy, **changes):
+    """A run of two checkpoints, made on a strategy. Returns its `CycleGAN`, which is what the second holds."""
+    config = Config(output_dir=str(folder), **{**TINY, **changes})
+    folder.mkdir()
+    config.save(folder / "config.json", compat.stack(), {})
+    with strategy.scope():
+        gan = CycleGAN(strategy.num_replicas_in_sync, config)
+        checkpoints = Checkpoints(folder / "checkpoints", gan.state())
+        checkpoints.save(Progress(epoch=1))
+        for network in {id(network): network for network in (gan.G, gan.F, *gan.used)}.values():
+            for number, variable in enumerate(network.variables):
+                variable.assign_add(tf.fill(variable.shape, 0.01 * (number % 3 + 1)))
+        if config.ema:
+            gan.G.variables[0].assign_add(tf.ones(gan.G.variables[0].shape))  # which is not what is used
+        checkpoints.save(Progress(epoch=2, step=7))
+    return gan
+
+
+@pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"norm": "batch"}, UNET], ids=str)
+def test_what_three_replicas_saved_is_restored_without_a_strategy(tmp_path, strategies, changes):
+    gan = make_run(tmp_path / "run", strategies[3], **changes)
+    found = restore(tmp_path / "run")
+    assert (found.progress.epoch, found.progress.step, found.checkpoint.name) == (2, 7, "epoch_0002")
+    assert found.config == gan.config
+    shape = (1, *found.config.image_shape)
+    x, y = (np.random.default_rng(0).uniform(-1, 1, (*shape, c)).astype(np.float32) for c in (3, 2))
+    fake_y, cycle_x, fake_x, _ = gan.cycle(x, y)
+    np.testing.assert_array_equal(found.G(x), fake_y)
+    np.testing.assert_array_equal(found.F(y), fake_x)
+    np.testing.assert_array_equal(found.network("y2x")(fake_y), cycle_x)
+    assert (found.channels("x2y"), found.channels("y2x")) == ((3, 2), (2, 3))
+
+
+def test_a_checkpoint_by_its_name_and_a_precision(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1])
+    checkpoints = tmp_path / "run" / "checkpoints"
+    (checkpoints / "epoch_0001").rename(checkpoints / "best-x2y")
+    newest, best = restore(tmp_path / "run"), restore(tmp_path / "run", "best-x2y", "bfloat16")
+    assert best.checkpoint.name == "best-x2y" and best.progress.epoch == 1
+    assert abs(newest.G.variables[0].numpy() - best.G.variables[0].numpy()).min() > 0.009
+    assert {tf.as_dtype(v.dtype) for v in best.G.variables} == {tf.float32}
+    assert best.G.layers[2].compute_dtype == "bfloat16" and newest.G.layers[2].compute_dtype == "float32"
+
+
+def test_gpus_are_shared_with_other_programs(tmp_path, strategies, monkeypatch):
+    make_run(tmp_path / "run", strategies[1])
+    calls = []
+
+    def grow(gpu, on):
+        calls.append((gpu, on))
+        raise {"gpu 0": RuntimeError, "gpu 1": ValueError}[gpu]("laid down already")
+
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["gpu 0", "gpu 1"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grow)
+    restore(tmp_path / "run")
+    assert calls == [("gpu 0", True), ("gpu 1", True)]
+
+
+def test_networks_from_before_the_first_step_are_said_to_be_so(tmp_path, strategies, capsys):
+    config = make_run(tmp_path / "run", strategies[1]).config
+    restore(tmp_path / "run", "epoch_0001")
+    assert capsys.readouterr().err == ""  # without data, it is as an imported run
+    config.save(tmp_path / "run" / "config.json", compat.stack(), {"trainA": "2 pictures"})
+    for _ in range(2):
+        restore(tmp_path / "run", "epoch_0001")
+    restore(tmp_path / "run")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Warning: ") and "epoch_0001 is from before the first step of training" in line
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_taken(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1])
+    (tmp_path / "run" / "checkpoints" / "epoch_0002" / "state.index").write_bytes(b"")
+    said = []
+    assert restore(tmp_path / "run", say=said.append).progress.epoch == 1
+    assert len(said) == 1 and "epoch_0002 can't be read (state.index is damaged)" in said[0]
+    with pytest.raises(UserError, match=r"epoch_0002 can't be read \(state.index is damaged\): expected a checkpoint"):
+        restore(tmp_path / "run", "epoch_0002")
+    (tmp_path / "run" / "checkpoints" / "epoch_0001" / "manifest.json").unlink()
+    with pytest.raises(UserError, match="none of the 2 checkpoints can be read") as raised:
+        restore(tmp_path / "run", say=said.append)
+    assert "clear_output_dir" not in str(raised.value)
+
+
+def test_what_is_no_run_is_refused(tmp_path, strategies):
+    with pytest.raises(UserError, match="no such folder; expected the folder of a run"):
+        restore(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"config.json: no such file; expected the config.json of a run"):
+        restore(tmp_path / "empty")
+    config = Config(output_dir=str(tmp_path), **TINY)
+    config.save(tmp_path / "empty" / "config.json", compat.stack(), {})
+    with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
+        restore(tmp_path / "empty")
+    make_run(tmp_path / "run", strategies[1])
+    with pytest.raises(UserError, match="best-x2y: no such checkpoint; expected one of epoch_0001, epoch_0002"):
+        restore(tmp_path / "run", "best-x2y")
+    path = tmp_path / "run" / "config.json"
+    saved = json.loads(path.read_text())
+    saved["stack"]["keras"] = 5 - saved["stack"]["keras"]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(UserError, match="was trained with TensorFlow .* its checkpoints fit only there"):
+        restore(tmp_path / "run")
+
+
+def test_a_checkpoint_of_other_networks_is_refused(tmp_path, strategies):
+    gan = make_run(tmp_path / "run", strategies[1])
+    dataclasses.replace(gan.config, filters=8).save(tmp_path / "run" / "config.json", compat.stack(), {})
+    with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):
+        restore(tmp_path / "run", say=lambda text: None)

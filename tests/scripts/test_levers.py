@@ -1,0 +1,80 @@
+"""What `benchmark.py --without` leaves out is left out."""
+
+import collections
+from time import sleep
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.data.unpaired import Pairs
+from cyclegan.networks import normalization
+from cyclegan.training.gan import LOSSES, SAMPLES
+from cyclegan.training.trainer import AHEAD
+from scripts import benchmark, levers
+
+
+def operations(strategy, lever):
+    """How many operations of each type a step has, a `Counter`."""
+    count = strategy.num_replicas_in_sync
+    setting = benchmark.Setting("default", 16, count, "float32", "off", count, 5.0, 1, 2, 0)
+    pictures = np.zeros((2, count, 20, 20, 3), np.uint8)
+    batches = next(Pairs(*pictures, count, (16, 16), seed=0).distributed(strategy))
+    totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
+    with levers.without(lever):
+        _, function, _ = benchmark.default_form(strategy, setting)
+        graph = function.get_concrete_function(batches, totals, tf.constant(1)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return collections.Counter(node.op for node in nodes)
+
+
+@pytest.mark.slow
+def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
+    monkeypatch.setattr(normalization, "LARGE", 1)  # as for pictures of a usual size
+    one, two = operations(strategies[1], ""), operations(strategies[2], "")
+    few, norm, both, adam = (operations(strategies[1], lever) for lever in ("few", "norm", "both", "adam"))
+    assert one["FusedBatchNormV3"] > 0 and norm["FusedBatchNormV3"] == 0
+    assert one["SpaceToDepth"] > 0 and few["SpaceToDepth"] == 0
+    assert both["Conv2D"] > 1.2 * one["Conv2D"]
+    assert one["ResourceApplyAdam"] > 0 and adam["ResourceApplyAdam"] == 0
+    for other in (few, norm, both):
+        assert other["ResourceApplyAdam"] == one["ResourceApplyAdam"]
+    assert operations(strategies[2], "packed")["IdentityN"] > 2 * two["IdentityN"]  # sums of a gradient each
+
+
+def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due(strategies, monkeypatch):
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
+    read, picture = [], Pairs.picture
+    pairs = Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+    ahead = pairs.distributed(strategies[1])
+    expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
+    pairs = Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
+    monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
+    ahead = pairs.distributed(strategies[1])
+    next(ahead)
+    for _ in range(100):  # those of the next call, which nobody has asked for
+        sleep(0.1)
+        if len(read) >= sum(pairs.call(call)[2] for call in range(2)) * 4:
+            break
+    else:
+        pytest.fail(f"{len(read)} pictures were read ahead")
+    pairs = Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+    read = []
+    monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
+    with levers.without("prefetch"):
+        batches = pairs.distributed(strategies[1])
+        for number, parts in enumerate(expected):
+            for part, other in zip(next(batches), parts):
+                np.testing.assert_array_equal(part, other)
+            assert len(read) == sum(pairs.call(call)[2] for call in range(number + 1)) * 4
+
+
+def test_without_being_ahead_each_call_is_looked_at_at_once():
+    before = AHEAD
+    with levers.without("ahead"):
+        assert AHEAD == 0
+    assert AHEAD == before > 0
+
+
+def test_the_benchmark_knows_each_lever():
+    assert benchmark.FORMS == {"steps": tuple(levers.STEP), "data": tuple(levers.FEEDING)}

@@ -1,0 +1,247 @@
+"""The examples and the figures of docs/scaling.md, and the figures on paper of docs/performance.md."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+import types
+
+import pytest
+
+from cyclegan.config.config import Config
+from cyclegan.networks import discriminators, generators
+from cyclegan.training.gan import CycleGAN
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "scaling.md").read_text(encoding="utf-8")
+TEXT = " ".join(PAGE.split())  # without the ends of lines
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SHELL = [text for kind, text in BLOCKS if kind in ("sh", "bash")]
+YAML = "".join(text for kind, text in BLOCKS if kind == "yaml")
+
+
+def only(word):
+    """The one shell block with a word in it."""
+    (block,) = (text for text in SHELL if word in text)
+    return block
+
+
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def bash(text, folder, **environment):
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **environment}
+    return subprocess.run(["bash", "-c", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=30)
+
+
+def expected(hosts, index):
+    return {"cluster": {"worker": [f"{host}:20000" for host in hosts]}, "task": {"type": "worker", "index": index}}
+
+
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.strip().splitlines()[-1][:30])
+def test_what_is_said_to_be_shell_is(block):
+    result = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("code, requeued", [(0, ""), (1, ""), (2, ""), (137, ""), (143, "requeue 7\n")])
+def test_slurms_script_requeues_what_a_signal_has_stopped(tmp_path, code, requeued):
+    program(tmp_path / "srun", f'echo "$@"; exit {code}')
+    program(tmp_path / "scontrol", 'echo "$@" >>requeued')
+    (tmp_path / "requeued").touch()
+    result = bash(only("#SBATCH"), tmp_path, SLURM_CPUS_PER_TASK="32", SLURM_JOB_ID="7")
+    assert (result.returncode, result.stderr) == (code, "")
+    assert (tmp_path / "requeued").read_text() == requeued
+    assert re.search(
+        r"^--cpus-per-task=32 .*--wait=300 \S*python train.py .*--output_dir runs/horse2zebra", result.stdout
+    )
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_a_pod_knows_its_place_among_the_others(tmp_path, index):
+    (command,) = re.findall(r"- \|\n((?: {14}.*\n)+)", YAML)
+    program(tmp_path / "python", 'printf "%s" "$TF_CONFIG"; echo "$@" >&2')
+    result = bash(command, tmp_path, WORKERS="3", JOB_COMPLETION_INDEX=str(index))
+    assert json.loads(result.stdout) == expected([f"cyclegan-{i}.cyclegan" for i in range(3)], index)
+    assert result.stderr.startswith("train.py --dataset /data/horse2zebra --output_dir /data/runs/horse2zebra ")
+
+
+def test_what_belongs_together_in_the_yaml_does():
+    documents = list(pytest.importorskip("yaml").safe_load_all(YAML))
+    service, policy, claim, job = documents
+    assert [document["kind"] for document in documents] == ["Service", "NetworkPolicy", "PersistentVolumeClaim", "Job"]
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    workers = {entry["name"]: entry["value"] for entry in container["env"]}["WORKERS"]
+    assert str(spec["completions"]) == str(spec["parallelism"]) == workers == "3"
+    labels = spec["template"]["metadata"]["labels"]
+    peers = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"] == peers == labels
+    assert job["metadata"]["name"] == "cyclegan" and pod["subdomain"] == service["metadata"]["name"] == "cyclegan"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes.keys() == {mount["name"] for mount in container["volumeMounts"]}
+    assert volumes["data"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    limit = re.search(r"--start_timeout (\d+)", container["args"][0])
+    assert int(limit.group(1)) > 600 and pod["restartPolicy"] == "Never"
+
+
+def test_a_worker_is_started_on_each_host_and_its_process_known(tmp_path):
+    program(tmp_path / "ssh", 'echo "$1" >>hosts; exec bash -c "$2"')
+    program(tmp_path / ".venv" / "bin" / "python", 'echo "$$ $# $@"; echo "$TF_CONFIG"')
+    script = only("@Q").replace("/shared/cyclegan", str(tmp_path))
+    result = bash(script, tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    hosts = [f"10.0.0.{i}" for i in (1, 2, 3)]
+    assert (tmp_path / "hosts").read_text().split() == hosts
+    for index in range(3):
+        log = tmp_path / f"worker_{index}.log"
+        until = time.monotonic() + 20
+        while log.read_text().count("\n") < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        command, config = log.read_text().splitlines()
+        process = (tmp_path / f"worker_{index}.pid").read_text().strip()
+        assert command == f"{process} 5 train.py --dataset cycle_gan/horse2zebra --output_dir runs/horse2zebra"
+        assert json.loads(config) == expected(hosts, index)
+
+
+PAIR = 2 * 256 * 256 * 3 * 4  # bytes of the translations of a pair, float32 at 256 px
+
+
+@functools.lru_cache(None)
+def network_figures(pool_size=50):
+    """(gradients in bytes, FLOP per pair) of the default networks at 256 px."""
+    config = Config.from_args(["--pool_size", str(pool_size)])
+    G, D = (
+        generators.generator(config),
+        discriminators.discriminator(config),
+    )  # one of each instead of two: building them takes seconds
+    gan = types.SimpleNamespace(config=config, G=G, F=G, D_X=D, D_Y=D)
+    return 4 * 2 * sum(CycleGAN.parameters(gan)), CycleGAN.flops(gan, 256, 256)
+
+
+def reduction(n, bandwidth):
+    """Seconds in which a ring of n GPUs sums the gradients, without its hops."""
+    return 2 * (n - 1) / n * network_figures()[0] / bandwidth
+
+
+def gathering(n, pairs, bandwidth):
+    """Seconds in which it sums the translations, each among zeros for all others', for the image pools, likewise."""
+    return 2 * (n - 1) * pairs * PAIR / bandwidth
+
+
+SECONDS = {"fast": ((250e9, 5e-6), (11e9, 25e-6)), "slow": ((25e9, 10e-6), (1.1e9, 25e-6))}  # bytes/s, per hop
+
+
+def step(n, pairs, throughput, cluster, pool_size=50):
+    """Seconds of a step on n GPUs: computing, then the gathering and the all-reduce in rings."""
+    bandwidth, latency = SECONDS[cluster][n > 8]
+    seconds = pairs * network_figures(pool_size)[1] / throughput + reduction(n, bandwidth) + 2 * (n - 1) * latency
+    return seconds + (gathering(n, pairs, bandwidth) + 2 * (n - 1) * latency if pool_size else 0)
+
+
+def efficiency(n, *how):
+    return step(1, *how) / step(n, *how)
+
+
+def table(throughput):
+    """The lines of the page's table for GPUs of so many FLOP/s."""
+    yield "| GPUs | fast, batch 1 | fast, batch 4 | slow, batch 1 | slow, batch 4 |"
+    yield "|---|---|---|---|---|"
+    for n in (2**i for i in range(9)):
+        cells = []
+        for cluster, pairs in (("fast", 1), ("fast", 4), ("slow", 1), ("slow", 4)):
+            how = pairs, throughput, cluster
+            cells.append(f"{2 * n * pairs / step(n, *how):,.0f} ({efficiency(n, *how):.0%})".replace("%", " %"))
+        yield f"| {n} | {' | '.join(cells)} |"
+
+
+@pytest.mark.parametrize("tera", [50, 200])
+def test_the_tables_of_images_per_second(tera):
+    assert "\n".join(["", *table(tera * 1e12), ""]) in PAGE
+
+
+def test_the_table_of_the_measured_step():
+    gan = CycleGAN(1, Config(image_size=128))
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    milliseconds = re.search(r"\| default \| ([\d,]+) \|", page[page.index("## Records") :])[1]  # the latest record
+    assert f"the step time of the newest record: {milliseconds} ms at 128 px, batch 1" in TEXT
+    assert f"one GPU of 200 TFLOP/s would make {2 * 200e12 / gan.flops(128, 128):,.0f} images per second" in TEXT
+    size, seconds = 4.0 * 2 * sum(gan.parameters()), float(milliseconds.replace(",", "")) / 1000
+    pictures = 2 * 128 * 128 * 3 * 4
+    assert f"gradients of {size / 1e6:.1f} MB and pictures of P = {pictures / 1e6:.3f} MB" in TEXT.replace("\n", " ")
+
+    def cell(n, bandwidth, latency):
+        exchange = (2 * (n - 1) / n * size + 2 * (n - 1) * pictures) / bandwidth + 4 * (n - 1) * latency
+        return f"{2 * n / (seconds + exchange):.2f} ({seconds / (seconds + exchange):.0%})".replace("%", " %")
+
+    for n in (1, 2, 16, 256):
+        assert f"| {n} | {cell(n, 0.117e9, 1e-4)} | {cell(n, 1.1e9, 25e-6)} |" in TEXT
+
+
+def test_the_figures_in_the_text():
+    size, flop = network_figures()
+    assert f"are {size // 4:,}." in TEXT and f"B = {size / 1e6:.1f} MB" in TEXT and f"{flop / 1e12:.3f} TFLOP" in TEXT
+    assert f"P = {PAIR / 1e6:.3f} MB" in TEXT
+    one, two = (1, 50e12, "fast"), (1, 200e12, "fast")
+    assert efficiency(16, 1, 50e12, "slow") < 0.5 < efficiency(8, 1, 50e12, "slow")
+    assert efficiency(64, *one) < 0.5 < efficiency(32, *one)  # from 64 GPUs of 50 TFLOP/s on
+    assert 16 / step(16, *two) < 8 / step(8, *two)
+    exchange = step(16, 1, float("inf"), "fast")
+    assert f"The limit at 16 is {flop / exchange / 1e12:.0f} TFLOP/s" in TEXT
+    wanted = [f"{(reduction(n, 1) + gathering(n, 1, 1)) / (flop / 200e12) / 1e9:.0f}" for n in (16, 256)]
+    assert f"of 200 TFLOP/s want {wanted[0]} GB/s between the machines at 16 and {wanted[1]} GB/s at 256" in TEXT
+    assert f"the hops of {4 * 255 * 25e-6 * 1e3:.0f} ms" in TEXT and 4 * 255 * 25e-6 > flop / 200e12
+    parts = f"{reduction(256, 1) / 1e6:.0f} and {gathering(256, 1, 1) / 1e6:.0f} MB"
+    assert parts in TEXT and f"{256 * 4 * PAIR / 1e9:.1f} GB" in TEXT
+    for pairs, words in ((1, "batch 1 is {} instead of {}"), (4, "and with batch 4 {} instead of {}")):
+        shares = [f"{efficiency(256, pairs, 50e12, 'fast', pool):.0%}".replace("%", " %") for pool in (0, 50)]
+        assert words.format(*shares) in TEXT
+    for batch, start in ((1, "| 1, as in the paper |"), *((k, f"| {k} |") for k in (8, 16, 64)), (256, "| 256 |")):
+        steps = -(-1067 // batch)
+        rest = f", the last of them with {1067 % batch} pairs" if batch == 256 else ""
+        assert f"{start} {steps}{rest} | {200 * steps:,} |" in TEXT
+    for k, rate in ((8, "5.7e-4 for 8"), (16, "8e-4 for 16")):
+        assert rate in TEXT and float(rate.split()[0]) == pytest.approx(2e-4 * k**0.5, rel=0.01)
+
+
+LINKS = (25e9, 250e9, 11e9)  # bytes/s: PCIe, NVLink, Ethernet
+
+
+def exchanges():
+    """The lines of performance.md's table of what devices exchange."""
+    for n in (2, 3, 4, 8):
+        cells = []
+        for bandwidth in LINKS:
+            summed, gathered = (1e3 * seconds for seconds in (reduction(n, bandwidth), gathering(n, 1, bandwidth)))
+            cells.append(f"{summed:.{2 if summed < 1 else 1}f} + {gathered:.{3 if gathered < 0.1 else 2}f} ms")
+        yield f"| {n} | {' | '.join(cells)} |"
+
+
+def speed_ups():
+    """The lines of its table of what several devices are worth."""
+    for tera, pairs in ((10, 1), (50, 1), (50, 4), (200, 1), (200, 4)):
+        alone = pairs * network_figures()[1] / (tera * 1e12)
+        cells = [f"{tera} TFLOP/s", str(pairs), f"{1e3 * alone:.{1 if alone < 0.01 else 0}f} ms"]
+        for n in (3, 8):
+            together = (alone + reduction(n, bandwidth) + gathering(n, pairs, bandwidth) for bandwidth in LINKS)
+            cells.append(", ".join(f"{n * alone / seconds:.1f}" for seconds in together))
+        yield f"| {' | '.join(cells)} |"
+
+
+def test_the_tables_on_paper_of_performance():
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    for lines in (exchanges(), speed_ups()):
+        assert "\n".join(["---|", *lines, "", ""]) in page
+    size, flop = network_figures()
+    text = " ".join(page.split())
+    assert f"{size // 4:,} in all" in text and f"B = {size / 1e6:.1f} MB" in text and f"P = {PAIR / 1e6:.3f} MB" in text
+    assert f"b x {flop / 1e12:.3f} TFLOP / throughput" in text
+    never = [f"{2e3 * size / bandwidth:.{2 if bandwidth == 250e9 else 1}f}" for bandwidth in LINKS]
+    assert f"never exceeds 2 B / bandwidth: {never[0]}, {never[1]} and {never[2]} ms" in text

@@ -1,0 +1,152 @@
+"""What is done with a run, from its training on: the README's demo, and its pictures translated, looked at, scored, exported."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cyclegan.data import stripes
+from cyclegan.images import decoding, writer
+from cyclegan.images.decoding import Picture
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo, in a copy of the repository, with the environment that the tests run in: (the copy, what the demo printed)."""
+    home = tmp_path_factory.mktemp("home")
+    ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, home / "clone", ignore=lambda folder, names: {*ignored(folder, names), "demo"} & set(names))
+    os.environ["HOME"], before = str(home), os.environ["HOME"]  # where the data set goes
+    try:
+        yield home / "clone", run([home / "clone" / "scripts" / "demo.sh"], VENV=sys.prefix)
+    finally:
+        os.environ["HOME"] = before
+
+
+def run(command, code=0, **environment):
+    """Runs a command. Returns what it printed."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
+    result = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=1800)
+    assert result.returncode == code, result.stdout[-1000:] + result.stderr[-3000:]
+    return result.stdout
+
+
+def script(demo, name, *arguments, code=0):
+    return run([sys.executable, demo[0] / "scripts" / name, demo[0] / "runs" / "demo", *arguments], code)
+
+
+def test_the_demo_beats_the_identity(demo):
+    rows = [line.rsplit(None, 2) for line in demo[1].splitlines() if line.startswith(("X -> Y:", "Y -> X:"))]
+    assert len(rows) == 7
+    for what, trained, identity in rows:
+        if "outside the animal" in what:
+            assert float(trained) < 20  # of 255: stays small
+        else:
+            assert float(trained) < float(identity), what
+    picture = next(line for line in demo[1].splitlines() if line.startswith("The picture:")).split(":", 1)[1]
+    assert pathlib.Path(picture.strip()).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A folder of pictures of all kinds, with horses on them."""
+    folder = tmp_path_factory.mktemp("mixed")
+    horse = stripes.draw(stripes.scene(np.random.default_rng(0)), "horse", 256)
+    sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
+    sizes.update({"a/c.tif": (50, 64), "d.bmp": (64, 64), "e.gif": (70, 64)})
+    for name, size in sizes.items():
+        writer.write(folder / name, Picture(decoding.resize(horse, size)))
+    clear = np.linspace(0, 255, 256 * 256).reshape(256, 256, 1).astype(np.uint8)
+    writer.write(folder / "clear.png", Picture(horse, clear))
+    for name in ("deep.png", "deep.tiff"):
+        writer.write(folder / name, Picture(decoding.to_depth(horse, np.uint16)))
+    image, exif = Image.fromarray(horse[:, :200]), Image.Exif()
+    exif[0x0112] = 6
+    image.save(folder / "turned.jpg", exif=exif)
+    image.convert("L").save(folder / "gray.jpg")
+    image.convert("P").save(folder / "palette.png")
+    image.convert("CMYK").save(folder / "cmyk.jpg")
+    (folder / "broken.jpg").write_bytes((folder / "turned.jpg").read_bytes()[:900])
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+EXPORTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflite": "out.tflite"}
+
+
+@pytest.fixture(scope="module")
+def used(demo, mixed, tmp_path_factory):
+    """(a folder, what was printed by name): the demo's run used in all ways, two at a time, because most of it takes one core."""
+    folder = tmp_path_factory.mktemp("used")
+    commands = {
+        "translate": ("translate.py", mixed, folder / "translated", "--html"),
+        "evaluate": ("evaluate.py", "--features", "random", "--json", folder / "scores.json"),
+        **{format: ("export.py", folder / name, "--format", format) for format, name in EXPORTS.items()},
+    }
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = {
+            name: pool.submit(script, demo, *command, code=int(name == "translate"))
+            for name, command in commands.items()
+        }
+        return folder, {name: future.result() for name, future in running.items()}
+
+
+def test_a_folder_of_mixed_pictures_is_translated(mixed, used):
+    out, printed = used[0] / "translated", used[1]["translate"]
+    assert re.match(r"14 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0005\n", printed)
+    assert "Of more than 1536 x 1536 pixels, so translated in tiles: 1. Instance normalization sees a tile" in printed
+    expected = sorted(path for path in mixed.rglob("*.*") if path.name not in ("broken.jpg", "notes.txt"))
+    for path in expected:
+        with Image.open(path) as before, Image.open(out / path.relative_to(mixed)) as after:
+            turned = before.size if path.name != "turned.jpg" else before.size[::-1]
+            assert (after.format, after.size) == (before.format, turned), path
+    assert decoding.decode_whole(out / "deep.png").pixels.dtype == np.uint16
+    np.testing.assert_array_equal(
+        decoding.decode_whole(out / "clear.png").opacity,
+        decoding.decode_whole(mixed / "clear.png").opacity,
+    )
+    assert "index_files" in os.listdir(out) and not (out / "broken.jpg").exists()
+
+
+def test_its_pages_are_looked_at(demo, used, browser):
+    for page, count in ((used[0] / "translated" / "index.html", 14), (demo[0] / "runs" / "demo" / "index.html", 10)):
+        browser.open(page)
+        assert browser.js("document.querySelectorAll('ol > li').length") == count
+        assert all(browser.widths()) and len(browser.widths()) == 3 * count
+        assert browser.complaints() == []
+    shown = "document.querySelectorAll('ol img')[1].src.split('samples/')[1].split('/')[0]"
+    browser.js("document.querySelector('input[type=range]').focus()")
+    seen = [browser.js(shown)]
+    for key in ("Home", "ArrowRight"):
+        browser.press(key)
+        seen.append(browser.js(shown))
+    assert seen == ["epoch_005", "epoch_001", "epoch_002"]
+
+
+def test_it_is_scored(used):
+    folder, printed = used[0], used[1]["evaluate"]
+    assert "not comparable with published" in printed and "seed 0" in printed
+    for direction, part in json.loads((folder / "scores.json").read_text())["directions"].items():
+        scores, untranslated = part["scores"], part["untranslated"]
+        assert scores["FID"] < untranslated["FID"] and scores["KID"] < untranslated["KID"], direction
+        if direction == "y2x":  # where the stripes of a zebra are can't be known
+            assert scores["MAE"] < untranslated["MAE"] and scores["SSIM"] > untranslated["SSIM"]
+        assert 0 < scores["cycle_MAE"] < 30 and 0 < scores["identity_MAE"] < 30
+
+
+@pytest.mark.parametrize("format", EXPORTS)
+def test_it_is_exported(used, format):
+    folder, printed = used[0], used[1][format]
+    difference = float(re.search(r"largest difference from the network: ([\d.e-]+) in", printed)[1])
+    assert difference < 1e-3 and (folder / EXPORTS[format]).exists()

@@ -1,0 +1,181 @@
+"""What TensorFlow does on the CPU without a word where there is a GPU, which can be seen without one.
+
+That is an operation for whose types the GPU has no kernel, and one whose kernel computes on the host, as those for int32 do: it
+waits for what the device has made.
+"""
+
+import functools
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import kernels, op_def_registry  # what tf.config has not
+
+from cyclegan.config.config import Config
+from cyclegan.distribution import collectives, hardware
+from cyclegan.training.gan import LOSSES, CycleGAN
+
+pytestmark = pytest.mark.skipif(
+    not tf.sysconfig.get_build_info()["is_cuda_build"], reason="this TensorFlow was built without kernels for GPUs"
+)
+
+
+def fits(constraint, attribute):
+    """Whether the types of a node's attribute are among those that a kernel takes."""
+    types = attribute.list.type if attribute.WhichOneof("value") == "list" else [attribute.type]
+    return set(types) <= set(constraint.allowed_values.list.type)
+
+
+@functools.lru_cache(None)
+def kernels_of(operation):
+    """The kernels that a GPU has for an operation."""
+    found = kernels.get_registered_kernels_for_op(operation).kernel
+    return [kernel for kernel in found if kernel.device_type in ("GPU", "DEFAULT")]
+
+
+def kernel_of(node):
+    """The kernel that a GPU has for a node, `None` if it has none."""
+    found = [kernel for kernel in kernels_of(node.op) if all(fits(c, node.attr[c.name]) for c in kernel.constraint)]
+    return next(iter(sorted(found, key=lambda kernel: kernel.device_type == "DEFAULT")), None)
+
+
+def without_gpu_kernel(nodes):
+    """The operations, with their types, for which no kernel for GPUs, or for any device, is registered."""
+    found = set()
+    for node in nodes:
+        if kernel_of(node) is None:
+            types = (tf.as_dtype(value.type).name for value in node.attr.values() if value.type)
+            found.add((node.op, *sorted(types)))
+    return found
+
+
+def nodes(function):
+    """The nodes of a concrete function and of all functions that it calls, those of loops included."""
+    graph = function.graph.as_graph_def()
+    return [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
+
+
+# Between functions, and in what only passes values on, these are on the host.
+ON_HOST = {tf.as_dtype(name).as_datatype_enum for name in ("int32", "resource", "variant", "string")}
+PASSING_ON = {"Identity", "IdentityN", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"}
+
+
+def arguments(node, definitions):
+    """[(name, type)] of each input or output of a node, for the arguments of its operation."""
+    result = []
+    for argument in definitions:
+        types = [node.attr[argument.type_attr].type] if argument.type_attr else [argument.type]
+        if argument.type_list_attr:
+            types = node.attr[argument.type_list_attr].list.type
+        count = node.attr[argument.number_attr].i if argument.number_attr else 1
+        result += [(argument.name, each) for each in types] * count
+    return result
+
+
+def waits(function):
+    """What a GPU's host would have to wait for: (operation, its input, the operation on the device that makes that input).
+
+    What depends on nothing but constants and shapes is computed before the first step.
+    """
+    found = set()
+    for definition in (function.function_def, *function.graph.as_graph_def().library.function):
+        nodes = {node.name: node for node in definition.node_def}
+        given = {argument.name: argument.type in ON_HOST for argument in definition.signature.input_arg}
+
+        @functools.lru_cache(None)
+        def is_constant(name, nodes=nodes):
+            if name not in nodes or op_def_registry.get(nodes[name].op).is_stateful or nodes[name].op in PASSING_ON:
+                return False
+            inputs = [each.lstrip("^").split(":")[0] for each in nodes[name].input]
+            return nodes[name].op in ("Const", "Shape") or (bool(inputs) and all(map(is_constant, inputs)))
+
+        def on_host(name, nodes=nodes, given=given, is_constant=is_constant):
+            if name in given:
+                return given[name]
+            name, output, _ = name.split(":")
+            node = nodes[name]
+            if node.op in PASSING_ON:
+                return dict(arguments(node, op_def_registry.get(node.op).output_arg))[output] in ON_HOST
+            return is_constant(name) or output in kernel_of(node).host_memory_arg
+
+        for node in definition.node_def:
+            if node.op in PASSING_ON:
+                continue
+            wanted = arguments(node, op_def_registry.get(node.op).input_arg)
+            for (argument, kind), name in zip(wanted, node.input):
+                on_device = kind not in ON_HOST - {tf.int32.as_datatype_enum} and not on_host(name)
+                if argument in kernel_of(node).host_memory_arg and on_device:
+                    found.add((node.op, argument, nodes[name.split(":")[0]].op if ":" in name else name))
+    return found
+
+
+# What brings operations of its own, in as few steps as possible; all have a pool.
+RICH = {
+    **{"adversarial": "wgan-gp", "r1": 1.0, "diffaugment": "color,translation,cutout", "dropout": 0.5, "ema": 0.9},
+    **{"clip_norm": 1.0, "weight_decay": 0.1, "discriminator_steps": 2, "upsample": "resize", "variant": "paper"},
+}
+OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant": "paper", "generator_steps": 2}
+
+
+@pytest.mark.parametrize(
+    "replicas, precision, options",
+    [(1, "float32", {}), (2, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)],
+)
+def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits(
+    replicas, precision, options, monkeypatch
+):
+    monkeypatch.setattr(hardware, "accelerated", lambda: True)
+    monkeypatch.setattr(hardware, "is_native", lambda precision: True)
+    # With the reductions that GPUs have, which are only traced here.
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    with strategy.scope():
+        gan = CycleGAN(replicas, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))
+    step = collectives.accumulate(strategy, gan.train_step, replicas, gan.update)
+    share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
+    pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
+    totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
+    function = step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32))
+    traced = nodes(function)
+    assert any(node.op == "CollectiveReduceV2" for node in traced) == (replicas > 1)
+    types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}
+    assert types == {precision}  # so the steps of the loop are among the nodes, as they are on a GPU
+    assert without_gpu_kernel(traced) == set()
+    assert waits(function) == set()
+
+
+def test_an_operation_that_waits_for_the_device_is_found():
+    def taken(kind):
+        numbers = tf.TensorSpec([4], tf.float32)
+        take = tf.function(lambda x: tf.cast(x, kind)[1:] - tf.constant([3, 2, 1], kind) * tf.size(x, kind))
+        return waits(take.get_concrete_function(numbers))
+
+    assert taken(tf.int64) == set()
+    assert taken(tf.int32) == {("StridedSlice", "input", "Cast")}
+    sliced = tf.function(lambda x, start: x[start:])
+    begins = waits(sliced.get_concrete_function(tf.TensorSpec([4], tf.float32), tf.TensorSpec([], tf.int64)))
+    assert begins == {("StridedSlice", "begin", "Pack")}
+
+
+def test_an_operation_without_a_kernel_for_gpus_is_found():
+    @tf.function(autograph=False)
+    def pad(x):
+        return tf.while_loop(lambda x: True, lambda x: tf.pad(x, [[1, 1]], mode="REFLECT")[1:-1], [x])
+
+    assert without_gpu_kernel(nodes(pad.get_concrete_function(tf.TensorSpec([4], tf.float32)))) == set()
+    found = without_gpu_kernel(nodes(pad.get_concrete_function(tf.TensorSpec([4], tf.int32))))
+    assert found == {("MirrorPad", "int32", "int32")}
+
+
+def test_a_whole_step_is_one_program_of_static_shapes():
+    """As TPUs want it, of which there is none to try it on: XLA takes no operation whose shapes it does not know."""
+    config = Config(dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0)
+    model = CycleGAN(1, config)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def step(x, y, number):
+        figures, gradients, kept = model.train_step(x, y, tf.ones([1]), number)
+        model.update(gradients, tf.reduce_all(tf.math.is_finite(list(figures.values()))), kept, number)
+        return figures
+
+    pictures = tf.zeros([1, 16, 16, 3], tf.uint8)
+    program = step.experimental_get_compiler_ir(pictures, pictures, tf.constant(0, tf.int64))(stage="hlo")
+    assert "ENTRY" in program and "convolution(" in program

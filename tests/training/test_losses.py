@@ -1,0 +1,64 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.training import losses
+
+
+def two_samples(first, second):
+    """Two samples of [2, 2, 1], each constant."""
+    return tf.constant(np.array([first, second], np.float32)[:, None, None, None] * np.ones((1, 2, 2, 1), np.float32))
+
+
+def test_mae_by_hand():
+    assert losses.mae(two_samples(1, -1), two_samples(0.5, 2)).numpy().tolist() == [0.5, 3.0]
+
+
+def test_lsgan_by_hand():
+    assert losses.lsgan(two_samples(0.5, 3), 1.0).numpy().tolist() == [0.25, 4.0]
+    assert losses.generator_loss("lsgan", two_samples(0, 1)).numpy().tolist() == [1.0, 0.0]
+    # half of (1 - 1)^2 + (3 - 0)^2, half of (0 - 1)^2 + 0^2
+    assert losses.discriminator_loss("lsgan", two_samples(1, 0), two_samples(3, 0)).numpy().tolist() == [4.5, 0.5]
+
+
+def test_bce_is_from_logits_and_per_sample():
+    got = losses.bce(two_samples(0, 2), 1.0).numpy()
+    np.testing.assert_allclose(got, [math.log(2), math.log(1 + math.exp(-2))], rtol=1e-6)
+    got = losses.bce(two_samples(0, 2), 0.0).numpy()
+    np.testing.assert_allclose(got, [math.log(2), math.log(1 + math.exp(2))], rtol=1e-6)
+    assert np.isfinite(losses.bce(two_samples(1e4, -1e4), 0.0).numpy()).all()
+
+
+def test_cycle_and_identity_are_weighted_errors():
+    real, fake = two_samples(1, 1), two_samples(0, 0.5)
+    assert losses.cycle_loss(real, fake, 10).numpy().tolist() == [10.0, 5.0]
+    assert losses.identity_loss(real, fake, 5).numpy().tolist() == [5.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.mae, lambda a, b: losses.lsgan(a - b, 1.0), lambda a, b: losses.bce(a - b, 1.0)]
+)
+def test_losses_of_a_sample_do_not_depend_on_the_others(loss):
+    rng = np.random.default_rng(0)
+    a, b = (tf.constant(rng.normal(size=(3, 4, 5, 2)), tf.float32) for _ in "ab")
+    together = loss(a, b).numpy()
+    assert together.shape == (3,)
+    np.testing.assert_allclose(together, [loss(a[i : i + 1], b[i : i + 1]).numpy()[0] for i in range(3)], rtol=1e-6)
+
+
+def test_reduce_mean_divides_by_the_global_batch():
+    shares = [losses.reduce_mean(tf.constant(share), 3).numpy() for share in ([3.0], [6.0], [9.0])]
+    assert (
+        shares == [1.0, 2.0, 3.0] and sum(shares) == 6.0
+    )  # the mean of 3, 6 and 9; a third of it each on three replicas
+
+
+def test_correlation():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
+    expected = [np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in zip(a, b)]
+    np.testing.assert_allclose(losses.correlation(a, b), expected, atol=1e-6)
+    np.testing.assert_allclose(losses.correlation(a, 1 - 3 * a), -np.ones(3), rtol=1e-5)
+    assert losses.correlation(a, np.ones_like(a)).numpy().tolist() == [0, 0, 0]

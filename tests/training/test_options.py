@@ -1,0 +1,184 @@
+"""Every value of every option of the method trains a step, and makes a difference: `pytest tests/test_options.py`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from cyclegan.config import config
+from cyclegan.config.config import Config
+from cyclegan.data import sources
+from cyclegan.data.unpaired import Pairs
+from cyclegan.training import schedule
+from cyclegan.training.gan import CycleGAN
+from tests.training.test_gan import as_trained
+
+BASE = {
+    **{
+        "filters": 2,
+        "residual_blocks": 0,
+        "discriminator_layers": 2,
+        "norm": "none",
+        "image_size": 32,
+        "precision": "float32",
+        "epochs": 1,
+        "pool_size": 2,
+    },
+    **{"lr": 0.01, "output_dir": "unused"},
+}
+WGAN = {"adversarial": "wgan-gp"}
+CHOSEN = {
+    "generator": [{"generator": f"resnet_{n}blocks", "residual_blocks": None} for n in (6, 9)]
+    + [{"generator": f"unet_{n}", "residual_blocks": None, "image_size": n} for n in (128, 256)],
+    "residual_blocks": [1, 2],
+    "filters": [3],
+    "discriminator": [{"discriminator": "pixel", "discriminator_layers": 3}],
+    "discriminator_layers": [1, 3, 4],
+    "norm": ["instance", "batch"],
+    "norm_affine": [
+        {"norm": "instance", "norm_affine": "no"},
+        {"norm": "instance", "variant": "paper", "norm_affine": "yes"},
+    ],
+    "dropout": [{"dropout": 0.5, "residual_blocks": 1}],
+    "lr": [0.02],
+    "lr_discriminator": [0.02],
+    "decay_from": [1],
+    "beta_1": [0.9],
+    "beta_2": [0.9],
+    "lambda_cycle": [0.0, 1.0],
+    "lambda_identity": [0.0, 1.0],
+    "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],
+    "r1": [1.0],
+    "label_smoothing": [0.1],
+    "pool_size": [0, 50],
+    "diffaugment": ["color", "translation", "cutout", "color,translation,cutout"],
+    "discriminator_steps": [3],
+    "generator_steps": [3],
+    "ema": [0.999],
+    "clip_norm": [1e-3],
+    "weight_decay": [0.1],
+    "seed": [1],
+}
+CHANNELS = [
+    {"channels_x": 1},
+    {"channels_y": 1},
+    {"channels_x": 1, "channels_y": 1},
+    {"channels_x": 5, "channels_y": 2},
+]
+
+
+def values(field):
+    """What to try of an option, a list of dicts of fields of the configuration."""
+    choices = field.metadata["argument"].get("choices", ())
+    tried = CHOSEN.get(field.name, [value for value in choices if value not in (field.default, "auto")])
+    return [value if isinstance(value, dict) else {field.name: value} for value in tried]
+
+
+FIELDS = [field for field in dataclasses.fields(Config) if field.metadata["group"] in ("networks", "training")]
+NOT_OF_A_STEP = {"epochs", "batch_size", "max_bad_steps"}  # the loop's, tested there
+TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"precision": "bfloat16"}]
+
+
+def outcome(options):
+    """All that a step with some options has changed and reported, a vector of float32."""
+    config = Config(**{**BASE, **options})
+    gan = as_trained(CycleGAN(1, config))
+    rng = np.random.default_rng(0)
+    x, y = (
+        rng.integers(0, 256, (1, *config.image_shape, channels)).astype(np.uint8)
+        for channels in (config.channels_x, config.channels_y)
+    )
+    figures, gradients, kept = gan.train_step(x, y, tf.ones([1]))
+    rates = tf.constant(schedule.rates(config, 0.75), tf.float32)
+    gan.update(gradients, tf.constant(True), kept, rates=rates)
+    evolved = [v for part in gan.state().values() for v in part.variables]
+    values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *figures.values())])
+    assert np.isfinite(values).all()
+    return values
+
+
+@pytest.fixture(scope="module")
+def default_outcome():
+    return outcome({})
+
+
+def test_two_runs_with_the_same_options_are_the_same(default_outcome):
+    np.testing.assert_array_equal(outcome({}), default_outcome)
+
+
+@pytest.mark.parametrize("options", TRIED, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()))
+def test_every_value_of_every_option_trains_and_makes_a_difference(options, default_outcome):
+    got = outcome(options)
+    assert got.shape != default_outcome.shape or np.abs(got - default_outcome).max() > 1e-6
+
+
+def test_no_option_is_forgotten():
+    missing = {field.name for field in FIELDS if not values(field)} - NOT_OF_A_STEP
+    assert not missing
+    assert set(CHOSEN) <= {field.name for field in FIELDS}
+
+
+@pytest.mark.parametrize("preset", config.PRESETS)
+def test_presets_train(preset, default_outcome):
+    config = Config.from_args(
+        ["--preset", preset, "--filters", "2", "--image_size", "32", "--discriminator_layers", "2"]
+    )
+    options = {name: value for name, value in dataclasses.asdict(config).items() if name not in ("dataset", "preset")}
+    assert not np.array_equal(outcome({**options, "pool_size": 1}), default_outcome)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three pictures of 40 x 36 pixels in each split."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for split in sources.SPLITS:
+        (folder / split).mkdir()
+        for i in range(3):
+            picture = np.random.default_rng([i, len(split)]).integers(0, 256, (36, 40, 3)).astype(np.uint8)
+            Image.fromarray(picture).save(folder / split / f"{i}.png")
+    return folder
+
+
+def seen(folder, options):
+    """(height, width) and the pictures of an epoch, after a step with the first of them."""
+    config = Config(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
+    domains = sources.load(config, str(folder))
+    pairs = Pairs(domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.no_flip)
+    gan = CycleGAN(1, config, domains.size)
+    x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
+    figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
+    gan.update(gradients, tf.constant(True), kept)
+    assert np.isfinite([float(value) for value in figures.values()]).all()
+    return domains.size, b"".join(pairs.picture(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.pairs))
+
+
+OF_PICTURES = [
+    *({"preprocess": way} for way in ("crop", "scale_width", "scale_width_and_crop", "none")),
+    *({"no_flip": True}, {"max_dataset_size": 2}, {"load_size": 40}, {"image_width": 36}, {"image_size": 28}),
+    *({"channels_x": 1}, {"channels_y": 1}),
+]
+SAME_PICTURES = [
+    {"cache": "ram"},
+    {"cache": "disk"},
+    {"cache": "none"},
+    {"cache_gb": 0.0},
+    {"preprocess": "resize_and_crop"},
+]
+
+
+@pytest.mark.parametrize("options", OF_PICTURES, ids=str)
+def test_every_option_of_the_pictures_trains_and_makes_a_difference(folder, options):
+    assert seen(folder, options) != seen(folder, {})
+
+
+@pytest.mark.parametrize("options", SAME_PICTURES, ids=str)
+def test_where_pictures_are_kept_makes_none(folder, options):
+    assert seen(folder, options) == seen(folder, {})
+
+
+def test_no_option_of_the_pictures_is_forgotten():
+    tried = {name for options in (*OF_PICTURES, *SAME_PICTURES) for name in options}
+    of_pictures = {field.name for field in dataclasses.fields(Config) if field.metadata["group"] == "data"}
+    assert of_pictures == tried | {"dataset", "data_dir"}

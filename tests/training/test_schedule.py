@@ -1,0 +1,63 @@
+import dataclasses
+import math
+
+import pytest
+
+from cyclegan.config.config import Config
+from cyclegan.training import schedule
+
+
+@pytest.mark.parametrize(
+    "kind, done, expected",
+    [
+        ("linear", 0, 1),
+        ("linear", 100, 1),
+        ("linear", 150, 0.5),
+        ("linear", 175.5, 0.245),
+        ("linear", 199.999, 0.00001),
+        ("linear", 200, 0),
+        ("linear", 300, 0),
+        ("cosine", 100, 1),
+        ("cosine", 125, 0.5 + 0.5 * math.sqrt(0.5)),
+        ("cosine", 150, 0.5),
+        ("cosine", 200, 0),
+        ("constant", 199, 1),
+    ],
+)
+def test_factors_by_hand(kind, done, expected):
+    assert schedule.factor(kind, 200, 100, done) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_learning_rates_fall_by_every_step_and_never_rise(kind):
+    places = [100 + step / 1067 for step in range(1067 * 100)]
+    factors = [schedule.factor(kind, 200, 100, done) for done in places[::97]]
+    assert all(a > b for a, b in zip(factors, factors[1:])) and factors[0] == 1 and 0 < factors[-1] < 1e-2
+
+
+def test_a_decay_that_would_begin_after_the_end_never_does():
+    assert schedule.factor("linear", 50, 100, 49) == schedule.factor("cosine", 50, 50, 60) == 1
+
+
+def test_both_rates_fall_together():
+    config = Config(lr=0.1, lr_discriminator=0.4, epochs=4)
+    assert config.decay_from == 2
+    assert schedule.rates(config, 1) == (0.1, 0.4)
+    assert schedule.rates(config, 3) == (0.05, 0.2)
+
+
+def test_more_epochs_are_as_if_there_had_always_been_so_many():
+    finished, longer = Config(lr=1.0, epochs=4), Config(lr=1.0, epochs=8)
+    assert schedule.rates(finished, 4)[0] == 0 and schedule.rates(longer, 4)[0] == 1
+    assert schedule.rates(longer, 6)[0] == 0.5
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_more_epochs_are_told_only_where_they_make_the_rates_jump(kind):
+    saved, longer = (Config(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
+    (text,) = schedule.jumps(saved, longer, 8)
+    assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
+    assert not schedule.jumps(saved, longer, 4)
+    assert not schedule.jumps(saved, dataclasses.replace(saved, lr=0.1), 8)  # is said of itself
+    constant = dataclasses.replace(saved, lr_schedule="constant")
+    assert not schedule.jumps(constant, dataclasses.replace(constant, epochs=12), 8)
