@@ -26,19 +26,19 @@ def main(argv=None):
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with console.start() as tell:
-        from cyclegan.checkpointing.manager import Checkpoints
-        from cyclegan.checkpointing.run_directory import RunFolder
-        from cyclegan.checkpointing.train_state import Progress
+        from cyclegan.checkpointing.manager import CheckpointManager
+        from cyclegan.checkpointing.run_directory import RunDirectory
+        from cyclegan.checkpointing.train_state import TrainState
         from cyclegan.data import sources
-        from cyclegan.data.unpaired import Pairs
+        from cyclegan.data.unpaired import UnpairedDataset
         from cyclegan.distribution import collectives, hardware, workers
         from cyclegan.distribution.strategy import unseen_gpus
         from cyclegan.networks import compat
         from cyclegan.reporting import overview
-        from cyclegan.reporting.summaries import Summary, Unwritten
+        from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
         from cyclegan.training import schedule
         from cyclegan.training.gan import CycleGAN
-        from cyclegan.training.trainer import Loop
+        from cyclegan.training.trainer import Trainer
 
         notice = unseen_gpus(HERE / "requirements-gpu.txt")
         team = workers.start(config, tell)
@@ -48,7 +48,7 @@ def main(argv=None):
             config = dataclasses.replace(config, verbose=0)
     said = warn if team.count == 1 else lambda text: warn(f"worker {team.index}: {text}")
     strategy = team.strategy
-    with team.noticed(), RunFolder(config, compat.stack(), team.is_chief) as run:
+    with team.noticed(), RunDirectory(config, compat.stack(), team.is_chief) as run:
         if notice:
             said(notice)
         cached = run.path if team.count == 1 else tempfile.gettempdir()
@@ -63,12 +63,12 @@ def main(argv=None):
         peak = 0.0 if config.no_peak else hardware.peak(config.precision)
         pace, peak = hardware.pace(peak) * team.shares(), peak * team.shares()
         train, test = (
-            Pairs(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
+            UnpairedDataset(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
             for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
         )
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
-            checkpoints = Checkpoints(run.path / "checkpoints", gan.state(), config.keep, said, team)
+            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.keep, said, team)
             restored = None if config.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
         together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, pace))
@@ -78,7 +78,7 @@ def main(argv=None):
             from cyclegan.evaluation.evaluator import of_training
 
             evaluation = of_training(gan, domains, config)
-        progress, folder = restored or (Progress(), None)
+        progress, folder = restored or (TrainState(), None)
         if config.verbose:
             told = overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress)
             print(*map(printable, told), sep="\n", flush=True)
@@ -88,14 +88,14 @@ def main(argv=None):
         for text in (*run.warnings, *progress.batch_warnings(strategy.num_replicas_in_sync, batch, train.pairs)):
             inform(text)
         run.start(domains.fingerprint())
-        summary = Summary(run.path, said) if team.is_chief else Unwritten()
+        summary = SummaryWriter(run.path, said) if team.is_chief else NullSummaryWriter()
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
-        loop = Loop(
+        loop = Trainer(
             gan,
             train,
             test,
-            collectives.accumulate(strategy, gan.train_step, batch, gan.update),
-            collectives.accumulate(strategy, gan.test_step, batch),
+            collectives.make_train_function(strategy, gan.train_step, batch, gan.update),
+            collectives.make_train_function(strategy, gan.test_step, batch),
             functools.partial(schedule.rates, config),
             strategy,
             summary,

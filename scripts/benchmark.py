@@ -126,10 +126,10 @@ class Timed:
         return levers.without(self.setting.form.partition("without ")[2])
 
     def pairs(self, calls):
-        """`data.Pairs` of noise with `calls` calls in an epoch, cropped at random from larger pictures and flipped."""
+        """`data.UnpairedDataset` of noise with `calls` calls in an epoch, cropped at random from larger pictures and flipped."""
         import numpy as np
 
-        from cyclegan.data.unpaired import Pairs
+        from cyclegan.data.unpaired import UnpairedDataset
 
         size, batch, steps = self.setting.size, self.setting.batch, self.setting.steps_per_call
         load_size = Config(image_size=size).load_size
@@ -137,7 +137,7 @@ class Timed:
         pictures = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         if self.setting.cache == "none":
             pictures = map(decoded_each_time, pictures)
-        return Pairs(*pictures, batch, (size, size), seed=0, steps_per_call=steps)
+        return UnpairedDataset(*pictures, batch, (size, size), seed=0, steps_per_call=steps)
 
     def call(self):
         """Does the steps of one call, and waits for them."""
@@ -195,7 +195,7 @@ def default_form(strategy, setting):
 
     with strategy.scope():
         gan = CycleGAN(setting.batch, setting.config())
-    function = collectives.accumulate(strategy, gan.train_step, setting.batch, gan.update)
+    function = collectives.make_train_function(strategy, gan.train_step, setting.batch, gan.update)
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
 
@@ -334,14 +334,14 @@ def scaling(options):
 
 def data(options):
     """Rows of the pipeline: how fast it is alone, and what a step that is fed by it gets, with and without levers."""
-    from cyclegan.reporting.throughput import PREFIX, Speed
+    from cyclegan.reporting.throughput import PREFIX, Throughput
 
     rows = []
     settings = combinations(options, cache=options.cache, elsewhere=options.elsewhere)
     for setting in dict.fromkeys(setting.without_step() if setting.elsewhere else setting for setting in settings):
         timed = [Timed(dataclasses.replace(setting, form=form)) for form in forms_of("data", options)]
         rows += [each.row for each in timed]
-        counters, rates = [Speed() for _ in timed], [[] for _ in timed]
+        counters, rates = [Throughput() for _ in timed], [[] for _ in timed]
         for each in shown(timed, "Building"):
             with failures_told(each.row):
                 each.build()
@@ -351,7 +351,7 @@ def data(options):
                     continue
                 with failures_told(each.row), each.without_lever():
                     if turn < 0:
-                        feed(each, Speed())
+                        feed(each, Throughput())
                         continue
                     drained.append(drain(each))
                     each.seconds.append(feed(each, counter))
@@ -387,7 +387,7 @@ def drain(timed):
 
 
 def feed(timed, counter):
-    """Some calls with pictures from the pipeline, added to a `speed.Speed` as in training, see `loop.Loop`.
+    """Some calls with pictures from the pipeline, added to a `speed.Throughput` as in training, see `loop.Trainer`.
 
     Returns:
         Seconds per step.

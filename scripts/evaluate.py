@@ -109,7 +109,7 @@ def evaluate(arguments):
 
         from cyclegan.data import sources
         from cyclegan.evaluation import features
-        from cyclegan.evaluation.evaluator import Evaluation
+        from cyclegan.evaluation.evaluator import Evaluator
         from cyclegan.inference.restore import restore
 
     found = restore(arguments.run, arguments.checkpoint, say=warn)
@@ -132,7 +132,7 @@ def evaluate(arguments):
         part = folder / SPLITS[direction]
         channels = found.channels(direction)[1]
         real[direction] = read_folder(config, part if part.is_dir() else folder, channels, domains.size)
-    evaluation = Evaluation(
+    evaluation = Evaluator(
         *(lambda pictures, network=network: network(pictures, training=False) for network in (found.G, found.F)),
         domains.test_x.images,
         domains.test_y.images,
@@ -171,7 +171,7 @@ def evaluate(arguments):
 
 
 def scored(evaluation, direction, size):
-    """{"scores", "untranslated"}: what an `Evaluation` says of a direction. `size`: (height, width) of the pictures in pixels.
+    """{"scores", "untranslated"}: what an `Evaluator` says of a direction. `size`: (height, width) of the pictures in pixels.
 
     Raises:
         UserError: the device has not enough memory.
@@ -231,7 +231,7 @@ def read_folder(config, folder, channels, size):
             " own: resize them"
         )
     dtype = np.uint16 if looked["deep"].any() else np.uint8
-    files = loading.Files("real", paths, looked, outcomes, channels, dtype)
+    files = loading.ImageFiles("real", paths, looked, outcomes, channels, dtype)
     return OnDemand(files.pixels, files.shape, files.sizes, files.dtype)
 
 

@@ -90,16 +90,16 @@ def main(argv=None):
             f"--output_dir {config.output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"
         )
     with console.start():
-        from cyclegan.checkpointing.manager import Checkpoints
-        from cyclegan.checkpointing.run_directory import RunFolder
-        from cyclegan.checkpointing.train_state import Progress
+        from cyclegan.checkpointing.manager import CheckpointManager
+        from cyclegan.checkpointing.run_directory import RunDirectory
+        from cyclegan.checkpointing.train_state import TrainState
         from cyclegan.distribution import hardware
         from cyclegan.networks import compat
         from cyclegan.training.gan import CycleGAN
 
     if config.precision == "auto":
         config = dataclasses.replace(config, precision=hardware.best_precision())
-    with RunFolder(config, compat.stack()) as run:
+    with RunDirectory(config, compat.stack()) as run:
         gan = CycleGAN(config.batch_size, config)
         for path, network, state in zip(paths, (gan.G, gan.F), states):
             with named(path):
@@ -107,7 +107,7 @@ def main(argv=None):
         gan.begin_averages()
         run.start({})
         try:
-            Checkpoints(run.path / "checkpoints", gan.state(), config.keep).save(Progress())
+            CheckpointManager(run.path / "checkpoints", gan.state(), config.keep).save(TrainState())
         except UserError:
             (run.path / "config.json").unlink(missing_ok=True)
             raise

@@ -6,7 +6,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.networks import compat, normalization
 from cyclegan.networks import convolution as convolution_module
@@ -50,7 +50,7 @@ STEP = {
 }
 FEEDING = {
     "ahead": lambda: mock.patch.object(trainer_module, "AHEAD", 0),
-    "prefetch": lambda: mock.patch.object(Pairs, "distributed", _read_when_due),
+    "prefetch": lambda: mock.patch.object(UnpairedDataset, "distributed", _read_when_due),
 }
 
 

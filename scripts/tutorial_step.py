@@ -27,7 +27,7 @@ def make(strategy, batch, config):
 
     Returns:
         (gan, function): a `CycleGAN` with the networks, whose own step and optimizers are not used; and the compiled function of
-        one batch as `data.Pairs` gives it (an axis of length 1 in front), which returns the sum of all losses.
+        one batch as `data.UnpairedDataset` gives it (an axis of length 1 in front), which returns the sum of all losses.
     """
     with strategy.scope():
         with (

@@ -21,7 +21,7 @@ import zlib
 
 import tensorflow as tf
 
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
 
 NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
@@ -29,7 +29,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UserError, tf.errors.OpError)
 
 
-class Checkpoints:
+class CheckpointManager:
     """The checkpoints of a run.
 
     Args:
@@ -61,7 +61,7 @@ class Checkpoints:
         """Writes a checkpoint, then removes the oldest beyond `keep`. Returns its folder.
 
         Args:
-            progress: the place in training, a `Progress`.
+            progress: the place in training, a `TrainState`.
             sound: whether the weights are known to be worth going back to; if not, no older checkpoint is removed.
             names: other names that it is kept under too, in place of what was.
 
@@ -142,7 +142,7 @@ class Checkpoints:
             whole: whether a checkpoint that holds more than `state` is refused.
 
         Returns:
-            (the `Progress` that `save` was given, the checkpoint's folder); `None` when there is no checkpoint.
+            (the `TrainState` that `save` was given, the checkpoint's folder); `None` when there is no checkpoint.
 
         Raises:
             UserError: there are checkpoints, but none can be read.
@@ -196,7 +196,7 @@ class Checkpoints:
         return None
 
     def restore_from(self, path):
-        """Restores `state` from one checkpoint, which may hold more. Returns the `Progress` that `save` was given.
+        """Restores `state` from one checkpoint, which may hold more. Returns the `TrainState` that `save` was given.
 
         Raises:
             UserError: it can't be read.
@@ -262,7 +262,7 @@ def _verify(path):
         file = path / os.path.basename(name)
         if file.stat().st_size != size or _crc32(file) != crc:
             raise ValueError(f"{file.name} is damaged")
-    return Progress.from_dict(manifest["progress"])
+    return TrainState.from_dict(manifest["progress"])
 
 
 def _discard(path):

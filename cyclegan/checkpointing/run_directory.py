@@ -48,7 +48,7 @@ def refuse_other_stack(path, saved, stack):
         )
 
 
-class RunFolder:
+class RunDirectory:
     """The folder of a run, looked at but not changed until `start`; and, until `close`, closed to other processes.
 
     Args:

@@ -9,7 +9,7 @@ LATER = {"best", "best_by"}  # fields that runs from before have not: these begi
 
 
 @dataclasses.dataclass
-class Pass:
+class PassState:
     """How far a pass over the training or the test pairs has come."""
 
     pairs: int = 0  # done
@@ -19,7 +19,7 @@ class Pass:
 
 
 @dataclasses.dataclass
-class Progress:
+class TrainState:
     """A place in training; with the state of `gan.CycleGAN` it is all that a run needs to go on as if it had never stopped.
 
     Places are counted in pairs, not in steps, so that a run can go on with another batch size.
@@ -30,10 +30,12 @@ class Progress:
     draw: int = 0  # which draw of the order of the pictures; a new one is taken when training had to go back
     global_batch: int = 0  # pairs per step; 0 before the first one
     log_bytes: int = 0  # the size of metrics.jsonl; what comes after is from a future that is gone
-    train: Pass = dataclasses.field(default_factory=Pass)  # of the epoch after `epoch`
-    test: Pass = dataclasses.field(default_factory=Pass)
+    train: PassState = dataclasses.field(default_factory=PassState)  # of the epoch after `epoch`
+    test: PassState = dataclasses.field(default_factory=PassState)
     logged: dict = dataclasses.field(default_factory=dict)  # train.sums at the last line about steps
-    warned: list = dataclasses.field(default_factory=list)  # what was warned of already, see `guard.silent_failures`
+    warned: list = dataclasses.field(
+        default_factory=list
+    )  # what was warned of already, see `guard.find_silent_failures`
     bad_train: list = dataclasses.field(
         default_factory=list
     )  # the steps in a row, up to here, that were not finite: texts
@@ -53,7 +55,9 @@ class Progress:
         Raises:
             UserError: a field is missing, unknown, or of another type; it is named.
         """
-        return cls(**{**_checked(cls, values), **{k: Pass(**_checked(Pass, values[k])) for k in ("train", "test")}})
+        return cls(
+            **{**_checked(cls, values), **{k: PassState(**_checked(PassState, values[k])) for k in ("train", "test")}}
+        )
 
     def batch_warnings(self, replicas, global_batch, pairs=math.inf):
         """What it means to go on from here with `global_batch` pairs per step on `replicas` replicas: a list of texts.
@@ -77,13 +81,13 @@ class Progress:
     def next_epoch(self):
         """One more epoch is done."""
         self.epoch += 1
-        self.train, self.test, self.logged = Pass(), Pass(), {}
+        self.train, self.test, self.logged = PassState(), PassState(), {}
 
 
 def _checked(cls, values):
     """`values` if they are a dict of just the fields of a dataclass, each of its type."""
     if not isinstance(values, dict):
-        raise UserError(f"{cls.__name__.lower()} is {values!r:.80}, expected its fields")
+        raise UserError(f"{cls.__name__} is {values!r:.80}, expected its fields")
     fields = {field.name: field.type for field in dataclasses.fields(cls)}
     missing = set(fields) - set(values) - LATER
     for problem, names in (("unknown", set(values) - set(fields)), ("missing", missing)):
@@ -91,7 +95,7 @@ def _checked(cls, values):
             raise UserError(f"{problem} fields of a place in training: {', '.join(sorted(map(repr, names)))}")
     for name, value in values.items():
         kind = fields[name]
-        wanted = (dict,) if kind is Pass else (int, float) if kind is float else (kind,)
+        wanted = (dict,) if kind is PassState else (int, float) if kind is float else (kind,)
         if type(value) not in wanted or (kind in (int, float) and not 0 <= value < math.inf):
             raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0")
     for name in {"sums", "logged", "best"} & set(values):

@@ -20,10 +20,10 @@ AHEAD = 64  # pictures that are waited for at the same time: what they take in m
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
+class ImageSet:
     """The pictures of one domain and split.
 
-    `images`: an array [N, h, w, C], or what looks like one to those who take one picture at a time, see `Files.shape`; `names`: N
+    `images`: an array [N, h, w, C], or a stand-in for one that is read picture by picture, see `ImageFiles.shape`; `names`: N
     texts; `lengths`: of their files, in bytes, int64 [N].
     """
 
@@ -36,7 +36,7 @@ class Pictures:
 
 
 @dataclasses.dataclass(frozen=True)
-class Files:
+class ImageFiles:
     """The files of one domain and split, and what is made of them.
 
     `split`: its name; `sources`: N of what `decoding.decode` reads; `looked`: [N], what `look` found; `sizes`: int [N, 2], heights
@@ -75,8 +75,8 @@ class Files:
             return decoding.resize(picture, tuple(self.sizes[i]))
 
 
-class Ragged:
-    """Pictures in memory, each of its own size: looks like an array of `shape` (see `Files.shape`) and `dtype`."""
+class RaggedArray:
+    """Pictures in memory, each of its own size: looks like an array of `shape` (see `ImageFiles.shape`) and `dtype`."""
 
     def __init__(self, shape, dtype):
         self.shape, self.dtype = shape, np.dtype(dtype)
@@ -92,7 +92,7 @@ class Ragged:
         self._pictures[i] = picture
 
 
-class Broken(Exception):
+class UnreadableImage(Exception):
     """A picture does not decode. The text is its name and the reason, one printable line."""
 
 
@@ -135,7 +135,7 @@ def _named(name):
         yield
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         reason = "not a picture" if isinstance(error, UnidentifiedImageError) else error
-        raise Broken(printable(f"{name} ({reason or type(error).__name__})")) from error
+        raise UnreadableImage(printable(f"{name} ({reason or type(error).__name__})")) from error
 
 
 def look(sources, channels, bars=False):
@@ -166,18 +166,19 @@ def read(files, bars=False):
     """Decodes all, several at a time.
 
     Args:
-        files: dict of `Files`, by split.
+        files: dict of `ImageFiles`, by split.
         bars: show a progress bar.
 
     Returns:
-        Dict of arrays [N, h, w, C], or of `Ragged`, by split.
+        Dict of arrays [N, h, w, C], or of `RaggedArray`, by split.
 
     Raises:
         UserError: some do not decode (at most ten are named), or all together do not fit into the memory.
     """
     check_memory(files)
     images = {
-        split: (Ragged if None in part.shape else np.empty)(part.shape, part.dtype) for split, part in files.items()
+        split: (RaggedArray if None in part.shape else np.empty)(part.shape, part.dtype)
+        for split, part in files.items()
     }
 
     def read_one(split, i):
@@ -191,14 +192,14 @@ def _for_each(sources, function, title, bars):
     """Calls function(split, i) for each of `sources`, a dict of lists by split.
 
     Raises:
-        UserError: it raised `Broken` for some, of which at most ten are named.
+        UserError: it raised `UnreadableImage` for some, of which at most ten are named.
     """
     broken = []
 
     def try_one(split, i):
         try:
             function(split, i)
-        except Broken as error:
+        except UnreadableImage as error:
             broken.append(str(error))
 
     total = sum(map(len, sources.values()))
@@ -228,7 +229,7 @@ def name_of(source, split, i):
 
 
 def bytes_needed(files):
-    """How much memory the decoded pictures of a dict of `Files` take."""
+    """How much memory the decoded pictures of a dict of `ImageFiles` take."""
     return sum(part.nbytes for part in files.values())
 
 
@@ -236,7 +237,7 @@ def check_memory(files, processes=1):
     """Refuses what would not fit.
 
     Args:
-        files: dict of `Files`, by split.
+        files: dict of `ImageFiles`, by split.
         processes: how many keep them, each for itself.
 
     Raises:

@@ -28,17 +28,17 @@ class Domains:
     they were made.
     """
 
-    train_x: Optional[loading.Pictures]
-    train_y: Optional[loading.Pictures]
-    test_x: loading.Pictures
-    test_y: loading.Pictures
+    train_x: Optional[loading.ImageSet]
+    train_y: Optional[loading.ImageSet]
+    test_x: loading.ImageSet
+    test_y: loading.ImageSet
     size: tuple
     notes: tuple = ()
 
     def fingerprint(self):
         """What makes a whole data set the same one at the next start, wherever it lies and however it is cached: a dict of texts.
 
-        Names and their order have to be the same. The lengths of the files should be, see `RunFolder.check_data`.
+        Names and their order have to be the same. The lengths of the files should be, see `RunDirectory.check_data`.
         """
         parts = dict(zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)))
         names = {split: "\0".join(part.names).encode(errors="surrogateescape") for split, part in parts.items()}
@@ -94,7 +94,7 @@ def load(config, folder=None, bars=False, say=print, share=0, splits=SPLITS):
             "none": "not kept (--cache none)",
         }[cache]
         notes += (f"Pictures are decoded when they are needed, and {kept}",)
-    parts = {split: loading.Pictures(images[split], names[split], files[split].looked["length"]) for split in splits}
+    parts = {split: loading.ImageSet(images[split], names[split], files[split].looked["length"]) for split in splits}
     return Domains(*map(parts.get, SPLITS), size=size, notes=notes)
 
 
@@ -104,12 +104,12 @@ def is_prepared(dataset):
 
 
 def _look(config, sources, bars):
-    """The `pictures.Files` of each split, by what their headers say."""
+    """The `pictures.ImageFiles` of each split, by what their headers say."""
     channels = {split: config.channels_x if split.endswith("A") else config.channels_y for split in sources}
     looked = loading.look(sources, channels, bars)
     dtype = np.uint16 if any(part["deep"].any() for part in looked.values()) else np.uint8
     return {
-        split: loading.Files(
+        split: loading.ImageFiles(
             split,
             sources[split],
             looked[split],

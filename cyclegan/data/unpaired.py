@@ -23,7 +23,7 @@ def place(at, count):
     return at % count, np.float32(at < count)
 
 
-class Pairs:
+class UnpairedDataset:
     """The order of two domains' pictures in training or testing, and the pictures themselves.
 
     An epoch has min(|X|, |Y|) pairs. In each, pictures are drawn without replacement from each domain; within
@@ -32,7 +32,7 @@ class Pairs:
 
     Args:
         x, y: the pictures of the domains: uint8 or uint16 [N, h, w, C], arrays or what looks like them to those who take one
-            picture at a time (see `pictures.Pictures.images`). Heights and widths may differ from picture to picture.
+            picture at a time (see `pictures.ImageSet.images`). Heights and widths may differ from picture to picture.
         global_batch_size: pairs per step, over all replicas.
         size: (height, width) of the pictures that come out, in pixels.
         seed: of the order and the augmentation, at least 0; `None` means testing: the order of the files, no augmentation.

@@ -13,7 +13,7 @@ def reduce_dict(strategy, per_replica):
     return dict(zip(per_replica, tf.unstack(summed)))
 
 
-def accumulate(strategy, step, global_batch_size, update=None):
+def make_train_function(strategy, step, global_batch_size, update=None):
     """The compiled function that runs steps on all replicas, several in one call, and adds up what they return.
 
     Args:

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import metrics
 from cyclegan.evaluation.features import extractor
@@ -15,7 +15,7 @@ BATCH = 4  # pictures at a time; a number of its own, so that scores do not depe
 SUBSETS = 100
 
 
-class Evaluation:
+class Evaluator:
     """Scores two generators on test pictures, as often as wanted; what does not depend on them is computed once.
 
     Translations are rounded to whole grey levels, as files of them are, before FID, KID and the errors against the truth; cycle
@@ -27,7 +27,7 @@ class Evaluation:
             calls of `scores` if they do it through variables: each is compiled once.
         x, y: test pictures of the domains, uint8 or uint16 [N, H, W, C], or what looks like them one picture at a time.
         size: (height, width) of what is cut from their middle, in pixels.
-        extractor: see `features.Extractor`.
+        extractor: see `features.FeatureExtractor`.
         paired: whether picture i of x and of y show the same.
         real: real pictures of the target domain by direction; by default y for "x2y" and x for "y2x".
         seed: of the subsets of KID.
@@ -157,7 +157,7 @@ class _Centred:
 
     def __init__(self, images, size):
         # A domain paired with itself: all of its pictures, where testing stops at the end of the smaller domain.
-        self._pairs = Pairs(images, images, 1, size)
+        self._pairs = UnpairedDataset(images, images, 1, size)
         self.size, self.dtype = tuple(size), np.dtype(images.dtype)
 
     def __len__(self):
@@ -185,12 +185,12 @@ def against_truth(translated, truth):
 
 
 def of_training(gan, domains, config):
-    """The `Evaluation` of --evaluate_every: of the generators for use, on the test pictures.
+    """The `Evaluator` of --evaluate_every: of the generators for use, on the test pictures.
 
     Raises:
-        UserError: see `Evaluation` and `features.extractor`.
+        UserError: see `Evaluator` and `features.extractor`.
     """
     used = [lambda pictures, i=i: gan.used[i](pictures, training=False) for i in (0, 1)]
     found = extractor(config.evaluate_features, (config.channels_x, config.channels_y))
     x, y = domains.test_x.images, domains.test_y.images
-    return Evaluation(*used, x, y, domains.size, found, paired=config.dataset == "stripes", bars=config.verbose > 0)
+    return Evaluator(*used, x, y, domains.size, found, paired=config.dataset == "stripes", bars=config.verbose > 0)

@@ -21,7 +21,7 @@ WIDTHS = (48, 64, 96, 128)  # channels of the random network's convolutions
 SEED = 20161  # of its weights: another one would be another network, whose scores compare with no others
 
 
-class Extractor:
+class FeatureExtractor:
     """A fixed network, compiled once per shape of the pictures.
 
     Calling it takes float32 [N, H, W, C] in [-1, 1] and gives float32 [N, D].
@@ -114,7 +114,7 @@ def inception(file=None):
         f"keras-inception-v3 ({weights}), 2048 numbers of the last pooling, pictures resized to {INCEPTION_SIDE} px (bilinear,"
         " antialiased); not the network of published FIDs, which compare with each other only"
     )
-    return Extractor(name, text, compute)
+    return FeatureExtractor(name, text, compute)
 
 
 def random():
@@ -137,7 +137,7 @@ def random():
         f" fixed random weights (seed {SEED}), each halving it; ranks translations of one data set and size, and is not comparable"
         " with published FIDs"
     )
-    return Extractor("random", text, compute)
+    return FeatureExtractor("random", text, compute)
 
 
 def _random_kernels(channels):

@@ -160,7 +160,7 @@ def _read(files, channels, sizes):
     sources = {"": [file for _ in sizes for file in files]}
     resized = np.array([size for size in sizes for _ in files])
     looked = loading.look(sources, {"": channels})
-    return list(loading.read({"": loading.Files("", sources[""], looked[""], resized, channels)})[""])
+    return list(loading.read({"": loading.ImageFiles("", sources[""], looked[""], resized, channels)})[""])
 
 
 def _drawn(domain, channels, sizes):

@@ -59,7 +59,7 @@ class _Header:
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
+class DecodedImage:
     """A picture in its own depth: what `decode_whole` reads and `encoding.write` writes.
 
     `pixels`: uint8 or uint16 [h, w, C]; what is transparent lies over white. `opacity`: of the same type [h, w, 1], or `None`.
@@ -90,18 +90,18 @@ def decode(source, channels=3, dtype=np.uint8):
 
 
 def decode_whole(source, channels=3):
-    """As `decode`, but as deep as the file is, and with what else it has. Returns a `Picture`.
+    """As `decode`, but as deep as the file is, and with what else it has. Returns a `DecodedImage`.
 
     For other numbers of channels than 1 and 3, opacity is one of them.
     """
     with _opened(source) as file:
         header = _look(file, channels)
         with _one_at_a_time if header.height * header.width > LARGE else contextlib.nullcontext():
-            return Picture(*header.read(channels), header.profile)
+            return DecodedImage(*header.read(channels), header.profile)
 
 
 def of_pillow(image, channels=3):
-    """The `Picture` of a Pillow image, for 1 and 3 channels.
+    """The `DecodedImage` of a Pillow image, for 1 and 3 channels.
 
     Raises:
         ValueError: its pixels are floats.
@@ -109,7 +109,7 @@ def of_pillow(image, channels=3):
     if image.mode == "F":
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits, or an array")
     deep = image.mode.startswith("I")
-    return Picture(*(_deep_gray if deep else _shallow)(image, channels), image.info.get("icc_profile") or b"")
+    return DecodedImage(*(_deep_gray if deep else _shallow)(image, channels), image.info.get("icc_profile") or b"")
 
 
 def from_float(pictures, dtype):

@@ -37,7 +37,7 @@ def format_of(name):
 
 
 def write(path, picture, format=None):
-    """Writes a `decoding.Picture`, whole or not at all; the folders on the way are made.
+    """Writes a `decoding.DecodedImage`, whole or not at all; the folders on the way are made.
 
     What the format can't hold is left out: opacity, and the lower half of 16 bits. JPEG and WebP are compressed with quality 95.
 

@@ -8,8 +8,8 @@ import sys
 import tensorflow as tf
 
 from cyclegan.checkpointing import run_directory
-from cyclegan.checkpointing.manager import Checkpoints
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
 from cyclegan.distribution.strategy import grow_memory
 from cyclegan.errors import UserError, printable
@@ -17,7 +17,7 @@ from cyclegan.networks import compat, generators
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class RestoredRun:
     """A run's generators, at one place of its training.
 
     `path`: the run's folder. `config`: its `Config`. `G`, `F`: X -> Y and Y -> X, Keras models of float32 [N, H, W, C] in [-1, 1],
@@ -30,7 +30,7 @@ class Trained:
     G: tf.keras.Model
     F: tf.keras.Model
     checkpoint: pathlib.Path
-    progress: Progress
+    progress: TrainState
 
     def network(self, direction):
         """The generator of "x2y" or of "y2x"."""
@@ -60,7 +60,7 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
         device: TensorFlow's name of the device that they are on; `None` is where TensorFlow puts them.
 
     Returns:
-        A `Trained`.
+        A `RestoredRun`.
 
     Raises:
         UserError: the folder is no run's, it is of the other TensorFlow, or it has no such checkpoint, or none that can be read.
@@ -73,10 +73,10 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
     precision = precision or config.precision
     ending = "_ema" if config.ema else ""
     grow_memory()
-    with tf.device(device), compat.computing_in("float32" if precision == "auto" else precision):
+    with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
         G = generators.generator(config, config.channels_x, config.channels_y, name=f"G{ending}")
         F = generators.generator(config, config.channels_y, config.channels_x, name=f"F{ending}")
-    checkpoints = Checkpoints(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F}, say=say)
+    checkpoints = CheckpointManager(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F}, say=say)
     if checkpoint:
         path = checkpoints.folder / checkpoint
         if not path.is_dir() or path.parent != checkpoints.folder:
@@ -92,4 +92,4 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
         progress, path = found
     if data and not progress.step:  # a run that was only imported has seen no data
         say(f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one")
-    return Trained(run, config, G, F, path, progress)
+    return RestoredRun(run, config, G, F, path, progress)

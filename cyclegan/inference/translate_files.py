@@ -262,7 +262,7 @@ class _Work:
         shown = {}
         for name, pixels in (("input", before), ("output", after), ("cycle", cycle)):
             shown[name] = f"{COPIES}/{file.number:06d}_{name}.png"
-            writer.write(self.folder / shown[name], decoding.Picture(_small(pixels)), "png")
+            writer.write(self.folder / shown[name], decoding.DecodedImage(_small(pixels)), "png")
         grey = 255 / np.iinfo(before.dtype).max
         pairs = {"cycle error": cycle, **({"change": after} if after.shape == before.shape else {})}
         scores = {name: float(np.abs(before.astype(np.float32) - other).mean() * grey) for name, other in pairs.items()}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from cyclegan.errors import UserError
 from cyclegan.images import decoding
-from cyclegan.images.decoding import Picture
+from cyclegan.images.decoding import DecodedImage
 from cyclegan.images.geometry import LEAST
 from cyclegan.inference.restore import restore
 from cyclegan.training.gan import DIRECTIONS, to_float
@@ -92,7 +92,7 @@ class Translator:
 class Model:
     """The generators of a run, for use: `model = cyclegan.load("runs/horse2zebra")`, `model.x2y("horse.jpg").save("zebra.png")`.
 
-    `config`, `checkpoint`, `progress`: see `trained.Trained`. `tile`: see `Translator`.
+    `config`, `checkpoint`, `progress`: see `trained.RestoredRun`. `tile`: see `Translator`.
 
     Args:
         run: the run's folder.
@@ -179,7 +179,7 @@ load = Model  # `cyclegan.load`
 
 
 def read(path, channels):
-    """The `Picture` of a file.
+    """The `DecodedImage` of a file.
 
     Raises:
         UserError: it can't be read.
@@ -191,20 +191,20 @@ def read(path, channels):
 
 
 def translate_picture(translator, picture, size=None):
-    """`Picture` -> `Picture`. `size`: (width, height) in pixels that it is resized to first."""
+    """`DecodedImage` -> `DecodedImage`. `size`: (width, height) in pixels that it is resized to first."""
     picture = resized(picture, size)
     pixels = translator(picture.pixels[None])[0]
     return translated(picture, pixels)
 
 
 def translated(picture, pixels):
-    """The `Picture` of the translation of another one: with its opacity, and its profile if that is of such colours."""
+    """The `DecodedImage` of the translation of another one: with its opacity, and its profile if that is of such colours."""
     space = {1: b"GRAY", 3: b"RGB "}.get(pixels.shape[2])
-    return Picture(pixels, picture.opacity, picture.profile if picture.profile[16:20] == space else b"")
+    return DecodedImage(pixels, picture.opacity, picture.profile if picture.profile[16:20] == space else b"")
 
 
 def resized(picture, size):
-    """A `Picture` in another size, (width, height) in pixels; `None` is its own.
+    """A `DecodedImage` in another size, (width, height) in pixels; `None` is its own.
 
     Raises:
         UserError: that is no size.
@@ -213,7 +213,7 @@ def resized(picture, size):
         return picture
     check_size(size)
     opacity = None if picture.opacity is None else decoding.resize(picture.opacity, size[::-1])
-    return Picture(decoding.resize(picture.pixels, size[::-1]), opacity, picture.profile)
+    return DecodedImage(decoding.resize(picture.pixels, size[::-1]), opacity, picture.profile)
 
 
 def check_size(size):
@@ -223,7 +223,7 @@ def check_size(size):
 
 
 def to_pillow(picture):
-    """A Pillow image of a `Picture`.
+    """A Pillow image of a `DecodedImage`.
 
     Raises:
         UserError: there are none of so many channels or bits.

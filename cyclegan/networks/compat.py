@@ -18,7 +18,7 @@ def stack():
 
 
 @contextlib.contextmanager
-def computing_in(precision):
+def precision_policy(precision):
     """While it is entered, layers are made that compute in "float32", "bfloat16" or "float16", with float32 variables."""
     before = tf.keras.mixed_precision.global_policy()
     level = tf.get_logger().level

@@ -11,11 +11,11 @@ def lines(config, domains, team, gan, train, test, peak, run, restored, progress
         domains: the `sources.Domains`.
         team: the `workers.Workers`.
         gan: the `CycleGAN`.
-        train, test: `data.Pairs`.
+        train, test: `data.UnpairedDataset`.
         peak: FLOP/s of all devices, 0 if not measured.
-        run: the `RunFolder`.
+        run: the `RunDirectory`.
         restored: the checkpoint's folder that training goes on from; `None` for a new run.
-        progress: the `Progress`.
+        progress: the `TrainState`.
     """
     generator, discriminator = gan.parameters()
     local, *_ = devices = team.strategy.extended.worker_devices

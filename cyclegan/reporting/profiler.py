@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-class Profile:
+class Profiler:
     """TensorFlow's profile of some steps, for TensorBoard. Calls of several steps are profiled as a whole, and what is between.
 
     Args:

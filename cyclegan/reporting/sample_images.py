@@ -32,7 +32,7 @@ def write(folder, epoch, forward, backward, names):
     Args:
         folder: the run's, a path.
         epoch: how many are done.
-        forward, backward, names: see `summaries.Summary.cycles`.
+        forward, backward, names: see `summaries.SummaryWriter.cycles`.
 
     Raises:
         OSError: they can't be written; the epoch is no part of the page then.

@@ -9,7 +9,7 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-from tensorboard.compat.proto.summary_pb2 import Summary as Proto
+from tensorboard.compat.proto.summary_pb2 import SummaryWriter as Proto
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
 from tensorboard.plugins.scalar.metadata import create_summary_metadata as scalar_metadata
@@ -21,7 +21,7 @@ CYCLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))
 FOLDERS = {"train": "", "test": "test", "steps": "steps"}  # of TensorBoard's runs, in the run's folder
 
 
-class Summary:
+class SummaryWriter:
     """What a run writes for people to look at.
 
     TensorBoard's events of training lie in the run's folder itself, those of testing under `test/`, and those of single steps,
@@ -124,8 +124,8 @@ class Summary:
         self._metrics.append((json.dumps(values, allow_nan=False) + "\n").encode())
 
 
-class Unwritten:
-    """Takes what a `Summary` takes, and writes nothing: another worker's process does."""
+class NullSummaryWriter:
+    """Takes what a `SummaryWriter` takes, and writes nothing: another worker's process does."""
 
     folder = None
     log_bytes = 0

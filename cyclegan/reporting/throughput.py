@@ -5,7 +5,7 @@ from cyclegan.distribution import hardware
 PREFIX = "speed/"  # of the names of all figures here
 
 
-class Speed:
+class Throughput:
     """Counts steps and the time they took.
 
     Args:

@@ -9,13 +9,13 @@ WISHES = ("stop", "save")  # what one of several workers may want all of them to
 RETRY_SECONDS = 60.0  # until a checkpoint that could not be written is tried again
 
 
-class Saver:
+class CheckpointPolicy:
     """Saves when it is time to, or when a signal asks for it.
 
     Args:
-        checkpoints: the `checkpoint.Checkpoints` to save to.
+        checkpoints: the `checkpoint.CheckpointManager` to save to.
         signals: the `signals.Signals` to obey.
-        summary: the `summaries.Summary`, whose log belongs to the place that is saved.
+        summary: the `summaries.SummaryWriter`, whose log belongs to the place that is saved.
         minutes: between checkpoints; 0 is at every occasion.
         say: called with a text that the user should not miss.
         check: called before anything is written; raises if the run's folder has been taken away.

@@ -5,7 +5,7 @@ INVERTED = -0.5  # correlation of x and G(x)
 WON = 0.01  # loss of a discriminator that is nearly always right; 0.25 (LSGAN) is one that can't tell
 
 
-def silent_failures(train, test, adversarial="lsgan"):
+def find_silent_failures(train, test, adversarial="lsgan"):
     """What looks wrong in the figures of an epoch.
 
     Args:

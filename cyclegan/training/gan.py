@@ -53,7 +53,7 @@ class CycleGAN:
         self.config = config
         x, y = config.channels_x, config.channels_y
         shape = shape or config.image_shape
-        with compat.computing_in("float32" if config.precision == "auto" else config.precision):
+        with compat.precision_policy("float32" if config.precision == "auto" else config.precision):
             self.G = generators.generator(config, x, y, name="G")
             self.F = generators.generator(config, y, x, name="F")
             self.D_X = discriminators.discriminator(config, x, name="D_X")

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.reporting.profiler import Profile
-from cyclegan.reporting.throughput import Speed
-from cyclegan.training.checkpoint_policy import WISHES, Saver
-from cyclegan.training.divergence import silent_failures
+from cyclegan.reporting.profiler import Profiler
+from cyclegan.reporting.throughput import Throughput
+from cyclegan.training.checkpoint_policy import WISHES, CheckpointPolicy
+from cyclegan.training.divergence import find_silent_failures
 from cyclegan.training.gan import CHANGES, DIRECTIONS, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES, to_float
 from cyclegan.training.optimizers import SMALLEST_SCALE
 from cyclegan.training.signals import Signals
@@ -31,17 +31,17 @@ class Diverged(Exception):
 
 
 @dataclasses.dataclass
-class Loop:
+class Trainer:
     """Trains from a place until `epochs` epochs are done, whatever happens on the way.
 
     Args:
         gan: the `CycleGAN`, restored or new.
-        train, test: `data.Pairs`.
-        train_step, test_step: compiled functions, see `distribute.accumulate`.
+        train, test: `data.UnpairedDataset`.
+        train_step, test_step: compiled functions, see `distribute.make_train_function`.
         rates: function from the epochs done, a float, to the learning rates of the generators and the discriminators.
         strategy: what the batches are distributed with.
-        summary: the `Summary` to write to.
-        checkpoints: the `Checkpoints` to save to.
+        summary: the `SummaryWriter` to write to.
+        checkpoints: the `CheckpointManager` to save to.
         progress: where the run is; kept up to date at every checkpoint and at the end.
         plot_every, checkpoint_every: in epochs; both also happen at the end.
         checkpoint_minutes: between checkpoints inside of an epoch; 0 is after every step.
@@ -51,7 +51,7 @@ class Loop:
         say: called with a text that the user should not miss.
         check: called before a checkpoint is written; raises if the run's folder has been taken away.
         peak: FLOP/s of all devices, see `devices.peak`; 0 if not measured.
-        evaluation: scores the generators, see `evaluate.Evaluation`.
+        evaluation: scores the generators, see `evaluate.Evaluator`.
         evaluate_every: in epochs; it also happens at the end. 0 is never.
         workers: the `workers.Workers` that train together, if there are several. Only the chief plots and scores.
         profile: (START, END), the steps of which TensorFlow writes a profile; or `None`.
@@ -66,7 +66,7 @@ class Loop:
     strategy: object
     summary: object
     checkpoints: object
-    progress: Progress
+    progress: TrainState
     epochs: int
     plot_every: int = 10
     checkpoint_every: int = 1
@@ -122,13 +122,17 @@ class Loop:
         # weights of the last checkpoint, so that this is worth going back to.
         self._sound, self._confirmed = True, self.progress.tested
         flops = self.gan.flops(*self.train.size) * self.train.global_batch_size
-        self._speed = {"train": Speed(flops, self.peak), "test": Speed(), "steps": Speed(flops, self.peak)}
+        self._speed = {
+            "train": Throughput(flops, self.peak),
+            "test": Throughput(),
+            "steps": Throughput(flops, self.peak),
+        }
         self._traced = set()  # splits whose first call is done
         self._warn_of_no_profile()
         tell = tqdm.tqdm.write if self.verbose else lambda text: None
-        profile = Profile(self.profile, self.summary.folder, self.say, tell)
+        profile = Profiler(self.profile, self.summary.folder, self.say, tell)
         with Signals(self.say) as signals, profile as self._profile:
-            self._saver = Saver(
+            self._saver = CheckpointPolicy(
                 *(self.checkpoints, signals, self.summary, self.checkpoint_minutes),
                 *(self.say, self.check, self.workers),
             )
@@ -350,7 +354,7 @@ class Loop:
 
     def _warn_of_silent_failures(self, figures):
         adversarial = self.gan.config.adversarial
-        for name, text in silent_failures(figures["train"], figures["test"], adversarial).items():
+        for name, text in find_silent_failures(figures["train"], figures["test"], adversarial).items():
             if name not in self.progress.warned:
                 self.progress.warned.append(name)
                 self.say(f"epoch {self.progress.epoch}: {text}")
@@ -381,7 +385,7 @@ class Loop:
         return {key: value for key, value in found.items() if math.isfinite(value)}, best
 
     def _save(self, best=None):
-        """Saves where training is if it is worth saving, and leaves if that was asked for. `best`: see `Saver.save`."""
+        """Saves where training is if it is worth saving, and leaves if that was asked for. `best`: see `CheckpointPolicy.save`."""
         if self._saver.save_and_obey(self.progress, self._sound, best):
             self._confirmed = self.progress.tested
 

@@ -17,8 +17,8 @@ from scripts.tutorials import command
 with console.start():
     import tensorflow as tf
 
-    from cyclegan.checkpointing.manager import Checkpoints
-    from cyclegan.checkpointing.train_state import Progress
+    from cyclegan.checkpointing.manager import CheckpointManager
+    from cyclegan.checkpointing.train_state import TrainState
     from cyclegan.distribution import collectives
     from cyclegan.distribution.strategy import make_strategy
     from cyclegan.training.losses import reduce_mean
@@ -99,7 +99,7 @@ class Trainer:
 def restored_accuracy(checkpoint, dataset):
     """The accuracy of a checkpoint's model without any strategy: what was mirrored is restored into plain variables."""
     model, accuracy = make_model(), tf.keras.metrics.SparseCategoricalAccuracy()
-    Checkpoints(checkpoint.parent, {"model": model}).restore_from(checkpoint)
+    CheckpointManager(checkpoint.parent, {"model": model}).restore_from(checkpoint)
     for images, labels, weights in dataset:
         accuracy.update_state(labels, model(images, training=False), weights)
     return float(accuracy.result())
@@ -131,8 +131,8 @@ def main(argv=None):
         raise UserError(f"--batch_size {options.batch_size}: expected a global batch of at most all examples")
     tf.keras.utils.set_random_seed(options.seed)
     trainer = Trainer(strategy, batch)
-    checkpoints = Checkpoints(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
-    saved = checkpoints.save(Progress())  # replaces an earlier call's; and what can't be written is better known now
+    checkpoints = CheckpointManager(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
+    saved = checkpoints.save(TrainState())  # replaces an earlier call's; and what can't be written is better known now
     test, history = batches(x_test, y_test, batch), []
     for epoch in range(1, options.epochs + 1):
         trained = trainer.train(batches(x_train, y_train, batch, [options.seed, epoch]), options.whole_epoch)
@@ -141,7 +141,7 @@ def main(argv=None):
         if not np.isfinite(history[-1]["loss"]):
             raise TrainingError(f"the loss of epoch {epoch} is not finite: expected a number, so it is not saved")
         if epoch % 2 == 0 or epoch == options.epochs:
-            saved = checkpoints.save(Progress(epoch=epoch))
+            saved = checkpoints.save(TrainState(epoch=epoch))
     restored = restored_accuracy(saved, test)
     print(f"Restored without a strategy from {saved}, test accuracy: {restored:.4f}")
     expected = history[-1]["test accuracy"]

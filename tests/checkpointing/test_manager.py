@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.checkpointing import manager as manager_module
-from cyclegan.checkpointing.manager import Checkpoints, _exchange, _manifest_crc32
-from cyclegan.checkpointing.train_state import Pass, Progress
+from cyclegan.checkpointing.manager import CheckpointManager, _exchange, _manifest_crc32
+from cyclegan.checkpointing.train_state import PassState, TrainState
 from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 from cyclegan.training import gan
@@ -22,14 +22,16 @@ def run(tmp_path):
     def start(keep=3, names=("a", "b")):
         state = {name: tf.Variable([0.0, 0.0], name=name) for name in names}
         said = []
-        return state, Checkpoints(tmp_path / "checkpoints", state, keep, said.append), said
+        return state, CheckpointManager(tmp_path / "checkpoints", state, keep, said.append), said
 
     return start
 
 
 def at(epoch, pairs=0, test_pairs=0):
     """A place in training."""
-    return Progress(epoch=epoch, step=10 * epoch + pairs, train=Pass(pairs=pairs), test=Pass(pairs=test_pairs))
+    return TrainState(
+        epoch=epoch, step=10 * epoch + pairs, train=PassState(pairs=pairs), test=PassState(pairs=test_pairs)
+    )
 
 
 def save(run, *epochs, keep=3):
@@ -160,10 +162,10 @@ def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, stra
         for i, moment in enumerate(three.generator_optimizer.variables):
             if moment.shape.rank and moment.shape.rank > 0:
                 moment.assign(tf.fill(moment.shape, tf.cast(i, moment.dtype)))
-        Checkpoints(tmp_path, three.state()).save(at(4))
+        CheckpointManager(tmp_path, three.state()).save(at(4))
     alone = gan.CycleGAN(1, Config(filters=2, residual_blocks=0, seed=2))
     assert not all((a == b).all() for a, b in zip(everything(three), everything(alone)))
-    assert Checkpoints(tmp_path, alone.state()).restore()[0].epoch == 4
+    assert CheckpointManager(tmp_path, alone.state()).restore()[0].epoch == 4
     assert len(everything(alone)) > 20
     for a, b in zip(everything(three), everything(alone)):
         assert (a == b).all()
@@ -312,7 +314,7 @@ def worker_of(team, folder, value=0.0):
     """(state, Checkpoints, what it said) of one worker of several; its weights are `value` before it restores."""
     said = []
     state = {"a": tf.Variable([value, value], name="a")}
-    return state, Checkpoints(folder, state, keep=2, say=said.append, workers=team), said
+    return state, CheckpointManager(folder, state, keep=2, say=said.append, workers=team), said
 
 
 def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path):

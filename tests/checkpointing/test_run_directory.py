@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cyclegan.checkpointing import run_directory
-from cyclegan.checkpointing.run_directory import RunFolder
+from cyclegan.checkpointing.run_directory import RunDirectory
 from cyclegan.config.config import Config
 from cyclegan.errors import TrainingError, UserError
 
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def open_run(path, stack=STACK, **values):
-    return RunFolder(Config(output_dir=str(path), **values), stack)
+    return RunDirectory(Config(output_dir=str(path), **values), stack)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_the_same_run_goes_on(run):
 
 def test_other_settings_of_the_training_are_said(run):
     with open_run(run, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0) as again:
-        # The batch size is not among them: it is the global batch that counts, see `progress.Progress.batch_warnings`.
+        # The batch size is not among them: it is the global batch that counts, see `progress.TrainState.batch_warnings`.
         expected = ("lr 0.0002 -> 1.0", "lr_discriminator 0.0002 -> 1.0", "lambda_cycle 10.0 -> 2.0")
         assert again.warnings == [f"{change} from here on" for change in expected]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cyclegan.checkpointing.train_state import LATER, Pass, Progress
+from cyclegan.checkpointing.train_state import LATER, PassState, TrainState
 from cyclegan.errors import UserError
 
 FUZZ = settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -18,14 +18,14 @@ JSON = st.recursive(
 
 def in_the_middle():
     """A place in the middle of an epoch, in which no field has its default."""
-    return Progress(
+    return TrainState(
         epoch=3,
         step=40,
         draw=1,
         global_batch=6,
         log_bytes=1234,
-        train=Pass(pairs=12, sums={"loss_G/loss": 1.5, "samples": 12}, seconds=2.5, skipped=1),
-        test=Pass(pairs=6, sums={"samples": 6.0}, seconds=0.5, skipped=2),
+        train=PassState(pairs=12, sums={"loss_G/loss": 1.5, "samples": 12}, seconds=2.5, skipped=1),
+        test=PassState(pairs=6, sums={"samples": 6.0}, seconds=0.5, skipped=2),
         logged={"loss_G/loss": 1.0},
         warned=["G inverts"],
         bad_train=["epoch 4, step 40"],
@@ -39,19 +39,19 @@ def in_the_middle():
 def loaded(values):
     """What `from_dict` makes of `values` after JSON, or the text of its UserError."""
     try:
-        return Progress.from_dict(json.loads(json.dumps(values)))
+        return TrainState.from_dict(json.loads(json.dumps(values)))
     except UserError as error:
         return str(error)
 
 
-@pytest.mark.parametrize("place", [Progress(), in_the_middle()])
+@pytest.mark.parametrize("place", [TrainState(), in_the_middle()])
 def test_a_place_comes_back_from_json(place):
     again = loaded(place.to_dict())
-    assert again == place and isinstance(again.train, Pass) and isinstance(again.test, Pass)
+    assert again == place and isinstance(again.train, PassState) and isinstance(again.test, PassState)
 
 
 def test_no_field_of_the_example_has_its_default():
-    for made, default in ((in_the_middle(), Progress()), (in_the_middle().train, Pass())):
+    for made, default in ((in_the_middle(), TrainState()), (in_the_middle().train, PassState())):
         for field in dataclasses.fields(made):
             assert getattr(made, field.name) != getattr(default, field.name)
 
@@ -65,7 +65,7 @@ def test_what_was_written_does_not_change_with_the_place():
 
 
 def fields():
-    for part, cls in ((None, Progress), ("train", Pass), ("test", Pass)):
+    for part, cls in ((None, TrainState), ("train", PassState), ("test", PassState)):
         for field in dataclasses.fields(cls):
             yield part, field.name, field.type
 
@@ -79,7 +79,7 @@ def test_each_field_that_is_missing_or_of_another_type_is_named(part, name, kind
 
     without = changed(lambda values: values.pop(name))
     if name in LATER:
-        assert without == dataclasses.replace(in_the_middle(), **{name: getattr(Progress(), name)})
+        assert without == dataclasses.replace(in_the_middle(), **{name: getattr(TrainState(), name)})
     else:
         assert f"missing fields of a place in training: '{name}'" in without
     wrong = [None, "1", True] + ([-1, -0.5] if kind in (int, float) else [1]) + ([1.5] if kind is int else [])
@@ -124,7 +124,7 @@ def test_a_long_value_is_not_shown_whole():
 
 def accepted_or_refused(values):
     try:
-        place = Progress.from_dict(values)
+        place = TrainState.from_dict(values)
     except UserError:
         return
     assert all(type(n) is int and n >= 0 for n in (place.epoch, place.step, place.draw, place.train.pairs))
@@ -148,7 +148,7 @@ def test_a_place_with_one_thing_changed_is_a_place_or_refused(field, value, rena
 
 def test_nothing_is_said_of_the_same_batch_or_a_new_run():
     assert in_the_middle().batch_warnings(3, 6) == in_the_middle().batch_warnings(2, 6) == []
-    assert Progress().batch_warnings(2, 8) == []
+    assert TrainState().batch_warnings(2, 8) == []
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,6 @@ def test_the_next_epoch_begins_with_nothing_done_and_keeps_the_rest():
     place.next_epoch()
     kept = {"step": 40, "draw": 1, "global_batch": 6, "log_bytes": 1234, "warned": ["G inverts"]}
     row = {name: getattr(in_the_middle(), name) for name in ("bad_train", "bad_test", "tested", "best", "best_by")}
-    assert place == Progress(epoch=4, **kept, **row)
+    assert place == TrainState(epoch=4, **kept, **row)
     place.train.sums["samples"] = 1  # no two passes share their sums
-    assert place.test.sums == {} and Progress().train.sums == {}
+    assert place.test.sums == {} and TrainState().train.sums == {}

@@ -89,7 +89,7 @@ def read(path, size=(8, 8), channels=3):
     """
     sources = {"a": [str(path)]}
     looked = loading.look(sources, {"a": channels})["a"]
-    return loading.read({"a": loading.Files("a", sources["a"], looked, np.array([size]), channels)})["a"]
+    return loading.read({"a": loading.ImageFiles("a", sources["a"], looked, np.array([size]), channels)})["a"]
 
 
 def refused(path):

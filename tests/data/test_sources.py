@@ -13,7 +13,7 @@ from PIL import Image
 
 from cyclegan.config.config import Config
 from cyclegan.data import memory, sources, stripes
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images import decoding
 from tests.data.test_cache import resident
@@ -472,7 +472,7 @@ def test_a_folder_of_100_000_pictures_takes_little_memory_and_goes_on_exactly(tm
 
     def pairs(domains):
         parts = domains.train_x, domains.train_y
-        return Pairs(*(part.images for part in parts), 4, (16, 16), 0, [part.names for part in parts])
+        return UnpairedDataset(*(part.images for part in parts), 4, (16, 16), 0, [part.names for part in parts])
 
     used = pairs(domains)
     used.batches(0, 0, 1)

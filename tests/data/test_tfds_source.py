@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 
 from cyclegan.config.config import Config
 from cyclegan.data import sources, stripes, tfds_source
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.images import decoding
 
@@ -124,7 +124,7 @@ def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, mo
     domains = sources.load(config, tmp_path, share=1)
     assert not read
     parts = (domains.train_x.images, domains.train_y.images)
-    pairs = Pairs(*parts, 6, (16, 16), seed=0, steps_per_call=2)
+    pairs = UnpairedDataset(*parts, 6, (16, 16), seed=0, steps_per_call=2)
     x, *_ = pairs.batches(0, 0, steps=2, replica=1, replicas=3)
     builder = stripes.builder(16, stripes_dir)
     stored, _ = tfds_source.find(dict.fromkeys(("trainA", "trainB"), builder))
@@ -133,7 +133,7 @@ def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, mo
     assert read == expected
     monkeypatch.undo()
     alone = sources.load(config, tmp_path)
-    whole, *_ = Pairs(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
+    whole, *_ = UnpairedDataset(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
     np.testing.assert_array_equal(x, whole[:, 2:4])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.data.unpaired import Pairs, place
+from cyclegan.data.unpaired import UnpairedDataset, place
 from cyclegan.training.gan import to_float
 
 
@@ -35,14 +35,14 @@ def rest(pairs, epoch, pair=0, draw=0):
 
 
 def test_steps_are_those_of_the_tutorial():
-    train = Pairs(np.empty((1067, 1, 1, 3)), np.empty((1334, 1, 1, 3)), 6, (1, 1), 0)
-    test = Pairs(np.empty((120, 1, 1, 3)), np.empty((140, 1, 1, 3)), 6, (1, 1))
+    train = UnpairedDataset(np.empty((1067, 1, 1, 3)), np.empty((1334, 1, 1, 3)), 6, (1, 1), 0)
+    test = UnpairedDataset(np.empty((120, 1, 1, 3)), np.empty((140, 1, 1, 3)), 6, (1, 1))
     assert (train.steps, test.steps) == (178, 20)
 
 
 @pytest.mark.parametrize("counts", [(5, 7), (7, 5), (5, 5), (3, 10), (1, 4)])
 def test_every_picture_is_drawn_without_replacement_and_all_are_used(counts):
-    pairs = Pairs(numbered(counts[0]), numbered(counts[1]), 2, (4, 4), seed=3)
+    pairs = UnpairedDataset(numbered(counts[0]), numbered(counts[1]), 2, (4, 4), seed=3)
     for domain, count in enumerate(counts):
         serves = -(-count // pairs.pairs)
         for cycle in range(4):
@@ -55,13 +55,13 @@ def test_every_picture_is_drawn_without_replacement_and_all_are_used(counts):
 
 
 def test_all_pictures_of_the_larger_domain_come_out_of_the_data_set():
-    pairs = Pairs(numbered(4), numbered(9), 2, (6, 6), seed=0)
+    pairs = UnpairedDataset(numbered(4), numbered(9), 2, (6, 6), seed=0)
     seen = [image[0, 0, 0] for epoch in range(3) for _, y, _ in rest(pairs, epoch) for image in y]
     assert set(seen) == set(range(9))
 
 
 def test_the_domains_are_paired_anew_every_epoch():
-    pairs = Pairs(numbered(8), numbered(8), 2, (6, 6), seed=0)
+    pairs = UnpairedDataset(numbered(8), numbered(8), 2, (6, 6), seed=0)
     epochs = {tuple(zip(pairs.order(0, epoch), pairs.order(1, epoch))) for epoch in range(20)}
     orders = {tuple(pairs.order(0, epoch)) for epoch in range(20)}
     matches = {frozenset(epoch) for epoch in epochs}
@@ -70,7 +70,7 @@ def test_the_domains_are_paired_anew_every_epoch():
 
 def test_augmentation_differs_between_epochs_and_repeats_with_the_seed():
     def epoch(seed, number):
-        pairs = Pairs(numbered(4, 12), numbered(4, 12), 1, (8, 8), seed)
+        pairs = UnpairedDataset(numbered(4, 12), numbered(4, 12), 1, (8, 8), seed)
         x = np.concatenate([x for x, _, _ in rest(pairs, number)])
         return x[np.argsort(x[:, 0, 0, 0])]  # by picture, so that only the augmentation can differ
 
@@ -81,7 +81,7 @@ def test_augmentation_differs_between_epochs_and_repeats_with_the_seed():
 
 
 def test_crops_and_flips_are_of_every_kind():
-    pairs = Pairs(numbered(40, 7), numbered(40, 7), 1, (5, 5), seed=0)
+    pairs = UnpairedDataset(numbered(40, 7), numbered(40, 7), 1, (5, 5), seed=0)
     seen = set()
     for epoch, pair in itertools.product(range(2), range(40)):
         image = pairs.picture(0, epoch, pair)
@@ -93,7 +93,9 @@ def test_crops_and_flips_are_of_every_kind():
 
 
 def test_without_flips_the_crops_are_the_same():
-    flipping, plain = (Pairs(numbered(20, 9), numbered(20, 9), 1, (5, 6), seed=0, flip=flip) for flip in (True, False))
+    flipping, plain = (
+        UnpairedDataset(numbered(20, 9), numbered(20, 9), 1, (5, 6), seed=0, flip=flip) for flip in (True, False)
+    )
     flipped = 0
     for epoch, pair in itertools.product(range(2), range(20)):
         one, other = flipping.picture(1, epoch, pair), plain.picture(1, epoch, pair)
@@ -103,7 +105,7 @@ def test_without_flips_the_crops_are_the_same():
     assert 10 < flipped < 30
 
 
-class Ragged(list):
+class RaggedArray(list):
     """Pictures of their own sizes."""
 
     shape, dtype = (None, None, None, 3), np.dtype(np.uint16)
@@ -111,12 +113,12 @@ class Ragged(list):
 
 def test_each_picture_is_cropped_in_its_own_room():
     sizes = [(5, 7), (6, 9), (12, 7), (5, 8)]
-    pictures = Ragged(
+    pictures = RaggedArray(
         np.stack(np.broadcast_arrays(i, *np.mgrid[:height, :width]), axis=-1).astype(np.uint16)
         for i, (height, width) in enumerate(sizes)
     )
     places = [set() for _ in sizes]
-    pairs = Pairs(pictures, pictures, 2, (5, 7), seed=0, flip=False)
+    pairs = UnpairedDataset(pictures, pictures, 2, (5, 7), seed=0, flip=False)
     for epoch in range(60):
         for x, _, weight in rest(pairs, epoch):
             assert x.dtype == np.uint16 and x.shape == (2, 5, 7, 3) and weight.all()
@@ -124,12 +126,12 @@ def test_each_picture_is_cropped_in_its_own_room():
                 places[number].add((int(top), int(left)))
     for (height, width), found in zip(sizes, places):
         assert found == set(itertools.product(range(height - 4), range(width - 6)))
-    middles = [Pairs(pictures, pictures, 1, (5, 7)).picture(0, 0, i)[0, 0, 1:].tolist() for i in range(4)]
+    middles = [UnpairedDataset(pictures, pictures, 1, (5, 7)).picture(0, 0, i)[0, 0, 1:].tolist() for i in range(4)]
     assert middles == [[0, 0], [0, 1], [3, 0], [0, 0]]
 
 
 def test_the_draw_does_not_depend_on_the_sizes():
-    small, large = (Pairs(numbered(9, size), numbered(9, size), 1, (5, 5), seed=4) for size in (6, 20))
+    small, large = (UnpairedDataset(numbered(9, size), numbered(9, size), 1, (5, 5), seed=4) for size in (6, 20))
     np.testing.assert_array_equal(small.augmentation(0, 3), large.augmentation(0, 3))
     for pair in range(9):
         tops, lefts = zip(*(p.picture(0, 3, pair)[0, :, 1:].min(axis=0) for p in (small, large)))
@@ -138,7 +140,7 @@ def test_the_draw_does_not_depend_on_the_sizes():
 
 
 def test_testing_takes_the_pictures_as_they_are():
-    pairs = Pairs(numbered(3), numbered(5), 2, (6, 6))
+    pairs = UnpairedDataset(numbered(3), numbered(5), 2, (6, 6))
     for epoch in (0, 1):
         x, y, weight = (np.concatenate(parts) for parts in zip(*rest(pairs, epoch)))
         np.testing.assert_array_equal(x[:3], numbered(3))
@@ -147,7 +149,7 @@ def test_testing_takes_the_pictures_as_they_are():
 
 
 def test_a_short_batch_is_filled_up_with_weight_0():
-    pairs = Pairs(numbered(7), numbered(9), 3, (6, 6), seed=0)
+    pairs = UnpairedDataset(numbered(7), numbered(9), 3, (6, 6), seed=0)
     two_epochs = batches(pairs, 6)
     assert [weight.tolist() for _, _, weight in two_epochs] == 2 * [[1, 1, 1], [1, 1, 1], [1, 0, 0]]
     assert all(x.shape == y.shape == (3, 6, 6, 3) for x, y, _ in two_epochs)
@@ -164,8 +166,8 @@ def samples(parts):
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_an_epoch_can_go_on_from_any_pair_with_any_batch(batch, steps):
-    whole = samples(rest(Pairs(numbered(7, 8), numbered(9, 8), 2, (6, 6), seed=1), 4))
-    pairs = Pairs(numbered(7, 8), numbered(9, 8), batch, (6, 6), seed=1, steps_per_call=steps)
+    whole = samples(rest(UnpairedDataset(numbered(7, 8), numbered(9, 8), 2, (6, 6), seed=1), 4))
+    pairs = UnpairedDataset(numbered(7, 8), numbered(9, 8), batch, (6, 6), seed=1, steps_per_call=steps)
     assert len(whole) == 7
     for first in range(7):
         for one, other in itertools.zip_longest(samples(rest(pairs, 4, first)), whole[first:]):
@@ -175,7 +177,7 @@ def test_an_epoch_can_go_on_from_any_pair_with_any_batch(batch, steps):
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("first", [0, 1, 6])
 def test_the_next_epochs_follow(first, steps):
-    pairs = Pairs(numbered(7, 8), numbered(9, 8), 3, (6, 6), seed=1, steps_per_call=steps)
+    pairs = UnpairedDataset(numbered(7, 8), numbered(9, 8), 3, (6, 6), seed=1, steps_per_call=steps)
     expected = [*rest(pairs, 4, first), *rest(pairs, 5), *rest(pairs, 6)]
     for ones, others in zip(batches(pairs, 9, 4, first), expected):
         for one, other in zip(ones, others):
@@ -196,7 +198,7 @@ def test_calls_end_at_the_same_steps_wherever_they_began(batch):
                 found.append(steps)
         return [-(-pair // batch) + sum(found[: i + 1]) for i in range(len(found))]
 
-    pairs = Pairs(numbered(23), numbered(23), batch, (4, 4), seed=0, steps_per_call=4)
+    pairs = UnpairedDataset(numbered(23), numbered(23), batch, (4, 4), seed=0, steps_per_call=4)
     whole = ends(0)
     assert whole == [*range(4, pairs.steps, 4), pairs.steps]
     for step in range(pairs.steps):
@@ -205,7 +207,7 @@ def test_calls_end_at_the_same_steps_wherever_they_began(batch):
 
 
 def test_another_draw_is_another_order_of_the_same_pictures():
-    pairs = Pairs(numbered(7), numbered(9), 2, (4, 4), seed=1)
+    pairs = UnpairedDataset(numbered(7), numbered(9), 2, (4, 4), seed=1)
     orders = {draw: [pairs.order(1, epoch, draw).tolist() for epoch in (0, 1)] for draw in (0, 1, 2)}
     assert len({str(order) for order in orders.values()}) == 3
     for first, second in orders.values():
@@ -217,7 +219,7 @@ def test_another_draw_is_another_order_of_the_same_pictures():
 
 def test_the_pictures_of_a_batch_are_named():
     names = ([f"horse {i}" for i in range(3)], [f"zebra {i}" for i in range(5)])
-    pairs = Pairs(numbered(3), numbered(5), 2, (6, 6), seed=0, names=names)
+    pairs = UnpairedDataset(numbered(3), numbered(5), 2, (6, 6), seed=0, names=names)
     for epoch, pair in ((0, 0), (3, 2)):
         x, y, weight = rest(pairs, epoch, pair)[0]
         real = int(weight.sum())
@@ -228,7 +230,7 @@ def test_the_pictures_of_a_batch_are_named():
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_replicas_share_the_global_batch_in_order(strategies, replicas):
-    pairs = Pairs(numbered(8), numbered(8), 6, (6, 6), seed=0)
+    pairs = UnpairedDataset(numbered(8), numbered(8), 6, (6, 6), seed=0)
     pairs.steps_per_call = 2
     strategy = strategies[replicas]
     distributed = pairs.distributed(strategy, 0)
@@ -241,7 +243,7 @@ def test_replicas_share_the_global_batch_in_order(strategies, replicas):
 
 def test_batches_have_static_shapes():
     gray = numbered(8)[..., :1].astype(np.uint16)
-    spec = Pairs(gray, numbered(8), 6, (4, 5), seed=0, steps_per_call=5).dataset(0).element_spec
+    spec = UnpairedDataset(gray, numbered(8), 6, (4, 5), seed=0, steps_per_call=5).dataset(0).element_spec
     assert [tuple(part.shape) for part in spec] == [(5, 6, 4, 5, 1), (5, 6, 4, 5, 3), (5, 6)]
     assert [part.dtype for part in spec] == [tf.uint16, tf.uint8, tf.float32]
 
@@ -249,7 +251,7 @@ def test_batches_have_static_shapes():
 @pytest.mark.parametrize("dtype, most", [(np.uint8, 255), (np.uint16, 65535)])
 def test_every_value_of_a_batch_becomes_a_number_from_minus_1_to_1(dtype, most):
     images = np.array([0, 1, most // 2, most - 1, most], dtype).reshape(1, 1, 5, 1)
-    x, _, _ = next(iter(Pairs(images, images, 1, (1, 5)).dataset()))
+    x, _, _ = next(iter(UnpairedDataset(images, images, 1, (1, 5)).dataset()))
     floats = to_float(x[0]).numpy().ravel()
     assert floats.dtype == np.float32
     np.testing.assert_allclose(floats, images.ravel() / (most / 2) - 1, atol=1e-7)

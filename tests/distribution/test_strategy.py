@@ -85,7 +85,7 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
     def step(x):
         return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None, ()
 
-    run = collectives.accumulate(strategy, step, 3)
+    run = collectives.make_train_function(strategy, step, 3)
     numbers = tf.data.Dataset.from_tensor_slices(([[1.0], [2], [3], [4], [5], [6], [7], [8], [float("nan")]],)).batch(3)
     totals = {"a": tf.constant(100.0, tf.float64), "b": tf.zeros([], tf.float64)}
     outcomes = []
@@ -99,7 +99,7 @@ def test_accumulate_adds_the_sums_over_the_samples_of_good_steps(strategies):
 
 def test_totals_are_exact_in_an_epoch_of_many_steps(strategies):
     figures = {"a": tf.constant(7.1), "large": tf.constant(3e38)}
-    run = collectives.accumulate(strategies[1], lambda x: (figures, None, ()), 1)
+    run = collectives.make_train_function(strategies[1], lambda x: (figures, None, ()), 1)
     steps = 1000
     # After as many steps that float32 would have lost three digits.
     totals = {name: 94_000 * tf.cast(value, tf.float64) for name, value in figures.items()}
@@ -184,7 +184,7 @@ def test_gather_leaves_what_is_not_finite_in_its_place(strategies):
 
 
 def test_wishes_come_back_with_the_figures(strategies):
-    run = collectives.accumulate(strategies[3], lambda x: ({"loss": tf.reduce_sum(x)}, None, ()), 3)
+    run = collectives.make_train_function(strategies[3], lambda x: ({"loss": tf.reduce_sum(x)}, None, ()), 3)
     batch = strategies[3].experimental_distribute_values_from_function(lambda context: tf.ones([1, 1]))
     _, _, figures = run(
         (batch,), {"loss": tf.constant(0.0, tf.float64)}, tf.constant(1), wishes={"stop": tf.constant(1.0)}

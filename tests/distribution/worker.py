@@ -18,7 +18,7 @@ with console.start():
     import numpy as np
     import tensorflow as tf
 
-    from cyclegan.data.unpaired import Pairs
+    from cyclegan.data.unpaired import UnpairedDataset
     from cyclegan.distribution import collectives, rendezvous, workers
     from cyclegan.training.gan import CycleGAN
     from cyclegan.training.image_pool import ImagePool
@@ -54,7 +54,7 @@ def steps(team):
             return values[index].astype(np.uint8)
 
     replicas = strategy.num_replicas_in_sync
-    pairs = Pairs(Watched(), Watched(), 2 * replicas, (16, 16))
+    pairs = UnpairedDataset(Watched(), Watched(), 2 * replicas, (16, 16))
     with strategy.scope():
         weight = tf.Variable(float(team.index), name="weight")  # the chief's value has to win
         pool = ImagePool(4, (16, 16, 3))
@@ -70,7 +70,7 @@ def steps(team):
         weight.assign_add(gradients[0][0])
         pool.store(kept[0], good)
 
-    run = collectives.accumulate(strategy, step, 12, update)
+    run = collectives.make_train_function(strategy, step, 12, update)
     batches = pairs.distributed(strategy)
     totals = {"mean": tf.constant(0.0, tf.float64), "samples": tf.constant(0.0, tf.float64)}
     seen, figures = [], None
@@ -102,8 +102,10 @@ def first_moments(strategy):
     pictures = np.random.default_rng(0).integers(0, 256, (2, 6, 16, 16, 3)).astype(np.uint8)
     with strategy.scope():
         model = CycleGAN(6, config)
-    step = collectives.accumulate(strategy, model.train_step, 6, model.update)
-    step(next(Pairs(*pictures, 6, (16, 16), seed=0).distributed(strategy)), {}, tf.constant(1), tf.constant(0))
+    step = collectives.make_train_function(strategy, model.train_step, 6, model.update)
+    step(
+        next(UnpairedDataset(*pictures, 6, (16, 16), seed=0).distributed(strategy)), {}, tf.constant(1), tf.constant(0)
+    )
     optimizers = (model.generator_optimizer, model.discriminator_optimizer)
     moments = [mean.numpy() for optimizer in optimizers for mean in optimizer.means]
     places = [np.linspace(1, 2, moment.size).reshape(moment.shape) for moment in moments]
@@ -125,7 +127,9 @@ def lose(team):
     def step(x, index):
         return {"x": weight + x[0]}, [tf.ones([1])], ()
 
-    run = collectives.accumulate(team.strategy, step, 1, lambda gradients, *rest: weight.assign_add(gradients[0][0]))
+    run = collectives.make_train_function(
+        team.strategy, step, 1, lambda gradients, *rest: weight.assign_add(gradients[0][0])
+    )
     for number in range(10**6):
         if number == 3 and team.index == int(os.environ["WHO"]):
             print("gone", flush=True)

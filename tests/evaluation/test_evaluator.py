@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan.checkpointing.manager import Checkpoints
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
 from cyclegan.data import sources, stripes
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import features, metrics
-from cyclegan.evaluation.evaluator import Evaluation, of_training
+from cyclegan.evaluation.evaluator import Evaluator, of_training
 from cyclegan.images.decoding import from_float
 from cyclegan.networks import compat, generators
 from cyclegan.training.gan import CycleGAN
@@ -57,7 +57,7 @@ def brighter(x):
 
 def test_scores_are_those_of_the_rounded_translations_and_all_real_pictures(pictures, random):
     x, y = pictures
-    evaluation = Evaluation(darker, brighter, x, y, (16, 16), random, batch_size=2, seed=3)
+    evaluation = Evaluator(darker, brighter, x, y, (16, 16), random, batch_size=2, seed=3)
     for direction, network, source, target in (("x2y", darker, x, y), ("y2x", brighter, y, x)):
         levels = np.clip(np.rint((network(tf.constant(scaled(source))) + 1).numpy() * 127.5), 0, 255).astype(np.uint8)
         found, real = random(scaled(levels)), random(scaled(target))
@@ -75,7 +75,7 @@ def test_scores_are_those_of_the_rounded_translations_and_all_real_pictures(pict
 def test_cycle_and_identity_errors_by_hand(random):
     """Darker by 0.21 and brighter by 0.1, in units of [-1, 1], of which 127.5 grey levels are one."""
     x, y = np.full((3, 16, 16, 3), 100, np.uint8), np.full((2, 16, 16, 3), 150, np.uint8)
-    evaluation = Evaluation(darker, brighter, x, y, (16, 16), random, batch_size=2)
+    evaluation = Evaluator(darker, brighter, x, y, (16, 16), random, batch_size=2)
     assert evaluation.scores("x2y")["cycle_MAE"] == pytest.approx(0.11 * 127.5, rel=1e-4)
     assert evaluation.scores("x2y")["identity_MAE"] == pytest.approx(0.21 * 127.5, rel=1e-4)
     assert evaluation.scores("y2x")["identity_MAE"] == pytest.approx(0.1 * 127.5, rel=1e-4)
@@ -84,7 +84,7 @@ def test_cycle_and_identity_errors_by_hand(random):
 
 def test_errors_to_the_truth_of_paired_pictures_by_hand(pictures, random):
     x, y = pictures[0], pictures[1][:5]
-    evaluation = Evaluation(lambda a: a * 0 - 1, lambda a: a, x, y, (16, 16), random, paired=True, batch_size=2)
+    evaluation = Evaluator(lambda a: a * 0 - 1, lambda a: a, x, y, (16, 16), random, paired=True, batch_size=2)
     black, same = evaluation.scores("x2y"), evaluation.scores("y2x")
     assert black["MAE"] == pytest.approx(y.mean())
     assert black["PSNR"] == pytest.approx(np.mean(metrics.psnr(np.zeros_like(y), y)))
@@ -105,7 +105,7 @@ def test_the_truth_scores_best(pictures, random):
             place[0] += 1
             return tf.constant(truth[(place[0] - 1) % 5 : (place[0] - 1) % 5 + 1])
 
-        evaluation = Evaluation(darker, brighter, x, y, (16, 16), random, paired=True, batch_size=1)
+        evaluation = Evaluator(darker, brighter, x, y, (16, 16), random, paired=True, batch_size=1)
         evaluation._there[direction] = perfect
         scores = evaluation.scores(direction, errors=False)
         assert scores["MAE"] == 0 and scores["PSNR"] == np.inf and scores["SSIM"] == 1
@@ -123,7 +123,7 @@ def test_rounding_gives_each_grey_level_back(dtype):
 def test_deep_pictures_score_in_grey_levels_of_255(pictures, random):
     x, y = pictures[0], pictures[1][:5]
     found = [
-        Evaluation(darker, brighter, a, b, (16, 16), random, paired=True).scores("x2y")
+        Evaluator(darker, brighter, a, b, (16, 16), random, paired=True).scores("x2y")
         for a, b in ((x, y), (x.astype(np.uint16) * 257, y.astype(np.uint16) * 257))
     ]
     for name in ("MAE", "PSNR", "SSIM", "cycle_MAE", "identity_MAE", "FID"):
@@ -134,7 +134,7 @@ def test_other_numbers_of_channels_have_no_identity_and_no_untranslated_scores(r
     rng = np.random.default_rng(0)
     x, y = (rng.integers(0, 256, (3, 16, 16, channels)).astype(np.uint8) for channels in (1, 2))
     there, back = lambda a: tf.repeat(a, 2, axis=-1), lambda a: a[..., :1]
-    evaluation = Evaluation(there, back, x, y, (16, 16), random, batch_size=2)
+    evaluation = Evaluator(there, back, x, y, (16, 16), random, batch_size=2)
     assert set(evaluation.scores("x2y")) == {"FID", "KID", "KID_std", "cycle_MAE"}
     assert evaluation.scores("x2y")["cycle_MAE"] == 0 and evaluation.untranslated("x2y") == {}
 
@@ -146,7 +146,7 @@ def test_networks_are_traced_once_and_follow_their_variables(pictures, random):
         calls.append(x.shape)
         return x + shade
 
-    evaluation = Evaluation(shift, brighter, *pictures, (16, 16), random, batch_size=4)
+    evaluation = Evaluator(shift, brighter, *pictures, (16, 16), random, batch_size=4)
     first = evaluation.scores("x2y", errors=False)
     assert evaluation.scores("x2y", errors=False) == first
     shade.assign(0.5)
@@ -156,16 +156,16 @@ def test_networks_are_traced_once_and_follow_their_variables(pictures, random):
 
 def test_real_features_are_computed_once(pictures):
     extractor, seen = features.random(), []
-    counted = features.Extractor("random", "", lambda x: x)
+    counted = features.FeatureExtractor("random", "", lambda x: x)
     counted._compute = lambda x: seen.append(len(x)) or extractor._compute(x)
-    evaluation = Evaluation(darker, brighter, *pictures, (16, 16), counted, batch_size=8)
+    evaluation = Evaluator(darker, brighter, *pictures, (16, 16), counted, batch_size=8)
     for _ in range(3):
         evaluation.scores("x2y")
     assert len(seen) == 1 + 3
 
 
 def test_a_translation_that_is_not_finite_has_no_scores(pictures, random):
-    evaluation = Evaluation(lambda x: x / 0.0, brighter, *pictures, (16, 16), random)
+    evaluation = Evaluator(lambda x: x / 0.0, brighter, *pictures, (16, 16), random)
     with pytest.raises(TrainingError, match="not finite .*expected an older checkpoint"):
         evaluation.scores("x2y")
 
@@ -173,14 +173,14 @@ def test_a_translation_that_is_not_finite_has_no_scores(pictures, random):
 def test_single_pictures_and_pairs_that_are_none_are_refused(pictures, random):
     x, y = pictures
     with pytest.raises(UserError, match="1 test picture of Y: FID and KID expect at least 2"):
-        Evaluation(darker, brighter, x, y[:1], (16, 16), random)
+        Evaluator(darker, brighter, x, y[:1], (16, 16), random)
     with pytest.raises(UserError, match="5 test pictures of X and 7 of Y: expected as many where they are paired"):
-        Evaluation(darker, brighter, x, y, (16, 16), random, paired=True)
+        Evaluator(darker, brighter, x, y, (16, 16), random, paired=True)
 
 
 def test_three_replicas_score_as_one_does(strategies, pictures):
     config = Config(filters=2, residual_blocks=0, image_size=16)
-    parts = [sources.pictures.Pictures(part, [str(i) for i in range(len(part))], None) for part in pictures]
+    parts = [sources.pictures.ImageSet(part, [str(i) for i in range(len(part))], None) for part in pictures]
     domains = sources.Domains(*parts, *parts, size=(16, 16))
     found = []
     for replicas in (1, 3):
@@ -201,8 +201,8 @@ def run(tmp_path_factory, stripes_dir):
         **{"output_dir": str(folder), "pool_size": 0, "precision": "float32"},
     )
     config.save(folder / "config.json", compat.stack(), {})
-    checkpoints = Checkpoints(folder / "checkpoints", CycleGAN(1, config).state())
-    checkpoints.save(Progress(epoch=1, step=5), names=["best-x2y"])
+    checkpoints = CheckpointManager(folder / "checkpoints", CycleGAN(1, config).state())
+    checkpoints.save(TrainState(epoch=1, step=5), names=["best-x2y"])
     return folder
 
 
@@ -291,7 +291,7 @@ def test_too_little_memory_is_one_error(run, monkeypatch):
     def full(self, direction):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nwith shape")
 
-    monkeypatch.setattr(Evaluation, "scores", full)
+    monkeypatch.setattr(Evaluator, "scores", full)
     with pytest.raises(UserError, match="not enough memory for 3 pictures of 32 x 32 pixels .* smaller --batch_size"):
         score(run, "--batch_size", 3)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cyclegan.checkpointing.manager import Checkpoints
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 from cyclegan.export.exporter import (
@@ -53,9 +53,9 @@ def run(generator, tmp_path_factory):
     config = Config(output_dir=str(folder / "run"), dataset=str(folder / "data"), channels_y=1, pool_size=0, **TINY)
     (folder / "run").mkdir()
     config.save(folder / "run" / "config.json", compat.stack(), {})
-    checkpoints = Checkpoints(folder / "run" / "checkpoints", {"G": generator, "F": make_generator(1, 3)})
+    checkpoints = CheckpointManager(folder / "run" / "checkpoints", {"G": generator, "F": make_generator(1, 3)})
     for epoch in (1, 2):
-        checkpoints.save(Progress(epoch=epoch))
+        checkpoints.save(TrainState(epoch=epoch))
     return folder / "run"
 
 

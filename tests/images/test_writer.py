@@ -6,7 +6,7 @@ from PIL import Image
 
 from cyclegan.errors import UserError
 from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import Picture
+from cyclegan.images.decoding import DecodedImage
 
 
 def noise(shape, dtype=np.uint8, seed=0):
@@ -21,7 +21,7 @@ def test_lossless_formats_give_back_every_bit(tmp_path, dtype, ending, channels,
     pixels = noise((5, 7, channels), dtype)
     opacity = noise((5, 7, 1), dtype, 1) if clear else None
     path = tmp_path / "new" / f"a{ending}"
-    writer.write(path, Picture(pixels, opacity))
+    writer.write(path, DecodedImage(pixels, opacity))
     bands = decoding.decode_whole(path, channels + 1).pixels if clear and dtype == np.uint16 else None
     found = decoding.decode_whole(path, channels)
     assert found.pixels.dtype == dtype
@@ -42,10 +42,10 @@ def test_lossless_formats_give_back_every_bit(tmp_path, dtype, ending, channels,
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_other_numbers_of_channels_are_tiffs(tmp_path, channels, dtype):
     pixels = noise((4, 6, channels), dtype)
-    writer.write(tmp_path / "a.tif", Picture(pixels))
+    writer.write(tmp_path / "a.tif", DecodedImage(pixels))
     np.testing.assert_array_equal(decoding.decode(tmp_path / "a.tif", channels, dtype), pixels)
     with pytest.raises(UserError, match=f"{channels} channels don't fit into png: expected --format tiff"):
-        writer.write(tmp_path / "a.png", Picture(pixels))
+        writer.write(tmp_path / "a.png", DecodedImage(pixels))
     assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
 
 
@@ -56,7 +56,7 @@ def test_formats_of_8_bits_keep_the_upper_half(tmp_path, name, channels):
     pixels = np.broadcast_to(ramp[:, None, None], (32, 32, channels)).copy()
     opacity = np.full((32, 32, 1), 65535, np.uint16)
     opacity[:8] = 0
-    writer.write(tmp_path / name, Picture(pixels, opacity))
+    writer.write(tmp_path / name, DecodedImage(pixels, opacity))
     found = decoding.decode_whole(tmp_path / name, channels)
     with Image.open(tmp_path / name) as image:
         assert image.format == {"a.jpg": "JPEG", "a.jpeg": "JPEG"}.get(name, name[2:].upper())
@@ -71,13 +71,13 @@ def test_formats_of_8_bits_keep_the_upper_half(tmp_path, name, channels):
 def test_the_profile_of_the_colours_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
     for name, dtype in (("a.png", np.uint8), ("a.jpg", np.uint8), ("a.tif", np.uint8), ("b.tif", np.uint16)):
-        writer.write(tmp_path / name, Picture(noise((8, 8, 3), dtype), None, profile))
+        writer.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
         assert decoding.decode_whole(tmp_path / name).profile == profile, name
 
 
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
-    writer.write(path, Picture(noise((4, 4, 3))))
+    writer.write(path, DecodedImage(noise((4, 4, 3))))
     before = path.read_bytes()
 
     def full(self, file, format, **options):
@@ -87,7 +87,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image.Image, "save", full)
     with pytest.raises(OSError, match="No space"):
-        writer.write(path, Picture(noise((4, 4, 3), seed=1)))
+        writer.write(path, DecodedImage(noise((4, 4, 3), seed=1)))
     assert path.read_bytes() == before
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import Checkpoints
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 from cyclegan.inference.restore import restore
@@ -34,14 +34,14 @@ def make_run(folder, strategy, **changes):
     config.save(folder / "config.json", compat.stack(), {})
     with strategy.scope():
         gan = CycleGAN(strategy.num_replicas_in_sync, config)
-        checkpoints = Checkpoints(folder / "checkpoints", gan.state())
-        checkpoints.save(Progress(epoch=1))
+        checkpoints = CheckpointManager(folder / "checkpoints", gan.state())
+        checkpoints.save(TrainState(epoch=1))
         for network in {id(network): network for network in (gan.G, gan.F, *gan.used)}.values():
             for number, variable in enumerate(network.variables):
                 variable.assign_add(tf.fill(variable.shape, 0.01 * (number % 3 + 1)))
         if config.ema:
             gan.G.variables[0].assign_add(tf.ones(gan.G.variables[0].shape))  # which is not what is used
-        checkpoints.save(Progress(epoch=2, step=7))
+        checkpoints.save(TrainState(epoch=2, step=7))
     return gan
 
 

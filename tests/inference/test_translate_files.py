@@ -15,7 +15,7 @@ from PIL import Image
 import cyclegan
 from cyclegan.errors import UserError
 from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import Picture
+from cyclegan.images.decoding import DecodedImage
 from cyclegan.inference import translate_files
 from cyclegan.inference.translator import Model, Translator
 from tests.inference.test_restore import make_run
@@ -45,7 +45,7 @@ def originals(tmp_path):
         "f.tif": (18, 19), "g.JPEG": (40, 30), "h.jpg": (40, 30), "i%20 ü#?.png": (24, 16),
     }  # fmt: skip
     for seed, (name, size) in enumerate(sizes.items()):
-        writer.write(tmp_path / "in" / name, Picture(pictures(*size, 3, seed=seed)))
+        writer.write(tmp_path / "in" / name, DecodedImage(pictures(*size, 3, seed=seed)))
     return sizes
 
 
@@ -69,8 +69,8 @@ def test_a_folder_keeps_its_structure_and_each_file_its_size_and_format(model, o
 def test_depth_opacity_and_orientation(model, tmp_path):
     deep, opacity = pictures(20, 24, 3, dtype=np.uint16), pictures(20, 24, 1, seed=1)
     for name in ("deep.png", "deep.tif"):
-        writer.write(tmp_path / "in" / name, Picture(deep))
-    writer.write(tmp_path / "in" / "clear.png", Picture(pictures(20, 24, 3), opacity))
+        writer.write(tmp_path / "in" / name, DecodedImage(deep))
+    writer.write(tmp_path / "in" / "clear.png", DecodedImage(pictures(20, 24, 3), opacity))
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(pictures(20, 24, 3)).save(tmp_path / "in" / "turned.png", exif=exif)
@@ -190,7 +190,7 @@ def test_nothing_is_overwritten_unless_that_is_asked_for(model, originals, tmp_p
 
 
 def test_what_is_there_is_skipped_where_that_is_asked_for(model, originals, tmp_path):
-    writer.write(tmp_path / "out" / "sub" / "c.webp", Picture(pictures(8, 8, 3)))
+    writer.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(pictures(8, 8, 3)))
     mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
     report = translate_files.translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True)
     assert (report.done, report.skipped) == (8, 1) and files(tmp_path / "out") == sorted(originals)
@@ -203,7 +203,7 @@ def test_what_is_there_is_skipped_where_that_is_asked_for(model, originals, tmp_
 
 
 def test_two_files_that_would_become_one_are_refused(model, originals, tmp_path):
-    writer.write(tmp_path / "in" / "a.tif", Picture(pictures(8, 8, 3)))
+    writer.write(tmp_path / "in" / "a.tif", DecodedImage(pictures(8, 8, 3)))
     with pytest.raises(UserError, match=r"a\.png and a\.tif would both be written to .*a\.png: expected other names"):
         translate_files.translate([model], tmp_path / "in", tmp_path / "out", format="png")
     assert not (tmp_path / "out").exists()
@@ -217,7 +217,7 @@ def test_translations_inside_of_the_originals_folder_are_not_translated_again(mo
 
 def test_channels_that_a_format_has_no_place_for_are_refused_first(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_y=5)
-    writer.write(tmp_path / "in" / "a.png", Picture(pictures(16, 16, 3)))
+    writer.write(tmp_path / "in" / "a.png", DecodedImage(pictures(16, 16, 3)))
     with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
         cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
@@ -231,7 +231,7 @@ def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
         translate_files.translate([model], tmp_path / "nothing", tmp_path / "out")
     with pytest.raises(UserError, match=r"no pictures; expected at least one of \.jpg"):
         translate_files.translate([model], tmp_path, tmp_path / "out")
-    writer.write(tmp_path / "in" / "a.png", Picture(pictures(8, 8, 3)))
+    writer.write(tmp_path / "in" / "a.png", DecodedImage(pictures(8, 8, 3)))
     (tmp_path / "file").write_text("")
     for options, text in (
         ({"direction": "sideways"}, "direction 'sideways', batch_size 8: expected x2y or y2x"),
@@ -250,7 +250,7 @@ def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
 
 def test_pictures_of_one_size_are_translated_together(model, tmp_path, monkeypatch):
     for number in range(7):
-        writer.write(tmp_path / "in" / f"{number}.png", Picture(pictures(16, 20, 3, seed=number)))
+        writer.write(tmp_path / "in" / f"{number}.png", DecodedImage(pictures(16, 20, 3, seed=number)))
     shapes = []
     translator = model.translator("x2y")
     monkeypatch.setitem(model._translators, "x2y", Recording(translator, shapes))
@@ -277,7 +277,7 @@ class Recording:
 
 def test_a_batch_that_fails_is_translated_one_by_one(model, tmp_path, monkeypatch):
     for number in range(4):
-        writer.write(tmp_path / "in" / f"{number}.png", Picture(pictures(16, 20, 3, seed=number)))
+        writer.write(tmp_path / "in" / f"{number}.png", DecodedImage(pictures(16, 20, 3, seed=number)))
     shapes, third = [], pictures(16, 20, 3, seed=2)
     recording = Recording(model.translator("x2y"), shapes, lambda batch: any((one == third).all() for one in batch))
     monkeypatch.setitem(model._translators, "x2y", recording)
@@ -299,7 +299,7 @@ def test_a_network_that_gives_no_numbers_writes_no_picture(model, originals, tmp
 
 def test_ctrl_c_stops_what_has_not_begun(model, tmp_path, monkeypatch):
     for number in range(40):
-        writer.write(tmp_path / "in" / f"{number:02d}.png", Picture(pictures(16, 16 + 4 * (number % 2), 3)))
+        writer.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(pictures(16, 16 + 4 * (number % 2), 3)))
     monkeypatch.setattr(translate_files.os, "cpu_count", lambda: 1)
 
     class Bar(translate_files.tqdm.tqdm):
@@ -321,7 +321,7 @@ def test_profiles_are_kept_where_they_are_of_such_colours(model, tmp_path):
         ("b.png", b"RGB ", np.uint16),
         ("c.tif", b"GRAY", np.uint8),
     ):
-        picture = Picture(pictures(16, 20, 3, dtype=dtype), None, profiles[space])
+        picture = DecodedImage(pictures(16, 20, 3, dtype=dtype), None, profiles[space])
         writer.write(tmp_path / "in" / name, picture)
         assert decoding.decode_whole(tmp_path / "in" / name).profile == profiles[space]
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
@@ -346,7 +346,7 @@ def test_batches_follow_each_other_and_are_bounded():
 
 def test_translation_does_not_wait_for_the_last_header(model, tmp_path, monkeypatch):
     for number in range(20):
-        writer.write(tmp_path / "in" / f"{number:02d}.png", Picture(pictures(16, 20, 3)))
+        writer.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(pictures(16, 20, 3)))
     events, check, write = [], decoding.check, writer.write
     monkeypatch.setattr(decoding, "check", lambda *given: events.append("look") or check(*given))
     monkeypatch.setattr(writer, "write", lambda *given: events.append("write") or write(*given))
@@ -368,8 +368,8 @@ def test_files_of_several_frames_are_counted(model, tmp_path):
 
 def test_large_pictures_are_counted(folder, tmp_path):
     model = Model(folder, tile=512)
-    writer.write(tmp_path / "in" / "a.png", Picture(pictures(520, 600, 3)))
-    writer.write(tmp_path / "in" / "b.png", Picture(pictures(20, 20, 3)))
+    writer.write(tmp_path / "in" / "a.png", DecodedImage(pictures(520, 600, 3)))
+    writer.write(tmp_path / "in" / "b.png", DecodedImage(pictures(20, 20, 3)))
     report = translate_files.translate([model], tmp_path / "in", tmp_path / "out")
     assert (report.done, report.tiled) == (2, 1)
     np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "a.png"), model.x2y(pictures(520, 600, 3)))
@@ -385,7 +385,7 @@ def test_several_devices_share_the_pictures(folder, model, originals, tmp_path):
 
 
 def test_the_page_shows_there_and_back_again(model, originals, tmp_path):
-    writer.write(tmp_path / "in" / "large.tif", Picture(pictures(600, 90, 3, dtype=np.uint16)))
+    writer.write(tmp_path / "in" / "large.tif", DecodedImage(pictures(600, 90, 3, dtype=np.uint16)))
     report = translate_files.translate([model], tmp_path / "in", tmp_path / "out", html=True)
     assert report.page == tmp_path / "out" / "index.html" and report.done == 10
     shown = sorted(os.listdir(tmp_path / "out" / "index_files"))

@@ -8,7 +8,7 @@ from PIL import Image
 import cyclegan
 from cyclegan.errors import UserError
 from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import Picture
+from cyclegan.images.decoding import DecodedImage
 from cyclegan.inference.translator import OVERLAP, Model, Translator, _spans
 from tests.inference.test_restore import UNET, make_run
 
@@ -140,7 +140,7 @@ def test_files_pillow_images_and_arrays_give_the_same(models, tmp_path):
 def test_opacity_orientation_and_depth_of_files(models, tmp_path):
     model, _ = models
     pixels, opacity = pictures(20, 24, 3), pictures(20, 24, 1, seed=1)
-    writer.write(tmp_path / "clear.png", Picture(pixels, opacity))
+    writer.write(tmp_path / "clear.png", DecodedImage(pixels, opacity))
     image = model.x2y(tmp_path / "clear.png")
     assert image.mode == "LA"
     np.testing.assert_array_equal(np.asarray(image)[..., 1:], opacity)
@@ -157,11 +157,11 @@ def test_opacity_orientation_and_depth_of_files(models, tmp_path):
     )
 
     deep = pictures(20, 24, 3, dtype=np.uint16)
-    writer.write(tmp_path / "deep.png", Picture(deep))
+    writer.write(tmp_path / "deep.png", DecodedImage(deep))
     image = model.x2y(tmp_path / "deep.png")
     assert image.mode == "I;16"
     np.testing.assert_array_equal(np.asarray(image)[..., None], model.x2y(deep))
-    writer.write(tmp_path / "gray.png", Picture(deep[..., :1]))
+    writer.write(tmp_path / "gray.png", DecodedImage(deep[..., :1]))
     with pytest.raises(UserError, match="Pillow has no images of 3 channels of 16 bits: expected an array"):
         model.y2x(tmp_path / "gray.png")
 

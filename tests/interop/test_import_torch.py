@@ -6,7 +6,7 @@ from PIL import Image
 
 import cyclegan
 import train
-from cyclegan.checkpointing.manager import Checkpoints
+from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 from cyclegan.training.gan import CycleGAN
@@ -23,7 +23,7 @@ def write(path, state, how=write_zip):
 def restored(run):
     config, _, data = Config.load(run / "config.json")
     gan = CycleGAN(1, config)
-    progress, _ = Checkpoints(run / "checkpoints", gan.state()).restore()
+    progress, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
     return gan, config, data, progress
 
 

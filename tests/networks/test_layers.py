@@ -278,7 +278,7 @@ EPSILONS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # the largest relative er
 
 def convolutions_in(precision):
     """(layer that computes in a precision, TensorFlow's operation for it): to few and to many channels, down and up."""
-    with compat.computing_in(precision):
+    with compat.precision_policy(precision):
         return (
             (convolution(3, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
             (convolution(12, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
@@ -331,7 +331,7 @@ def test_without_instructions_for_a_precision_only_what_goes_in_and_comes_out_is
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("filters", [3, 12])
 def test_the_gradient_of_a_bias_is_the_sum_over_all_pixels_in_any_precision(precision, filters):
-    with compat.computing_in(precision):
+    with compat.precision_policy(precision):
         layer = convolution(filters, 1, use_bias=True)
     x = tf.zeros([1, 128, 128, 2], precision)
     layer.build(x.shape)
@@ -346,7 +346,7 @@ def test_the_gradient_of_a_bias_is_the_sum_over_all_pixels_in_any_precision(prec
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_layers_compute_in_the_precision_asked_for_with_float32_variables(precision):
-    with compat.computing_in(precision):
+    with compat.precision_policy(precision):
         layer = convolution(3, 3, use_bias=True)
         pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), normalization_module.instance_normalization()
     after = convolution(3, 3)
@@ -358,9 +358,9 @@ def test_layers_compute_in_the_precision_asked_for_with_float32_variables(precis
 
 def test_the_precision_is_as_before_after_an_exception():
     before = tf.keras.mixed_precision.global_policy().name
-    with pytest.raises(RuntimeError), compat.computing_in("bfloat16"):
+    with pytest.raises(RuntimeError), compat.precision_policy("bfloat16"):
         assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
-        with compat.computing_in("float32"):
+        with compat.precision_policy("float32"):
             assert tf.keras.mixed_precision.global_policy().name == "float32"
         assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
         raise RuntimeError
@@ -532,7 +532,7 @@ def fails_in_another_thread(layer, x):
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_dropout_in_lower_precision(precision):
-    with compat.computing_in(precision):
+    with compat.precision_policy(precision):
         layer = Dropout(0.5)
     with draws([1, 2], 1, 0, 1):
         y = layer(tf.ones([1, 8, 8, 2], precision), training=True)

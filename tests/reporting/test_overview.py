@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
 from cyclegan.reporting import overview
 
@@ -17,7 +17,7 @@ def told(tmp_path, *flags, restored=None, epoch=0, peak=0.0):
     pairs = SimpleNamespace(global_batch_size=1, steps_per_call=2, steps=3, pairs=3)
     gan, run = SimpleNamespace(parameters=lambda: (1234, 56)), SimpleNamespace(path=tmp_path)
     config, domains = Config.from_args(flags), SimpleNamespace(notes=("No testA",))
-    return [*overview.lines(config, domains, team, gan, pairs, pairs, peak, run, restored, Progress(epoch=epoch))]
+    return [*overview.lines(config, domains, team, gan, pairs, pairs, peak, run, restored, TrainState(epoch=epoch))]
 
 
 def test_a_preset_is_printed_as_what_of_it_is_in_effect(tmp_path):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow.core.util import event_pb2
 
-from cyclegan.reporting.summaries import Summary
+from cyclegan.reporting.summaries import SummaryWriter
 
 
 def lines(folder):
@@ -26,7 +26,7 @@ def events(folder):
 
 
 def test_scalars_go_to_tensorboard_and_to_metrics_jsonl(tmp_path):
-    summary = Summary(tmp_path)
+    summary = SummaryWriter(tmp_path)
     summary.scalars("train", 1, 10, {"loss_G/loss": 0.5})
     summary.scalars("test", 1, 10, {"loss_G/loss": 0.25, "error/MAE(X, F(X))": 2.0})
     assert lines(tmp_path) == [
@@ -38,7 +38,7 @@ def test_scalars_go_to_tensorboard_and_to_metrics_jsonl(tmp_path):
 
 
 def test_what_came_after_a_checkpoint_is_dropped_when_a_run_goes_back_to_it(tmp_path):
-    summary = Summary(tmp_path)
+    summary = SummaryWriter(tmp_path)
     for epoch in (1, 2, 3):
         summary.scalars("train", epoch, 5 * epoch, {"a": float(epoch)})
         summary.scalars("steps", epoch, 5 * epoch, {"a": float(epoch)})
@@ -46,7 +46,7 @@ def test_what_came_after_a_checkpoint_is_dropped_when_a_run_goes_back_to_it(tmp_
             place = summary.log_bytes
     with open(tmp_path / "metrics.jsonl", "ab") as file:
         file.write(b'{"split": "tra\xff')  # killed while writing, damaged
-    summary = Summary(tmp_path)
+    summary = SummaryWriter(tmp_path)
     summary.rewind(place, 2, 10)
     summary.scalars("train", 3, 15, {"a": 30.0})
     assert [(line["split"], line["epoch"], line["a"]) for line in lines(tmp_path)] == [
@@ -67,7 +67,7 @@ def restarts(folder):
 
 
 def test_events_and_single_steps(tmp_path):
-    summary = Summary(tmp_path)
+    summary = SummaryWriter(tmp_path)
     summary.event("train", 2, 9, "not finite", images=["a\nb"], figures=["loss_G/loss"])
     summary.scalars("steps", 2, 9, {"loss_G/loss": 0.5})
     assert lines(tmp_path) == [
@@ -85,7 +85,7 @@ def test_events_and_single_steps(tmp_path):
 
 
 def test_a_figure_that_is_not_finite_is_never_written(tmp_path):
-    summary = Summary(tmp_path)
+    summary = SummaryWriter(tmp_path)
     with pytest.raises(ValueError):
         summary.scalars("train", 1, 1, {"a": float("nan")})
     assert not (tmp_path / "metrics.jsonl").exists()
@@ -93,7 +93,7 @@ def test_a_figure_that_is_not_finite_is_never_written(tmp_path):
 
 def test_a_full_disk_does_not_stop_the_writing(tmp_path, monkeypatch):
     said = []
-    summary = Summary(tmp_path, said.append)
+    summary = SummaryWriter(tmp_path, said.append)
     flat = np.zeros((1, 16, 16, 3), np.float32)
     with monkeypatch.context() as patch:
         patch.setattr("os.open", full)
@@ -115,7 +115,7 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
     def flat(value):
         return np.full((2, 16, 16, channels), value, np.float32)
 
-    summary = Summary(tmp_path)
+    summary = SummaryWriter(tmp_path)
     path = summary.cycles(7, (flat(-1), flat(0), flat(1)), (flat(1), flat(0), flat(-1)), ("ab", "cd"))
     assert path == tmp_path / "samples" / "epoch_007.png"
     picture = np.asarray(Image.open(path).convert("L")).astype(int)
@@ -134,13 +134,13 @@ def test_a_run_s_page_has_its_epochs_and_none_of_a_future_that_is_gone(tmp_path,
     monkeypatch.setattr("cyclegan.summaries._png", lambda rows, titles: (b"", 1, 1))  # takes long
     flat = (np.zeros((1, 16, 16, 3), np.float32),) * 3
     for stop in (3, 2):  # the second start goes back to the end of epoch 1
-        summary = Summary(tmp_path)
+        summary = SummaryWriter(tmp_path)
         summary.rewind(0, 1, 5)
         for epoch in range(2, stop + 1):
             summary.cycles(epoch, flat, flat, ("x", "y"))
         assert epochs_of(tmp_path) == [*range(2, stop + 1)]
     assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == ["epoch_002", "epoch_002.png", "inputs"]
-    Summary(tmp_path).rewind(0, 1, 5)
+    SummaryWriter(tmp_path).rewind(0, 1, 5)
     assert epochs_of(tmp_path) == []
 
 
@@ -157,7 +157,7 @@ def test_cycles_between_other_channels_are_plotted(tmp_path):
         return np.broadcast_to(np.float32(values), (1, 16, 16, len(values)))
 
     two, five = flat(-1, 1), flat(1, -1, 0, 1, 1)
-    path = Summary(tmp_path).cycles(1, (two, five, flat(0, 1)), (five, two, five), ("x", "y"))
+    path = SummaryWriter(tmp_path).cycles(1, (two, five, flat(0, 1)), (five, two, five), ("x", "y"))
     picture = np.asarray(Image.open(path).convert("RGB")).astype(int)
     height, width, _ = picture.shape
     middles = picture[int(height * 0.6), [int(width * (column + 0.5) / 6) for column in range(6)]]

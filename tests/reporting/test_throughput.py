@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
-from cyclegan.reporting.profiler import Profile
-from cyclegan.reporting.throughput import Speed
+from cyclegan.reporting.profiler import Profiler
+from cyclegan.reporting.throughput import Throughput
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def two_gigabytes(monkeypatch):
 
 def counted(**settings):
     """Two calls: 3 steps of 4 images in 0.5 s, 0.1 s of it waiting; 1 step of 4 in 1.5 s."""
-    speed = Speed(**settings)
+    speed = Throughput(**settings)
     speed.add(images=12, steps=3, seconds=0.5, waited=0.1)
     speed.add(images=4, steps=1, seconds=1.5, waited=0.0)
     return speed
@@ -43,7 +43,7 @@ def test_what_was_not_measured_is_no_figure(settings, missing):
 def test_nothing_counted_gives_no_figures_and_no_text():
     speed = counted(flops=1e12, peak=1e12)
     speed.reset()
-    for nothing in (Speed(), Speed(1e12, 1e12), speed):
+    for nothing in (Throughput(), Throughput(1e12, 1e12), speed):
         assert nothing.figures() == {} and str(nothing) == ""
     speed.add(images=2, steps=1, seconds=0.0, waited=0.0)  # a clock that has not moved
     assert speed.figures() == {} and str(speed) == ""
@@ -73,7 +73,7 @@ def test_the_text_of_the_bar(two_gigabytes, settings, text):
 )
 def test_the_bar_shows_numbers_of_any_size_without_an_exponent(monkeypatch, images, seconds, flops, gigabytes, text):
     monkeypatch.setattr(hardware, "memory", lambda: 1e9 * gigabytes)
-    speed = Speed(flops)
+    speed = Throughput(flops)
     speed.add(images, 1, seconds, 0.0)
     assert str(speed) == text
 
@@ -119,7 +119,7 @@ def calls_of(profile, first, last, together, profiler):
 )
 def test_a_profile_is_of_the_steps_asked_for(profiler, steps, first, together, told):
     texts = []
-    with Profile(steps, "there", tell=texts.append) as profile:
+    with Profiler(steps, "there", tell=texts.append) as profile:
         assert calls_of(profile, first, 20, together, profiler) == told
     assert profiler == []
     steps = " to ".join(str(at + (call != "stop")) for at, call in told)
@@ -127,7 +127,7 @@ def test_a_profile_is_of_the_steps_asked_for(profiler, steps, first, together, t
 
 
 def test_going_back_does_not_profile_again(profiler):
-    with Profile((3, 5), "there") as profile:
+    with Profiler((3, 5), "there") as profile:
         assert calls_of(profile, 0, 10, 1, profiler) == [(3, "start there"), (5, "stop")]
         assert calls_of(profile, 2, 10, 1, profiler) == []
 
@@ -135,7 +135,7 @@ def test_going_back_does_not_profile_again(profiler):
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_profile_ends_with_training(profiler, error):
     texts = []
-    with pytest.raises(error), Profile((3, 50), "there", tell=texts.append) as profile:
+    with pytest.raises(error), Profiler((3, 50), "there", tell=texts.append) as profile:
         calls_of(profile, 0, 10, 1, profiler)
         raise error
     assert profiler == ["stop"] and not profile.running
@@ -144,7 +144,7 @@ def test_a_profile_ends_with_training(profiler, error):
 
 def test_a_call_that_fails_while_it_is_profiled_is_what_is_seen(profiler):
     texts = []
-    with pytest.raises(RuntimeError, match="out of memory"), Profile((0, 5), "there", tell=texts.append) as profile:
+    with pytest.raises(RuntimeError, match="out of memory"), Profiler((0, 5), "there", tell=texts.append) as profile:
         profile.begin(0)
         raise RuntimeError("out of memory")
     assert profiler == ["start there", "stop"] and texts == []
@@ -152,7 +152,7 @@ def test_a_call_that_fails_while_it_is_profiled_is_what_is_seen(profiler):
 
 def test_tensorflow_writes_a_profile_where_tensorboard_looks_for_it(tmp_path):
     texts = []
-    with Profile((0, 1), tmp_path, tell=texts.append) as profile:
+    with Profiler((0, 1), tmp_path, tell=texts.append) as profile:
         assert profile.wanted(0, 1)
         profile.begin(0)
         tf.reduce_sum(tf.ones([10, 10])).numpy()
@@ -171,7 +171,7 @@ def test_a_profile_that_fails_is_told_and_training_goes_on(monkeypatch, profiler
 
     monkeypatch.setattr(tf.profiler.experimental, when, fail)
     said, told = [], []
-    with Profile((3, 5), "there", said.append, told.append) as profile:
+    with Profiler((3, 5), "there", said.append, told.append) as profile:
         profile.begin(3)
         profile.finish()
         assert not profile.over(9) and not profile.wanted(4, 1) and not told

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.networks import normalization
 from cyclegan.training.gan import LOSSES, SAMPLES
 from cyclegan.training.trainer import AHEAD
@@ -19,7 +19,7 @@ def operations(strategy, lever):
     count = strategy.num_replicas_in_sync
     setting = benchmark.Setting("default", 16, count, "float32", "off", count, 5.0, 1, 2, 0)
     pictures = np.zeros((2, count, 20, 20, 3), np.uint8)
-    batches = next(Pairs(*pictures, count, (16, 16), seed=0).distributed(strategy))
+    batches = next(UnpairedDataset(*pictures, count, (16, 16), seed=0).distributed(strategy))
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     with levers.without(lever):
         _, function, _ = benchmark.default_form(strategy, setting)
@@ -44,11 +44,11 @@ def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
 
 def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due(strategies, monkeypatch):
     pictures = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
-    read, picture = [], Pairs.picture
-    pairs = Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+    read, picture = [], UnpairedDataset.picture
+    pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
     ahead = pairs.distributed(strategies[1])
     expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
-    pairs = Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
+    pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
     monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
     ahead = pairs.distributed(strategies[1])
     next(ahead)
@@ -58,7 +58,7 @@ def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due
             break
     else:
         pytest.fail(f"{len(read)} pictures were read ahead")
-    pairs = Pairs(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+    pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
     read = []
     monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
     with levers.without("prefetch"):

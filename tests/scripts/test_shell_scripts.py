@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import Checkpoints
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
 from cyclegan.data import sources
 from cyclegan.distribution import collectives
@@ -158,9 +158,9 @@ def stripes_run(tmp_path, stripes_dir):
     """A run on the embedded data set that has a checkpoint of untrained networks."""
     config = Config(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
     config.save(tmp_path / "config.json", compat.stack(), {})
-    Checkpoints(
+    CheckpointManager(
         tmp_path / "checkpoints", gan.CycleGAN(1, Config(filters=4, residual_blocks=0, image_size=32)).state()
-    ).save(Progress(epoch=1, step=1))
+    ).save(TrainState(epoch=1, step=1))
     return tmp_path
 
 
@@ -390,7 +390,7 @@ def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, mon
     assert not {Convolution, UpsamplingConvolution} & kinds
     with strategies[1].scope():
         package = gan.CycleGAN(2, Config(filters=2, residual_blocks=0, image_size=16, pool_size=0))
-    step = collectives.accumulate(strategies[1], package.train_step, 2, package.update)
+    step = collectives.make_train_function(strategies[1], package.train_step, 2, package.update)
     figures = step(inputs, {}, 1)[2]
     totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")
     losses = [float(function(inputs)) for _ in range(3)]

@@ -33,7 +33,7 @@ from cyclegan.distribution import hardware
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.export.exporter import pictures_for
 from cyclegan.networks.compat import stack
-from cyclegan.reporting.summaries import Summary
+from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training import gan
 from cyclegan.training.gan import CHANGES, ERRORS, LOSSES
 
@@ -257,7 +257,7 @@ def test_tensorboard_shows_no_seam_where_a_run_was_killed_and_resumed(tmp_path, 
     """Also when the clock was set back in between, and when the server was running all the time."""
 
     def start(steps, log_bytes=0, epoch=0, step=0):
-        summary = Summary(tmp_path)
+        summary = SummaryWriter(tmp_path)
         summary.rewind(log_bytes, epoch, step)
         for number in range(step + 1, step + steps + 1):
             summary.scalars("steps", 1 + number // 3, number, {"a": number + 0.25 * epoch})
@@ -469,7 +469,7 @@ def test_two_runs_on_one_folder_are_refused(finished, tmp_path):
     small = ["--filters", "1", "--residual_blocks", "0"]
     config = Config.from_args([*finished, *small])
     with (
-        run_directory.RunFolder(config, stack()),
+        run_directory.RunDirectory(config, stack()),
         pytest.raises(UserError, match=f"another process trains there .process {os.getpid()} on"),
     ):
         train.main([*finished, *small])

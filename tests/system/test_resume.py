@@ -19,18 +19,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import Checkpoints
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.evaluation import features
-from cyclegan.evaluation.evaluator import Evaluation
-from cyclegan.reporting.summaries import Summary
+from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training import checkpoint_policy, schedule
 from cyclegan.training.gan import CycleGAN
-from cyclegan.training.trainer import Loop
+from cyclegan.training.trainer import Trainer
 
 BATCH = 6
 EPOCHS = 2
@@ -50,13 +50,16 @@ class World:
     def __init__(self, strategy, pictures_of, **options):
         self.strategy = strategy
         x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
-        self.train, self.test = Pairs(x, y, BATCH, (16, 16), seed=1), Pairs(test_x, test_y, BATCH, (16, 16))
+        self.train, self.test = (
+            UnpairedDataset(x, y, BATCH, (16, 16), seed=1),
+            UnpairedDataset(test_x, test_y, BATCH, (16, 16)),
+        )
         with strategy.scope():
             self.config = Config(**{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options})
             self.gan = CycleGAN(BATCH, self.config)
         self.steps = {
-            "train": collectives.accumulate(strategy, self.gan.train_step, BATCH, self.gan.update),
-            "test": collectives.accumulate(strategy, self.gan.test_step, BATCH),
+            "train": collectives.make_train_function(strategy, self.gan.train_step, BATCH, self.gan.update),
+            "test": collectives.make_train_function(strategy, self.gan.test_step, BATCH),
         }
         self.first = self.values()
         self.together = set()  # numbers of steps in a call, for each of which a step is traced
@@ -74,13 +77,13 @@ class World:
         with self.strategy.scope():
             for variable, value in zip(self.variables(), self.first):
                 variable.assign(value)
-            checkpoints = Checkpoints(folder / "checkpoints", self.gan.state(), keep)
+            checkpoints = CheckpointManager(folder / "checkpoints", self.gan.state(), keep)
             if checkpoints.all():
                 for variable in self.variables():  # whatever restoring forgets stays wrong
                     variable.assign(tf.ones_like(tf.convert_to_tensor(variable)))
-            progress, _ = checkpoints.restore() or (Progress(), None)
+            progress, _ = checkpoints.restore() or (TrainState(), None)
         self.said, count = [], [0]
-        summary = Summary(folder, self.said.append)
+        summary = SummaryWriter(folder, self.said.append)
         summary.cycles = lambda *pictures: None  # takes long, and is tested elsewhere
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
 
@@ -94,7 +97,7 @@ class World:
 
         options = {"verbose": 0, "plot_every": 99, "log_every": 1, **options}
         rates = functools.partial(schedule.rates, self.config)
-        loop = Loop(
+        loop = Trainer(
             self.gan, self.train, self.test, step("train"), step("test"), rates, self.strategy, summary, checkpoints,
             progress, options.pop("epochs", EPOCHS), say=self.said.append, **options,
         )  # fmt: skip
@@ -289,7 +292,7 @@ def test_killed_at_any_moment_of_a_save(world, undisturbed, tmp_path, monkeypatc
     moments, places = 0, set()
     while True:
         with monkeypatch.context() as patch:
-            checkpoints = Checkpoints(folder, world.gan.state(), keep=1)
+            checkpoints = CheckpointManager(folder, world.gan.state(), keep=1)
             progress, _ = checkpoints.restore()
             places.add((progress.epoch, progress.step))
             progress.epoch, progress.step = progress.epoch + 1, progress.step + 3
@@ -520,7 +523,7 @@ def test_a_disk_that_has_room_again(world, undisturbed, tmp_path, monkeypatch):
 def test_the_end_waits_for_room_on_the_disk_for_the_log_too(world, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
     tries = []
-    flush = Summary.flush
+    flush = SummaryWriter.flush
 
     def flush_later(self):
         tries.append(flush(self))
@@ -530,7 +533,7 @@ def test_the_end_waits_for_room_on_the_disk_for_the_log_too(world, undisturbed, 
 
     def hook(step, loop):
         if step == EPOCHS * STEPS:
-            monkeypatch.setattr(Summary, "flush", flush_later)
+            monkeypatch.setattr(SummaryWriter, "flush", flush_later)
             files_may_have((tmp_path / "metrics.jsonl").stat().st_size)
 
     try:
@@ -652,7 +655,7 @@ def score(world, **options):
     """Options of a loop that scores each epoch. The compiled functions are made once for all starts."""
     if not hasattr(world, "evaluation"):
         used = [lambda pictures, i=i: world.gan.used[i](pictures, training=False) for i in (0, 1)]
-        world.evaluation = Evaluation(*used, *world.test.domains, (16, 16), features.random(), batch_size=4)
+        world.evaluation = Evaluator(*used, *world.test.domains, (16, 16), features.random(), batch_size=4)
     return {"evaluation": world.evaluation, "evaluate_every": 1, **options}
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from cyclegan.data import stripes
 from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import Picture
+from cyclegan.images.decoding import DecodedImage
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -66,11 +66,11 @@ def mixed(tmp_path_factory):
     sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
     sizes.update({"a/c.tif": (50, 64), "d.bmp": (64, 64), "e.gif": (70, 64)})
     for name, size in sizes.items():
-        writer.write(folder / name, Picture(decoding.resize(horse, size)))
+        writer.write(folder / name, DecodedImage(decoding.resize(horse, size)))
     clear = np.linspace(0, 255, 256 * 256).reshape(256, 256, 1).astype(np.uint8)
-    writer.write(folder / "clear.png", Picture(horse, clear))
+    writer.write(folder / "clear.png", DecodedImage(horse, clear))
     for name in ("deep.png", "deep.tiff"):
-        writer.write(folder / name, Picture(decoding.to_depth(horse, np.uint16)))
+        writer.write(folder / name, DecodedImage(decoding.to_depth(horse, np.uint16)))
     image, exif = Image.fromarray(horse[:, :200]), Image.Exif()
     exif[0x0112] = 6
     image.save(folder / "turned.jpg", exif=exif)

@@ -5,10 +5,10 @@ import types
 
 import pytest
 
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import Stopped, UserError
 from cyclegan.training import checkpoint_policy
-from cyclegan.training.checkpoint_policy import WISHES, Saver
+from cyclegan.training.checkpoint_policy import WISHES, CheckpointPolicy
 from tests.team import in_threads
 
 
@@ -34,7 +34,7 @@ class Saved:
 def saver(team, minutes=60.0, stop=0, save=False, failures=0):
     signals = types.SimpleNamespace(stop=stop, save=save)
     saved = Saved(failures)
-    return Saver(saved, signals, saved, minutes, lambda text: None, lambda: None, team), saved
+    return CheckpointPolicy(saved, signals, saved, minutes, lambda text: None, lambda: None, team), saved
 
 
 def exchanged(team, each):
@@ -49,7 +49,7 @@ def test_what_one_worker_is_told_is_done_by_all_once_all_have_heard():
         before = each.due(), each.stopping
         exchanged(team, each)
         with pytest.raises(Stopped) as stopped:
-            each.save_and_obey(Progress(), sound=True)
+            each.save_and_obey(TrainState(), sound=True)
         return before, each.due(), saved.saves, stopped.value.exit_code, "of another worker" in str(stopped.value)
 
     told, others = ((False, False), True, 1, 130, False), ((False, False), True, 1, 143, True)
@@ -61,7 +61,7 @@ def test_a_signal_that_the_others_have_not_heard_of_waits():
         each, _ = saver(team)
         exchanged(team, each)
         each.signals.stop = signal.SIGTERM  # after the last word between the workers
-        return each.due(), each.stopping, each.save_and_obey(Progress(), sound=True)
+        return each.due(), each.stopping, each.save_and_obey(TrainState(), sound=True)
 
     assert in_threads(2, work) == [(False, False, "epoch_0001")] * 2
 
@@ -71,7 +71,7 @@ def test_it_is_the_chief_s_clock_that_counts():
         each, _ = saver(team, chief_minutes if team.is_chief else minutes)
         exchanged(team, each)
         due = each.due()
-        each.save(Progress(), sound=True)
+        each.save(TrainState(), sound=True)
         return due, each.due()
 
     assert in_threads(2, lambda team: work(team, 0.0, 60.0)) == [(True, False)] * 2
@@ -83,7 +83,7 @@ def test_any_worker_may_be_asked_for_a_checkpoint():
         each, saved = saver(team, save=team.index == 1)
         exchanged(team, each)
         due = each.due()
-        return due, each.save_and_obey(Progress(), sound=True), each.due(), saved.saves, each.signals.save
+        return due, each.save_and_obey(TrainState(), sound=True), each.due(), saved.saves, each.signals.save
 
     assert in_threads(2, work) == [(True, "epoch_0001", False, 1, False)] * 2
 
@@ -93,7 +93,7 @@ def test_all_wait_at_the_end_until_the_chief_has_room(monkeypatch):
 
     def work(team):
         each, saved = saver(team, failures=2)
-        each.save_the_end(Progress(), sound=True)
+        each.save_the_end(TrainState(), sound=True)
         return saved.saves
 
     assert in_threads(2, work) == [3, 3]
@@ -105,6 +105,6 @@ def test_a_signal_at_one_worker_ends_the_wait_of_all(monkeypatch):
     def work(team):
         each, _ = saver(team, failures=100, stop=signal.SIGTERM if team.index == 1 else 0)
         with pytest.raises(Stopped, match="what came after the last checkpoint is lost"):
-            each.save_the_end(Progress(), sound=True)
+            each.save_the_end(TrainState(), sound=True)
 
     assert in_threads(2, work) == [None, None]

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from cyclegan.training.divergence import silent_failures
+from cyclegan.training.divergence import find_silent_failures
 
 # The figures of an epoch in which all is well.
 TRAIN = {"loss_X/loss": 0.2, "loss_Y/loss": 0.2, "loss_G/loss": 0.3, "loss_F/loss": 0.3}
@@ -15,7 +15,7 @@ TEST = {
 
 
 def names(train=(), test=()):
-    return list(silent_failures({**TRAIN, **dict(train)}, {**TEST, **dict(test)}))
+    return list(find_silent_failures({**TRAIN, **dict(train)}, {**TEST, **dict(test)}))
 
 
 def test_healthy_figures_alarm_nobody():
@@ -57,7 +57,7 @@ def test_both_directions_and_all_failures_at_once():
 
 
 def test_the_texts_name_the_right_networks_and_what_to_try():
-    found = silent_failures(
+    found = find_silent_failures(
         dict.fromkeys(TRAIN, 0.0), {"change/MAE(Y, F(Y))": 0.0, "change/correlation(X, G(X))": -1.0}
     )
     assert found["F does nothing"].startswith("F(y) is y itself, within 1.3 of 255 grey levels")
@@ -72,15 +72,15 @@ def test_the_texts_name_the_right_networks_and_what_to_try():
 @pytest.mark.parametrize("left_out", [*TRAIN, *TEST])
 def test_missing_figures_are_passed_over(left_out):
     train, test = ({k: v for k, v in part.items() if k != left_out} for part in (TRAIN, TEST))
-    assert silent_failures(train, test) == {}
+    assert find_silent_failures(train, test) == {}
 
 
 def test_an_epoch_without_figures_or_with_figures_that_are_no_numbers():
-    assert silent_failures({}, {}) == {}
+    assert find_silent_failures({}, {}) == {}
     assert names(dict.fromkeys(TRAIN, math.nan), dict.fromkeys(TEST, math.nan)) == []
 
 
 def test_a_critic_has_no_smallest_loss():
     train = {"loss_X/loss": -3.0, "loss_Y/loss": 0.0}
-    assert set(silent_failures(train, {})) == {"D_X has won", "D_Y has won"}
-    assert not silent_failures(train, {}, "wgan-gp")
+    assert set(find_silent_failures(train, {})) == {"D_X has won", "D_Y has won"}
+    assert not find_silent_failures(train, {}, "wgan-gp")

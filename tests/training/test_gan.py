@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from cyclegan.config.config import Config
 from cyclegan.data import stripes
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives, hardware
 from cyclegan.networks import flops, normalization
-from cyclegan.training.divergence import silent_failures
+from cyclegan.training.divergence import find_silent_failures
 from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN, to_float
 
 TINY = {"filters": 4, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
@@ -90,11 +90,11 @@ def take_two_steps(strategies):
     x, y = (rng.integers(0, 256, (7, 16, 16, 3)).astype(np.uint8) for _ in "xy")
     results = {}
     for replicas, strategy in strategies.items():
-        pairs = Pairs(x, y, 6, (16, 16), seed=0)
+        pairs = UnpairedDataset(x, y, 6, (16, 16), seed=0)
         with strategy.scope():
             gan = with_sgd(CycleGAN(6, Config(**TINIER)), 0.1)
         before = weights(gan)
-        step = collectives.accumulate(strategy, gan.train_step, 6, gan.update)
+        step = collectives.make_train_function(strategy, gan.train_step, 6, gan.update)
         figures, after = [], [before]
         for batch in itertools.islice(pairs.distributed(strategy), 2):
             taken = step(batch, {}, tf.constant(1))[2]
@@ -280,7 +280,7 @@ def test_generators_that_fail_silently_are_seen_in_the_figures(pictures_of, netw
     gan = CycleGAN(2, Config(**TINY))
     gan.G = network
     figures, _, _ = gan.test_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
-    assert set(silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
+    assert set(find_silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
 
 
 def test_samples_of_weight_0_have_no_say(pictures_of):
@@ -313,7 +313,7 @@ def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pi
         return figures
 
     gan._similarity = with_a_root
-    step = collectives.accumulate(strategy, gan.train_step, 3, gan.update)
+    step = collectives.make_train_function(strategy, gan.train_step, 3, gan.update)
     x, y = (pictures_of(3, 16, seed).astype(np.float32) for seed in (1, 2))
 
     def run(totals):
@@ -367,7 +367,7 @@ class Half:
         self.strategy, self.reductions = strategy, []
         with strategy.scope():
             self.gan = CycleGAN(2, Config(filters=2, residual_blocks=0, image_size=16, precision="float16"))
-        self.step = collectives.accumulate(strategy, self.gan.train_step, 2, self.gan.update)
+        self.step = collectives.make_train_function(strategy, self.gan.train_step, 2, self.gan.update)
         self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = everything(self.gan)
 
@@ -556,7 +556,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
             config = Config(filters=2, residual_blocks=0, image_size=16, xla=xla)
             gan = with_sgd(CycleGAN(replicas, config), 0.1)
         before = weights(gan)
-        step = collectives.accumulate(strategy, gan.train_step, replicas, gan.update)
+        step = collectives.make_train_function(strategy, gan.train_step, replicas, gan.update)
         _, good, figures = step(batches(strategy, x, y), {}, tf.constant(1))
         assert good[0]
         library = step.get_concrete_function(batches(strategy, x, y), {}, tf.constant(1)).graph.as_graph_def().library
@@ -613,9 +613,9 @@ def test_learning_halves_the_cycle_loss(strategies):
     strategy = strategies[1]
     with strategy.scope():
         gan = CycleGAN(1, Config(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
-    step = collectives.accumulate(strategy, gan.train_step, 1, gan.update)
+    step = collectives.make_train_function(strategy, gan.train_step, 1, gan.update)
     cycles = []
-    pairs = Pairs(x, y, 1, (32, 32), seed=0)
+    pairs = UnpairedDataset(x, y, 1, (32, 32), seed=0)
     for batch in itertools.islice(pairs.distributed(strategy), 140):
         figures = step(batch, {}, tf.constant(1))[2]
         cycles.append(float(figures["loss_G/cycle"][0] + figures["loss_F/cycle"][0]))

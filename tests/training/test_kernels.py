@@ -129,7 +129,7 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     with strategy.scope():
         gan = CycleGAN(replicas, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))
-    step = collectives.accumulate(strategy, gan.train_step, replicas, gan.update)
+    step = collectives.make_train_function(strategy, gan.train_step, replicas, gan.update)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
     pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
     totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config.config import Config
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.networks.activation import LeakyReLU
 from cyclegan.training import losses
@@ -80,9 +80,9 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
         strategy = strategies[replicas]
         with strategy.scope():
             gan = with_sgd(as_trained(CycleGAN(3, config)), 0.05)
-        step, figures = collectives.accumulate(strategy, gan.train_step, 3, gan.update), []
+        step, figures = collectives.make_train_function(strategy, gan.train_step, 3, gan.update), []
         before = weights(gan)
-        batches = itertools.islice(Pairs(x, y, 3, config.image_shape, seed=0).distributed(strategy), 4)
+        batches = itertools.islice(UnpairedDataset(x, y, 3, config.image_shape, seed=0).distributed(strategy), 4)
         for number, batch in enumerate(batches):
             _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))
             assert good[0]

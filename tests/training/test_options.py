@@ -10,7 +10,7 @@ from PIL import Image
 from cyclegan.config import config
 from cyclegan.config.config import Config
 from cyclegan.data import sources
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training import schedule
 from cyclegan.training.gan import CycleGAN
 from tests.training.test_gan import as_trained
@@ -145,7 +145,7 @@ def seen(folder, options):
     """(height, width) and the pictures of an epoch, after a step with the first of them."""
     config = Config(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load(config, str(folder))
-    pairs = Pairs(domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.no_flip)
+    pairs = UnpairedDataset(domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.no_flip)
     gan = CycleGAN(1, config, domains.size)
     x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
     figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))

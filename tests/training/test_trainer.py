@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.train_state import Progress
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
-from cyclegan.data.unpaired import Pairs
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.training import trainer as trainer_module
 from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
-from cyclegan.training.trainer import Diverged, Loop, plot, time
+from cyclegan.training.trainer import Diverged, Trainer, plot, time
 
 
 class Recorder:
@@ -48,7 +48,7 @@ class Recorder:
         return f"checkpoint of step {progress.step}"
 
     def restore(self):
-        return Progress.from_dict(self.saved), f"checkpoint of step {self.saved['step']}"
+        return TrainState.from_dict(self.saved), f"checkpoint of step {self.saved['step']}"
 
     def of(self, kind):
         return [call[1] for call in self.calls if call[0] == kind]
@@ -79,7 +79,8 @@ def fit(strategies, pictures_of):
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
         )
         train, test = (
-            Pairs(pictures_of(7, 16), pictures_of(7, 16), batch, (16, 16), seed, None, steps) for seed in (0, None)
+            UnpairedDataset(pictures_of(7, 16), pictures_of(7, 16), batch, (16, 16), seed, None, steps)
+            for seed in (0, None)
         )
         counts = {"train": 0, "test": 0}
         run.summed = summed = {"train": set(), "test": set()}
@@ -102,9 +103,9 @@ def fit(strategies, pictures_of):
             return run
 
         run.said, run.recorder = said, recorder = [], Recorder()
-        run.loop = Loop(
+        run.loop = Trainer(
             gan, train, test, step("train", bad), step("test", bad_tests), lambda done: (0.5, 0.25), strategies[1],
-            recorder, recorder, progress or Progress(), epochs, **{"verbose": 0, "say": said.append, **options},
+            recorder, recorder, progress or TrainState(), epochs, **{"verbose": 0, "say": said.append, **options},
         )  # fmt: skip
         return run.loop.fit(), recorder, run.loop
 
@@ -152,8 +153,8 @@ def test_looking_at_the_figures_of_a_call_later_changes_nothing(fit, monkeypatch
 
 def test_the_host_looks_at_a_call_after_it_has_started_the_next_ones(fit, monkeypatch):
     events = []
-    look_at = Loop._look_at
-    monkeypatch.setattr(Loop, "_look_at", lambda self, *of: events.append("look") or look_at(self, *of))
+    look_at = Trainer._look_at
+    monkeypatch.setattr(Trainer, "_look_at", lambda self, *of: events.append("look") or look_at(self, *of))
     fit(1, batch=1, steps=1, log_every=100, began=lambda split: split == "train" and events.append("call"))
     assert events[:7] == ["call"] * 3 + ["look", "call", "look", "call"]
     assert events.count("look") >= 7  # all of them, at the end of the epoch
@@ -176,7 +177,7 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
             return domain[index]
 
     fit.loop.train.domains = (Gone(), fit.loop.train.domains[1])
-    fit.loop.progress = Progress()
+    fit.loop.progress = TrainState()
     fit.recorder.calls.clear()
     with pytest.raises(TrainingError, match="two.jpg; repair it or put it back"):
         fit.loop.fit()
@@ -202,10 +203,10 @@ def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch, capsys):
     assert not fit.said
     fit(3, profile=(9, 12))
     assert fit.said == ["--profile 9:12 profiles nothing: the steps to come are 1 to 9, counted over the whole run"]
-    place = Progress(epoch=1, step=3, global_batch=3)
+    place = TrainState(epoch=1, step=3, global_batch=3)
     fit(3, place, profile=(1, 3))
     assert fit.said == ["--profile 1:3 profiles nothing: the steps to come are 4 to 9, counted over the whole run"]
-    fit(3, Progress(epoch=1, step=3, global_batch=3), profile=(1, 4))
+    fit(3, TrainState(epoch=1, step=3, global_batch=3), profile=(1, 4))
     assert len(done) == 8 and not fit.said
 
 
@@ -257,12 +258,12 @@ def test_scores_are_logged_and_the_best_of_each_direction_are_kept(fit, capsys):
 
 def test_a_resumed_run_knows_the_best_so_far(fit):
     place = {"epoch": 3, "step": 9, "best": {"x2y": 0.1, "y2x": 0.1}, "best_by": "random"}
-    _, recorder, _ = fit(4, Progress(**place), evaluation=Scored([0.2, 0.05]), evaluate_every=1)
+    _, recorder, _ = fit(4, TrainState(**place), evaluation=Scored([0.2, 0.05]), evaluate_every=1)
     assert of_the_best(recorder) == [("best-y2x", 4, {"x2y": 0.1, "y2x": 0.05})] and not fit.said
-    _, recorder, _ = fit(4, Progress(**place), evaluation=Scored([0.2, 0.3], "inception"), evaluate_every=1)
+    _, recorder, _ = fit(4, TrainState(**place), evaluation=Scored([0.2, 0.3], "inception"), evaluate_every=1)
     assert [call[2] for call in of_the_best(recorder)] == [{"x2y": 0.2, "y2x": 0.3}] * 2
     assert len(fit.said) == 1 and "by other features from here on (random -> inception)" in fit.said[0]
-    _, recorder, done = fit(4, Progress(**place))  # not scored any more
+    _, recorder, done = fit(4, TrainState(**place))  # not scored any more
     assert not of_the_best(recorder) and done.progress.best == place["best"]
 
 
@@ -304,9 +305,9 @@ def test_single_steps_are_logged_as_means_since_the_last_line(fit):
 
 
 def test_a_resumed_run_does_the_rest_only(fit):
-    _, recorder, _ = fit(5, Progress(epoch=3, step=9))
+    _, recorder, _ = fit(5, TrainState(epoch=3, step=9))
     assert recorder.of("train") == [4, 5] and recorder.of("save") == [4, 5]
-    figures, recorder, _ = fit(5, Progress(epoch=5, step=15))
+    figures, recorder, _ = fit(5, TrainState(epoch=5, step=15))
     assert figures == {} and recorder.calls == []
 
 
@@ -362,7 +363,7 @@ def test_bad_steps_with_the_smallest_loss_scale_are_not_its_search(fit, scale, d
 def test_the_speed_is_that_of_all_calls_but_the_first_and_waiting_is_its_share(fit, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    distributed = Pairs.distributed
+    distributed = UnpairedDataset.distributed
 
     def slow(pairs, *args):
         for batch in distributed(pairs, *args):
@@ -372,7 +373,7 @@ def test_the_speed_is_that_of_all_calls_but_the_first_and_waiting_is_its_share(f
     def work(split):
         clock[0] += 1
 
-    monkeypatch.setattr(Pairs, "distributed", slow)
+    monkeypatch.setattr(UnpairedDataset, "distributed", slow)
     figures, _, _ = fit(2, began=work)
     for split in ("train", "test"):
         assert (figures[split]["speed/data_wait"], figures[split]["speed/ms_per_step"]) == (0.75, 4000)
@@ -441,7 +442,7 @@ def test_silent_failures_are_said_once(fit):
     assert len(fit.said) == 4 and all(text.startswith("epoch 1: ") for text in fit.said)
     assert set(done.progress.warned) == {"G does nothing", "F does nothing", "D_X has won", "D_Y has won"}
     assert recorder.of("G does nothing") == [1]
-    fit(2, Progress(epoch=1, step=3, warned=done.progress.warned), value=0.005)
+    fit(2, TrainState(epoch=1, step=3, warned=done.progress.warned), value=0.005)
     assert not fit.said
 
 
@@ -449,7 +450,7 @@ def test_silent_failures_are_said_once(fit):
 def test_another_batch_size_goes_on_with_the_pictures_that_are_left(fit, batch):
     whole, rest = [], []
     fit(1, seen=whole)
-    place = Progress(step=1, global_batch=3)
+    place = TrainState(step=1, global_batch=3)
     place.train.pairs, place.train.sums = 3, {**dict.fromkeys(LOSSES, 3.0), SAMPLES: 3.0}
     figures, _, done = fit(1, place, batch=batch, seen=rest, value=2.0)
     assert rest == whole[3:]
@@ -462,7 +463,7 @@ def test_a_device_without_enough_memory_is_one_clear_line(fit):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     fit(1)
-    fit.loop.progress, fit.loop.train_step = Progress(), step
+    fit.loop.progress, fit.loop.train_step = TrainState(), step
     with pytest.raises(TrainingError, match="not enough memory for a step: try a smaller --batch_size"):
         fit.loop.fit()
 
@@ -490,13 +491,13 @@ def test_the_samples_are_the_first_test_pictures(pictures_of):
     gan = types.SimpleNamespace(cycle=lambda x, y: seen.extend([x, y]) or [tf.constant(x)] * 4)
     summary = types.SimpleNamespace(cycles=lambda epoch, x, y, names: (epoch, len(x), len(y), names))
     names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
-    assert plot(gan, Pairs(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3, [*names])
+    assert plot(gan, UnpairedDataset(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3, [*names])
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)
 
 
 def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit):
-    place = Progress(step=1, global_batch=3)
+    place = TrainState(step=1, global_batch=3)
     place.train.pairs = 3
     place.train.sums = {**dict.fromkeys(LOSSES[1:], 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
     _, recorder, _ = fit(2, place)
@@ -507,11 +508,11 @@ def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit
 
 
 def test_going_back_to_where_other_losses_were_summed_is_going_on_with_those_of_now(fit, monkeypatch):
-    place = Progress(step=1, global_batch=3)
+    place = TrainState(step=1, global_batch=3)
     place.train.pairs = 3
     place.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
     saved = place.to_dict()
-    monkeypatch.setattr(Recorder, "restore", lambda self: (Progress.from_dict(saved), "the checkpoint"))
+    monkeypatch.setattr(Recorder, "restore", lambda self: (TrainState.from_dict(saved), "the checkpoint"))
     _, recorder, done = fit(2, place, bad=(1, 2), max_bad_steps=2)
     assert done.progress.draw == 1
     for values in recorder.values("train"):
