@@ -8,7 +8,7 @@ import re
 import time
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import SummaryWriter
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)")
@@ -105,8 +105,8 @@ class Events:
         self._write(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, step, values):
-        """Adds a list of `SummaryWriter.Value` that belong to a step."""
-        self._write(Event(wall_time=time.time(), step=step, summary=SummaryWriter(value=values)))
+        """Adds a list of `Summary.Value` that belong to a step."""
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
     def flush(self):
         """See `Journal.flush`."""

@@ -9,7 +9,7 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-from tensorboard.compat.proto.summary_pb2 import SummaryWriter as Proto
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
 from tensorboard.plugins.scalar.metadata import create_summary_metadata as scalar_metadata
@@ -75,7 +75,7 @@ class SummaryWriter:
         self._line(split=split, epoch=epoch, step=step, **values)
         place, prefix = (step, "steps/") if split == "steps" else (epoch, "")
         protos = [
-            Proto.Value(tag=prefix + key, tensor=_scalar(value), metadata=scalar_metadata(prefix + key, ""))
+            Summary.Value(tag=prefix + key, tensor=_scalar(value), metadata=scalar_metadata(prefix + key, ""))
             for key, value in values.items()
         ]
         self._events[split].add(place, protos)
@@ -100,7 +100,7 @@ class SummaryWriter:
                 tag = f"{name}/sample_{i + 1}"
                 metadata = image_metadata(tag, "", converted_to_tensor=False)
                 self._events["test"].add(
-                    epoch, [Proto.Value(tag=tag, tensor=_image(*_png([row], titles)), metadata=metadata)]
+                    epoch, [Summary.Value(tag=tag, tensor=_image(*_png([row], titles)), metadata=metadata)]
                 )
         path = self.folder / "samples" / f"epoch_{epoch:03d}.png"
         rows = [(*x_row, *y_row) for x_row, y_row in zip(zip(*forward), zip(*backward))]

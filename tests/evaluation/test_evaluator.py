@@ -15,7 +15,7 @@ from PIL import Image
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import Config
-from cyclegan.data import sources, stripes
+from cyclegan.data import loading, sources, stripes
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import features, metrics
 from cyclegan.evaluation.evaluator import Evaluator, of_training
@@ -180,7 +180,7 @@ def test_single_pictures_and_pairs_that_are_none_are_refused(pictures, random):
 
 def test_three_replicas_score_as_one_does(strategies, pictures):
     config = Config(filters=2, residual_blocks=0, image_size=16)
-    parts = [sources.pictures.ImageSet(part, [str(i) for i in range(len(part))], None) for part in pictures]
+    parts = [loading.ImageSet(part, [str(i) for i in range(len(part))], None) for part in pictures]
     domains = sources.Domains(*parts, *parts, size=(16, 16))
     found = []
     for replicas in (1, 3):

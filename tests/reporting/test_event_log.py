@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import SummaryWriter
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from cyclegan.reporting import event_log
 from cyclegan.reporting.event_log import Events, Journal
@@ -149,7 +149,7 @@ def test_cutting_a_log_that_is_not_there_makes_none(log):
 
 
 def value(number):
-    return [SummaryWriter.Value(tag="loss", simple_value=number)]
+    return [Summary.Value(tag="loss", simple_value=number)]
 
 
 def events_of(folder):

@@ -131,7 +131,7 @@ def test_cycles_are_plotted_side_by_side(tmp_path, channels):
 
 
 def test_a_run_s_page_has_its_epochs_and_none_of_a_future_that_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr("cyclegan.summaries._png", lambda rows, titles: (b"", 1, 1))  # takes long
+    monkeypatch.setattr("cyclegan.reporting.summaries._png", lambda rows, titles: (b"", 1, 1))  # takes long
     flat = (np.zeros((1, 16, 16, 3), np.float32),) * 3
     for stop in (3, 2):  # the second start goes back to the end of epoch 1
         summary = SummaryWriter(tmp_path)
