@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import logging
 import pathlib
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from cyclegan.errors import ENVIRONMENT, UserError, printable
 from cyclegan.training import signals
 
 HERE = pathlib.Path(__file__).resolve().parent
+logger = logging.getLogger("cyclegan.train")
 
 
 def main(argv=None):
@@ -23,6 +25,7 @@ def main(argv=None):
         UserError: what was asked for can't work, or training has failed; the run's folder is as it was at the last checkpoint.
     """
     config = Config.from_args(argv)
+    console.configure_logging(config.verbose)
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with console.start() as tell:
@@ -40,22 +43,21 @@ def main(argv=None):
         from cyclegan.training.gan import CycleGAN
         from cyclegan.training.trainer import Trainer
 
-        notice = unseen_gpus(HERE / "requirements-gpu.txt")
         team = workers.start(config, tell)
         if config.precision == "auto":  # what it stands for is kept, so that another machine can say what changes
             config = dataclasses.replace(config, precision=hardware.best_precision())
         if not team.is_chief:
             config = dataclasses.replace(config, verbose=0)
-    said = warn if team.count == 1 else lambda text: warn(f"worker {team.index}: {text}")
+    console.configure_logging(config.verbose, team.index)
+    if notice := unseen_gpus(HERE / "requirements-gpu.txt"):
+        logger.warning(notice)
     strategy = team.strategy
     with team.noticed(), RunDirectory(config, compat.stack(), team.is_chief) as run:
-        if notice:
-            said(notice)
         cached = run.path if team.count == 1 else tempfile.gettempdir()
         prepared = sources.is_prepared(config.dataset)
         team.compare({**config.of_all_workers(), **compat.stack(), "dataset of TensorFlow Datasets": prepared})
         with team.chief_first(prepared):
-            domains = sources.load(config, cached, config.verbose > 0, said, share=team.beside())
+            domains = sources.load(config, cached, config.verbose > 0, logger.warning, share=team.beside())
         run.check_data(domains.fingerprint())
         team.compare(domains.fingerprint())
 
@@ -68,7 +70,7 @@ def main(argv=None):
         )
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
-            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.keep, said, team)
+            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.keep, logger.warning, team)
             restored = None if config.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
         together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, pace))
@@ -80,15 +82,15 @@ def main(argv=None):
             evaluation = of_training(gan, domains, config)
         progress, folder = restored or (TrainState(), None)
         if config.verbose:
-            told = overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress)
-            print(*map(printable, told), sep="\n", flush=True)
+            for line in overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress):
+                logger.info(line)
         if progress.epoch >= config.epochs:
             return {}
-        inform = said if team.is_chief else lambda text: None  # of what all workers know
+        inform = logger.warning if team.is_chief else lambda text: None  # of what all workers know
         for text in (*run.warnings, *progress.batch_warnings(strategy.num_replicas_in_sync, batch, train.pairs)):
             inform(text)
         run.start(domains.fingerprint())
-        summary = SummaryWriter(run.path, said) if team.is_chief else NullSummaryWriter()
+        summary = SummaryWriter(run.path, logger.warning) if team.is_chief else NullSummaryWriter()
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
         loop = Trainer(
             gan,
@@ -118,14 +120,6 @@ def main(argv=None):
         )
         team.hold(loop)
         return loop.fit()
-
-
-def warn(text):
-    """Prints what a user should not miss, whatever --verbose says."""
-    from tqdm import tqdm  # knows how to write beside a bar
-
-    tqdm.write(f"Warning: {printable(text)}", file=sys.stderr)
-    sys.stderr.flush()
 
 
 def run():

@@ -1,64 +1,41 @@
-"""What the program says when it is the user, the data or the machine that has to change, not the code."""
+"""Errors that the user, the data or the machine causes, rather than a defect of the program."""
 
-import os
-import sys
+from __future__ import annotations
 
 ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
 
 
 class UserError(Exception):
-    """A mistake in what was asked for. The text says what was received, what was expected and what to do.
+    """A mistake in a request of the user. The text names what was received, what was expected and how to fix it.
 
-    `train.py` and the scripts print it as one line and exit with `exit_code`; every other exception is a bug of ours and keeps its
-    traceback.
+    `train.py` and the scripts print the text as one line and exit with `exit_code`. Every other exception is a defect of the
+    program and keeps its traceback.
+
+    Attributes:
+        exit_code: Exit code of the process.
     """
 
-    exit_code = 2
+    exit_code: int = 2
 
 
 class TrainingError(UserError):
-    """Training itself went wrong (not a number, say), although everything that was asked for was right."""
+    """Training failed although the request was right; for example, a loss is not a number."""
 
     exit_code = 1
 
 
 class Stopped(UserError):
-    """Training was told to stop by a signal, and has. `exit_code` is 128 + its number, as in a shell."""
+    """A signal stopped the training. The exit code is 128 + the number of the signal, as in a shell."""
 
-    def __init__(self, signum, text):
+    def __init__(self, signum: int, text: str) -> None:
         super().__init__(text)
         self.exit_code = 128 + signum
 
 
-def printable(text):
-    """`text` as one line that does no harm to a terminal: control characters and bytes that are no text become escapes.
+def printable(text: object) -> str:
+    """Return a text as one line that is harmless to a terminal.
 
-    Names of files may hold anything but a slash and a zero byte.
+    Control characters and bytes that are not text become escapes. File names may contain any byte but a slash and a zero byte.
     """
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def run(main, interrupted="stopped"):
-    """Calls a script's `main`, and says in one line what went wrong.
-
-    Args:
-        main: a function without arguments; an int that it returns is the exit code.
-        interrupted: what to say after Ctrl-C.
-
-    Returns:
-        the exit code.
-    """
-    name = os.path.basename(sys.argv[0])
-    try:
-        code = main()
-        return code if isinstance(code, int) else 0
-    except UserError as error:
-        print(f"{name}: {printable(error)}", file=sys.stderr)
-        return error.exit_code
-    except ModuleNotFoundError as error:
-        print(f"{name}: {error}: {ENVIRONMENT}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"\n{name}: {interrupted}", file=sys.stderr)
-        return 130

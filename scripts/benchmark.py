@@ -26,7 +26,7 @@ import types
 import tqdm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import console, errors
+from cyclegan import console
 from cyclegan.config.config import Config
 from cyclegan.errors import UserError
 
@@ -608,4 +608,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main, "stopped; a file of --json has the turns until then"))
+    sys.exit(console.run(main, "stopped; a file of --json has the turns until then"))

@@ -16,7 +16,7 @@ import platform
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import console, errors
+from cyclegan import console
 from cyclegan.errors import UserError, printable
 
 SPLITS = {"x2y": "testB", "y2x": "testA"}  # where the real pictures of a direction's target domain are
@@ -290,4 +290,4 @@ def _finite(value):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main, "stopped; nothing was written"))
+    sys.exit(console.run(main, "stopped; nothing was written"))

@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import console, errors
+from cyclegan import console
 from cyclegan.config import command_line
 from cyclegan.errors import UserError, printable
 
@@ -86,4 +86,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main, "stopped; what was there before still is"))
+    sys.exit(console.run(main, "stopped; what was there before still is"))

@@ -14,7 +14,7 @@ import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import console, errors
+from cyclegan import console
 from cyclegan.config import command_line
 from cyclegan.config.config import Config
 from cyclegan.errors import UserError
@@ -119,4 +119,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main))
+    sys.exit(console.run(main))

@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import console, errors
+from cyclegan import console
 from cyclegan.config import command_line
 
 
@@ -97,4 +97,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main, "stopped; what was written is whole; --skip_existing translates the rest"))
+    sys.exit(console.run(main, "stopped; what was written is whole; --skip_existing translates the rest"))

@@ -1,23 +1,93 @@
+import logging
 import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import tqdm
+
+from cyclegan import console
+from cyclegan.errors import ENVIRONMENT, TrainingError, UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture
+def configure_logging():
+    """`console.configure_logging`, undone after the test."""
+    logger = logging.getLogger("cyclegan")
+    before = logger.level, list(logger.handlers)
+    yield console.configure_logging
+    logger.setLevel(before[0])
+    logger.handlers[:] = before[1]
+
+
+def log_everything():
+    """Log information and a warning by loggers of two folders."""
+    for name in ("cyclegan.data.cache", "cyclegan.training.trainer"):
+        logging.getLogger(name).info("%s: 1 of %d", name, 2)
+        logging.getLogger(name).warning("%s: two\nlines\x1b", name)
+
+
+DATA, TRAINING = "cyclegan.data.cache: ", "cyclegan.training.trainer: "
+
+
+@pytest.mark.parametrize(
+    "verbosity, worker, out, err",
+    [
+        (1, None, [DATA + "1 of 2", TRAINING + "1 of 2"], [f"Warning: {DATA}two", f"Warning: {TRAINING}two"]),
+        (1, 0, [DATA + "1 of 2", TRAINING + "1 of 2"], [f"Warning: {DATA}two", f"Warning: {TRAINING}two"]),
+        (0, 0, [], [f"Warning: {DATA}two", f"Warning: {TRAINING}two"]),
+        (1, 2, [], [f"Warning: worker 2: {DATA}two"]),
+    ],
+)
+def test_logging_shows_each_message_where_it_belongs(verbosity, worker, out, err, configure_logging, capsys):
+    configure_logging()
+    configure_logging(verbosity, worker)  # replaces the first, so that nothing is shown twice
+    log_everything()
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == out
+    assert shown.err.splitlines() == [line + r"\nlines\x1b" for line in err]
+
+
+def test_logging_leaves_progress_bars_whole(configure_logging, capsys):
+    configure_logging()
+    with tqdm.tqdm(total=2, mininterval=0, ncols=60) as bar:
+        bar.update(1)
+        logging.getLogger("cyclegan.data").warning("slow")
+    lines = [line.split("\r")[-1] for line in capsys.readouterr().err.split("\n")]
+    assert lines[0] == "Warning: slow" and lines[1].startswith(("100%", " 50%"))
+
+
+def test_logging_reaches_other_handlers(configure_logging, caplog):
+    configure_logging(verbosity=0)
+    log_everything()
+    assert len(caplog.records) == 4
+
+
+def test_a_library_that_configures_logging_does_not_repeat_messages():
+    assert errors_of(
+        """
+import logging
+console.configure_logging()
+logging.basicConfig()
+logging.getLogger("cyclegan.data").warning("ours")
+logging.getLogger("absl").warning("theirs")
+"""
+    ) == ["Warning: ours", "WARNING:absl:theirs"]
+
+
 def errors_of(code):
     """What a process of its own writes to standard error."""
-    code = f"import os, sys\nfrom cyclegan import quiet\n{code}"
+    code = f"import os, sys\nfrom cyclegan import console\n{code}"
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stderr.splitlines()
 
 
 def test_notices_are_dropped_and_everything_else_is_kept():
     assert errors_of(
         r"""
-with quiet.start():
+with console.start():
     os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
     os.write(2, b"I0000 00:00:1795265138.621398    9803 cudart_stub.cc:31] Could not find cuda drivers\n")
     os.write(2, b"E0000 a real error\n")
@@ -28,15 +98,15 @@ print("after", file=sys.stderr)
 
 
 def test_what_was_held_back_comes_out_when_something_goes_wrong():
-    lines = errors_of("with quiet.start():\n    os.write(2, b'a clue\\n')\n    1 / 0")
+    lines = errors_of("with console.start():\n    os.write(2, b'a clue\\n')\n    1 / 0")
     assert lines[0] == "a clue" and lines[-1].startswith("ZeroDivisionError")
 
 
 @pytest.mark.parametrize("where", ["/dev/full", "a closed pipe"])
 def test_a_terminal_that_is_gone_does_not_end_the_program(where):
     code = """
-from cyclegan import quiet
-quiet.outlive_the_terminal()
+from cyclegan import console
+console.outlive_the_terminal()
 import sys, tqdm
 for i in tqdm.tqdm(range(100), mininterval=0):
     print("x" * 1000, flush=True)
@@ -52,3 +122,32 @@ sys.exit(143)
         os.close(read)
         os.close(write)
     assert process.wait(60) == 143
+
+
+@pytest.mark.parametrize(
+    "outcome, code, printed",
+    [
+        (UserError("no run\nhere"), 2, "score.py: no run\\nhere\n"),
+        (TrainingError("not a number"), 1, "score.py: not a number\n"),
+        (ModuleNotFoundError("No module named 'PIL'"), 2, f"score.py: No module named 'PIL': {ENVIRONMENT}\n"),
+        (KeyboardInterrupt(), 130, "\nscore.py: nothing was written\n"),
+        (0, 0, ""),
+        (1, 1, ""),
+        (None, 0, ""),
+        ({"a metric": 1.5}, 0, ""),
+    ],
+)
+def test_run_reports_failures_in_one_line(outcome, code, printed, monkeypatch, capsys):
+    def main():
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(sys, "argv", ["scripts/score.py"])
+    assert console.run(main, "nothing was written") == code
+    assert capsys.readouterr() == ("", printed)
+
+
+def test_run_keeps_the_traceback_of_a_defect():
+    with pytest.raises(ZeroDivisionError):
+        console.run(lambda: 1 / 0)
