@@ -1,7 +1,6 @@
 #!/usr/bin/env python
 """Train a CycleGAN between two unpaired sets of pictures, on every GPU there is: `python train.py --help`."""
 
-import dataclasses
 import functools
 import logging
 import pathlib
@@ -10,7 +9,7 @@ import tempfile
 import traceback
 
 from cyclegan import console
-from cyclegan.config.config import Config
+from cyclegan.config.command_line import parse_args
 from cyclegan.errors import ENVIRONMENT, UserError, printable
 from cyclegan.training import signals
 
@@ -24,8 +23,8 @@ def main(argv=None):
     Raises:
         UserError: what was asked for can't work, or training has failed; the run's folder is as it was at the last checkpoint.
     """
-    config = Config.from_args(argv)
-    console.configure_logging(config.verbose)
+    config = parse_args(argv)
+    console.configure_logging(config.run.verbose)
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
     with console.start() as tell:
@@ -44,47 +43,60 @@ def main(argv=None):
         from cyclegan.training.trainer import Trainer
 
         team = workers.start(config, tell)
-        if config.precision == "auto":  # what it stands for is kept, so that another machine can say what changes
-            config = dataclasses.replace(config, precision=hardware.best_precision())
+        if (
+            config.performance.precision == "auto"
+        ):  # what it stands for is kept, so that another machine can say what changes
+            config = config.replace(precision=hardware.best_precision())
         if not team.is_chief:
-            config = dataclasses.replace(config, verbose=0)
-    console.configure_logging(config.verbose, team.index)
+            config = config.replace(verbose=0)
+    console.configure_logging(config.run.verbose, team.index)
     if notice := unseen_gpus(HERE / "requirements-gpu.txt"):
         logger.warning(notice)
     strategy = team.strategy
     with team.noticed(), RunDirectory(config, compat.stack(), team.is_chief) as run:
         cached = run.path if team.count == 1 else tempfile.gettempdir()
-        prepared = sources.is_prepared(config.dataset)
-        team.compare({**config.of_all_workers(), **compat.stack(), "dataset of TensorFlow Datasets": prepared})
+        prepared = sources.is_prepared(config.data.dataset)
+        team.compare({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": prepared})
         with team.chief_first(prepared):
-            domains = sources.load(config, cached, config.verbose > 0, logger.warning, share=team.beside())
+            domains = sources.load(config, cached, config.run.verbose > 0, logger.warning, share=team.beside())
         run.check_data(domains.fingerprint())
         team.compare(domains.fingerprint())
 
-        batch = strategy.num_replicas_in_sync * config.batch_size
-        peak = 0.0 if config.no_peak else hardware.peak(config.precision)
+        batch = strategy.num_replicas_in_sync * config.optimization.batch_size
+        peak = 0.0 if config.performance.no_peak else hardware.peak(config.performance.precision)
         pace, peak = hardware.pace(peak) * team.shares(), peak * team.shares()
         train, test = (
-            UnpairedDataset(x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.no_flip)
-            for x, y, seed in ((domains.train_x, domains.train_y, config.seed), (domains.test_x, domains.test_y, None))
+            UnpairedDataset(
+                x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.data.no_flip
+            )
+            for x, y, seed in (
+                (domains.train_x, domains.train_y, config.optimization.seed),
+                (domains.test_x, domains.test_y, None),
+            )
         )
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
-            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.keep, logger.warning, team)
-            restored = None if config.clear_output_dir else checkpoints.restore()
+            checkpoints = CheckpointManager(
+                run.path / "checkpoints", gan.state(), config.run.keep, logger.warning, team
+            )
+            restored = None if config.run.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
-        together = team.of_chief(config.steps_together(gan.flops(*domains.size) * batch, pace))
+        together = team.of_chief(
+            config.performance.choose_steps_per_call(
+                gan.flops(*domains.size) * batch, config.run.log_every, config.run.checkpoint_minutes, pace
+            )
+        )
         train.steps_per_call = test.steps_per_call = together
         evaluation = None
-        if config.evaluate_every and team.is_chief:
+        if config.evaluation.evaluate_every and team.is_chief:
             from cyclegan.evaluation.evaluator import of_training
 
             evaluation = of_training(gan, domains, config)
         progress, folder = restored or (TrainState(), None)
-        if config.verbose:
+        if config.run.verbose:
             for line in overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress):
                 logger.info(line)
-        if progress.epoch >= config.epochs:
+        if progress.epoch >= config.optimization.epochs:
             return {}
         inform = logger.warning if team.is_chief else lambda text: None  # of what all workers know
         for text in (*run.warnings, *progress.batch_warnings(strategy.num_replicas_in_sync, batch, train.pairs)):
@@ -103,19 +115,19 @@ def main(argv=None):
             summary,
             checkpoints,
             progress,
-            epochs=config.epochs,
-            plot_every=config.plot_every,
-            checkpoint_every=config.checkpoint_every,
-            checkpoint_minutes=config.checkpoint_minutes,
-            log_every=config.log_every,
-            max_bad_steps=config.max_bad_steps,
-            verbose=config.verbose,
+            epochs=config.optimization.epochs,
+            plot_every=config.run.plot_every,
+            checkpoint_every=config.run.checkpoint_every,
+            checkpoint_minutes=config.run.checkpoint_minutes,
+            log_every=config.run.log_every,
+            max_bad_steps=config.optimization.max_bad_steps,
+            verbose=config.run.verbose,
             say=inform,
             check=run.check,
             peak=peak,
-            profile=config.profile_steps,
+            profile=config.performance.profile_steps,
             evaluation=evaluation,
-            evaluate_every=config.evaluate_every,
+            evaluate_every=config.evaluation.evaluate_every,
             workers=team,
         )
         team.hold(loop)

@@ -27,7 +27,7 @@ import tqdm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -84,7 +84,7 @@ class Setting:
     def config(self):
         """What is trained, a `Config`."""
         names = ("precision", "xla", "filters", "residual_blocks")
-        return Config(
+        return Config.from_settings(
             lambda_identity=self.identity, image_size=self.size, **{name: getattr(self, name) for name in names}
         )
 
@@ -132,7 +132,7 @@ class Timed:
         from cyclegan.data.unpaired import UnpairedDataset
 
         size, batch, steps = self.setting.size, self.setting.batch, self.setting.steps_per_call
-        load_size = Config(image_size=size).load_size
+        load_size = Config.from_settings(image_size=size).load_size
         shape = (2, batch * steps * calls, load_size, load_size, 3)
         pictures = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         if self.setting.cache == "none":
@@ -305,7 +305,7 @@ def combinations(options, **chosen):
         setting = dict(zip(values, combination))
         blocks = options.residual_blocks
         if blocks is None:
-            blocks = Config(image_size=setting["size"]).residual_blocks
+            blocks = Config.from_settings(image_size=setting["size"]).residual_blocks
         yield Setting(**setting, filters=options.filters, residual_blocks=blocks)
 
 

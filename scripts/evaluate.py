@@ -6,7 +6,6 @@ identity errors. Beside them stands what the pictures would score as they are. d
 """
 
 import argparse
-import dataclasses
 import importlib.metadata
 import json
 import math
@@ -120,7 +119,7 @@ def evaluate(arguments):
     changes = {name: getattr(arguments, name) for name in ("dataset", "data_dir") if getattr(arguments, name)}
     if arguments.max_images:
         changes["max_dataset_size"] = arguments.max_images
-    moved = dataclasses.replace(config, cache="none", **changes)
+    moved = config.replace(cache="none", **changes)
     domains = sources.load(moved, bars=True, say=warn, splits=sources.TEST)
     dataset = arguments.dataset or config.dataset
     paired = dataset == "stripes" or arguments.paired

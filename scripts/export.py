@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
-from cyclegan.config import command_line
+from cyclegan.config import argument_types
 from cyclegan.errors import UserError, printable
 
 
@@ -34,7 +34,7 @@ def parse(argv=None):
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
         "--size",
-        type=command_line.size,
+        type=argument_types.size,
         metavar="WIDTH[xHEIGHT]",
         help="one picture of this size at a time, for devices that want fixed sizes (default: any number of any size)",
     )

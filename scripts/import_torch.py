@@ -8,15 +8,13 @@ is not needed, and nothing in the files is executed.
 
 import argparse
 import contextlib
-import dataclasses
 import pathlib
 import shlex
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
-from cyclegan.config import command_line
-from cyclegan.config.config import Config
+from cyclegan.config.command_line import parse_args, parse_flags
 from cyclegan.errors import UserError
 from cyclegan.interop import torch_file, torch_weights
 
@@ -73,13 +71,13 @@ def main(argv=None):
     wants_help = {"-h", "--help"} & set(argv)
     arguments = parser.parse_args(["--help"] if wants_help else argv[:first_flag])
     paths = [path for path in (arguments.g_a, arguments.g_b) if path]
-    given = command_line.parse(Config, argv[first_flag:])
+    given = parse_flags(argv[first_flag:])
     states, fields = read(paths)
     fields = {name: value for name, value in fields.items() if name not in given or name != "dropout"}
     for name in sorted(set(fields) & set(given)):
         if given[name] != fields[name]:
             raise UserError(f"--{name} {given[name]}: {paths[0]} has {fields[name]}; expected no such flag")
-    config = Config.from_args(argv[first_flag:], **fields)
+    config = parse_args(argv[first_flag:], **fields)
     if config.pool_size and config.preprocess in ("none", "scale_width"):
         raise UserError(
             f"--preprocess {config.preprocess}: the size of the image pools is that of the pictures, which are not known yet;"
@@ -98,7 +96,7 @@ def main(argv=None):
         from cyclegan.training.gan import CycleGAN
 
     if config.precision == "auto":
-        config = dataclasses.replace(config, precision=hardware.best_precision())
+        config = config.replace(precision=hardware.best_precision())
     with RunDirectory(config, compat.stack()) as run:
         gan = CycleGAN(config.batch_size, config)
         for path, network, state in zip(paths, (gan.G, gan.F), states):

@@ -6,7 +6,6 @@ the identity (leaving pictures as they are) stands beside it.
 """
 
 import argparse
-import dataclasses
 import pathlib
 import sys
 
@@ -14,7 +13,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
-from cyclegan.config.config import Config
+from cyclegan.config import serialization
 from cyclegan.errors import UserError
 
 BATCH = 8  # pictures at a time
@@ -33,7 +32,7 @@ def score(run, checkpoint=None):
         UserError: `run` is no folder of a run on stripes with such a checkpoint.
     """
     run = pathlib.Path(run)
-    config, _, _ = Config.load(run / "config.json")
+    config, _, _ = serialization.load(run / "config.json")
     if config.dataset != "stripes":
         raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
     with console.start():
@@ -42,7 +41,7 @@ def score(run, checkpoint=None):
         from cyclegan.inference.translator import Model
 
     model = Model(run, checkpoint)
-    domains = sources.load(dataclasses.replace(config, cache="ram"))
+    domains = sources.load(config.replace(cache="ram"))
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
     for name, translate, source, truth in (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x)):

@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
-from cyclegan.config import command_line
+from cyclegan.config import argument_types
 
 
 def main(argv=None):
@@ -31,7 +31,7 @@ def main(argv=None):
     parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     parser.add_argument("--checkpoint", help="best-x2y or epoch_0010, say (default: the newest)")
     parser.add_argument(
-        "--size", type=command_line.size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
+        "--size", type=argument_types.size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
     )
     parser.add_argument("--format", choices=writer.FORMATS, help="of the translations (default: the original's)")
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
@@ -42,13 +42,16 @@ def main(argv=None):
         "--html", action="store_true", help="write index.html, a page to look at, and translate back for it"
     )
     parser.add_argument(
-        "--batch_size", type=command_line.count, default=8, help="pictures of one size at a time (default: %(default)s)"
+        "--batch_size",
+        type=argument_types.count,
+        default=8,
+        help="pictures of one size at a time (default: %(default)s)",
     )
     parser.add_argument(
-        "--tile", type=command_line.count, help="pictures of more than TILE x TILE pixels are translated in tiles"
+        "--tile", type=argument_types.count, help="pictures of more than TILE x TILE pixels are translated in tiles"
     )
     parser.add_argument(
-        "--devices", type=command_line.count, help="how many GPUs, or logical CPU devices (default: all GPUs)"
+        "--devices", type=argument_types.count, help="how many GPUs, or logical CPU devices (default: all GPUs)"
     )
     arguments = parser.parse_args(argv)
     with console.start():
@@ -78,7 +81,7 @@ def main(argv=None):
     print(f"{report.done} pictures translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
     if arguments.skip_existing:
         print(f"Skipped, as they were there: {report.skipped}")
-    normalizes = models[0].config.norm == "instance"
+    normalizes = models[0].config.networks.norm == "instance"
     if report.tiled:
         print(
             f"Of more than {tile} x {tile} pixels, so translated in tiles: {report.tiled}."

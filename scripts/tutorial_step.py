@@ -41,7 +41,7 @@ def make(strategy, batch, config):
         for optimizer, network in zip(optimizers, networks):
             optimizer.build(network.trainable_variables)
 
-    identity = config.lambda_identity
+    identity = config.objective.lambda_identity
 
     def mean(values):
         return tf.reduce_sum(tf.reduce_mean(values, axis=[1, 2, 3])) / batch

@@ -1,6 +1,5 @@
 """The folder that a run lives in: whether this command may go on with what is there, and starting over."""
 
-import dataclasses
 import errno
 import fcntl
 import json
@@ -10,7 +9,9 @@ import re
 import shutil
 import socket
 
-from cyclegan.config.config import FIXED, WARN, Config
+from cyclegan.config import serialization
+from cyclegan.config.fields import FIXED, WARN
+from cyclegan.config.resume import changed_settings
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.training import schedule
 
@@ -62,7 +63,7 @@ class RunDirectory:
     """
 
     def __init__(self, config, stack, writes=True):
-        self.path = pathlib.Path(config.output_dir)
+        self.path = pathlib.Path(config.run.output_dir)
         self.config, self.stack, self.writes = config, stack, writes
         self.warnings = []  # what changes in this run from here on, texts
         self._saved_data = None
@@ -90,7 +91,7 @@ class RunDirectory:
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
                 " expected a run of this program, or an empty folder: bring it back, or use another --output_dir"
             )
-        if self.config.clear_output_dir:
+        if self.config.run.clear_output_dir:
             return
         if not any(self.path.glob("checkpoints/epoch_*")):
             log = self.path / "metrics.jsonl"
@@ -106,12 +107,12 @@ class RunDirectory:
                 )
             return  # it was stopped before its first step
         config, stack = self.config, self.stack
-        saved, saved_stack, self._saved_data = Config.load(self.path / "config.json")
+        saved, saved_stack, self._saved_data = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved_stack, stack)
         if not self._saved_data:  # imported, and no picture seen yet: what only they depend on may be anything
-            saved = dataclasses.replace(saved, **{name: getattr(config, name) for name in OF_PICTURES})
-        self._refuse(config.changes(saved, FIXED))
-        self.warnings = [f"{change} from here on" for change in config.changes(saved, WARN)]
+            saved = saved.replace(**{name: getattr(config, name) for name in OF_PICTURES})
+        self._refuse(changed_settings(saved, config, FIXED))
+        self.warnings = [f"{change} from here on" for change in changed_settings(saved, config, WARN)]
         self.warnings += schedule.jumps(saved, config, self._epochs_done())
 
     def check_data(self, fingerprint):
@@ -148,13 +149,13 @@ class RunDirectory:
                     raise UserError(
                         f"{self.path}: another process has trained there in the meantime: start again to go on with it"
                     )
-            if self.config.clear_output_dir:
+            if self.config.run.clear_output_dir:
                 for path in self._written():
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
                 for path in (path for pattern in FOLDERS for path in self.path.glob(pattern)):
                     if path.is_dir() and not any(path.iterdir()):
                         path.rmdir()
-            self.config.save(self.path / "config.json", self.stack, fingerprint)
+            serialization.save(self.path / "config.json", self.config, self.stack, fingerprint)
         except OSError as error:
             raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
 

@@ -1,86 +1,122 @@
-"""The command line of a dataclass whose fields' metadata says all about their flags, and types of scripts' flags; no TensorFlow."""
+"""The command line of `train.py`, made from the configuration's sections."""
+
+from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
-import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Optional
+
+from cyclegan.config import defaults, serialization
+from cyclegan.config.config import NEEDS, SECTIONS, SETTINGS_OF_A_START, Config
+from cyclegan.config.fields import Section, field_types
+from cyclegan.config.presets import PRESETS
+from cyclegan.errors import UserError
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
+def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config:
+    """Return the configuration that a command line asks for.
 
-
-class _Help(argparse.HelpFormatter):
-    """Says each default once: the text's own where it depends on other flags, the value otherwise."""
-
-    def __init__(self, *args, defaults, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._defaults = defaults
-
-    def _get_help_string(self, action):
-        default = self._defaults.get(action.dest)
-        known = default is not None and default is not False and default != ""
-        return f"{action.help} (default: {default})" if known else action.help
-
-
-def parse(config, argv=None):
-    """The flags that were given, a dict of values by name; and `config`, a file's name, if --config was.
+    Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that follows
+    from another setting follows from the winner, whatever it was in the file. Settings of the file that have no effect with the
+    flags are left out.
 
     Args:
-        config: the dataclass, see `config.Config`.
-        argv: list of strings; `None` means `sys.argv[1:]`.
+        argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
+        overrides: Settings that win over all flags.
 
     Raises:
-        SystemExit: an unknown flag or a wrong type (code 2), or --help (code 0).
+        UserError: A value cannot work, or a flag has no effect with the others.
+        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
     """
-    fields = dataclasses.fields(config)
-    defaults = {field.name: field.default for field in fields}
+    typed = parse_flags(argv)
+    file = typed.pop("config", None)
+    given = {**typed, **overrides}
+    preset = PRESETS.get(given.get("preset", ""), {})
+    settings = _without_derived(preset)
+    if file:
+        saved = serialization.load(file).config.settings()
+        settings.update(_without_derived({name: saved[name] for name in saved if name not in SETTINGS_OF_A_START}))
+    if {"generator", "residual_blocks"} & set(given):  # they name the same thing: a new one replaces both
+        settings = {name: value for name, value in settings.items() if name not in ("generator", "residual_blocks")}
+    settings.update(given)
+    if settings.get("dataset") != preset.get("dataset") and "output_dir" not in given:
+        settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
+    config = Config.from_settings(**settings)
+    _refuse_flags_without_effect(config, typed, settings)
+    return Config.from_settings(**{name: value for name, value in settings.items() if name not in config.unused})
+
+
+def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
+    """Return the flags that were given, values by name, and `config`, the file given by --config.
+
+    Args:
+        argv: Arguments; `None` means `sys.argv[1:]`.
+
+    Raises:
+        SystemExit: As in `parse_args`.
+    """
     parser = _Parser(
         prog="train.py",
-        description="Train a CycleGAN between two unpaired sets of pictures, on every GPU there is.",
+        description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run. CUDA_VISIBLE_DEVICES=0,1,2 python train.py uses three GPUs.",
-        formatter_class=lambda prog: _Help(prog, defaults=defaults),
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE", help="take the settings of a saved run, its config.json; flags win")
-    groups = {}
-    for field in fields:
-        group = field.metadata["group"]
-        if group not in groups:
-            groups[group] = parser.add_argument_group(group)
-        names = [f"--{field.name}"]
-        if "_" in field.name:
-            names.append(f"--{field.name.replace('_', '-')}")
-        argument = dict(field.metadata["argument"], help=field.metadata["help"])
-        if field.type is bool:
-            argument["action"] = "store_true"
-        else:
-            argument.setdefault("type", field.type)
-        groups[group].add_argument(*names, **argument)
+    parser.add_argument("--config", metavar="FILE", help="use the settings of a saved run, its config.json; flags win")
+    for section in SECTIONS.values():
+        group = parser.add_argument_group(section.TITLE)
+        for field in dataclasses.fields(section):  # type: ignore[arg-type]
+            _add_flag(group, section, field)
     return vars(parser.parse_args(argv))
 
 
-def size(text):
-    """(width, height) in pixels, of "256" or "300x200"; for a script's parser, as `count`."""
-    found = re.fullmatch(r"([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?", text, re.ASCII)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pixels, or WIDTHxHEIGHT")
-    return int(found[1]), int(found[2] or found[1])
+def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that would follow from the others anyway."""
+    whole = Config.from_settings(**settings)
+    kept = dict(settings)
+    for name in (name for name in defaults.DERIVED if name in settings):
+        rest = {other: value for other, value in kept.items() if other != name}
+        with contextlib.suppress(UserError):  # the rest may not work without it
+            kept = rest if Config.from_settings(**rest) == whole else kept
+    return kept
 
 
-def count(text):
-    """A whole number of at least 1."""
-    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
-    return int(text)
+def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    for name in (name for name in NEEDS if name in config.unused & set(typed)):
+        rest = {other: value for other, value in settings.items() if other != name}
+        value_without = Config.from_settings(**rest).settings()[name]
+        if typed[name] not in (value_without, "auto"):
+            raise UserError(
+                f"--{name} {typed[name]}: has no effect here; expected it with {NEEDS[name][0]} only: drop the flag"
+            )
 
 
-def count_or_auto(text):
-    """A whole number of at least 1; `None` of "auto"."""
-    if text == "auto":
-        return None
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        return count(text)
-    raise argparse.ArgumentTypeError(f"{text!r}: expected auto, or a whole number of at least 1")
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
+
+
+def _add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
+    kind = field_types(section)[field.name]
+    argument: dict[str, Any] = dict(field.metadata["argument"], help=_help(field))
+    if kind.base is bool:
+        argument["action"] = "store_true"
+    else:
+        argument.setdefault("type", kind.base)
+        if kind.choices:
+            argument["choices"] = kind.choices
+    names = [f"--{field.name}"]
+    if "_" in field.name:
+        names.append(f"--{field.name.replace('_', '-')}")
+    group.add_argument(*names, **argument)
+
+
+def _help(field: dataclasses.Field[Any]) -> str:
+    """Return the help text with the default, once."""
+    text: str = field.metadata["help"]
+    no_default = field.default is None or field.default is False or field.default == ""
+    return text if no_default or "(default: " in text else f"{text} (default: {field.default})"

@@ -75,9 +75,9 @@ def load(config, folder=None, bars=False, say=print, share=0, splits=SPLITS):
     outcomes = np.concatenate([files[split].sizes for split in splits])
     sizes = np.concatenate([_sizes(files[split].looked) for split in splits])
     size = geometry.final_size(config, sizes, outcomes, [name for split in splits for name in names[split]])
-    needed, cache = loading.bytes_needed(files), config.cache
+    needed, cache = loading.bytes_needed(files), config.data.cache
     if cache == "auto":
-        most = memory.free() / (4 * (share or 1)) if config.cache_gb is None else config.cache_gb * 1e9
+        most = memory.free() / (4 * (share or 1)) if config.data.cache_gb is None else config.data.cache_gb * 1e9
         cache = "ram" if needed <= most else "disk"
     if cache == "ram" and share:
         loading.check_memory(files, share)
@@ -105,7 +105,7 @@ def is_prepared(dataset):
 
 def _look(config, sources, bars):
     """The `pictures.ImageFiles` of each split, by what their headers say."""
-    channels = {split: config.channels_x if split.endswith("A") else config.channels_y for split in sources}
+    channels = {split: config.data.channels_x if split.endswith("A") else config.data.channels_y for split in sources}
     looked = loading.look(sources, channels, bars)
     dtype = np.uint16 if any(part["deep"].any() for part in looked.values()) else np.uint8
     return {
@@ -131,17 +131,17 @@ def _find(config, bars, splits, whole):
     Returns:
         (sources, names, notes): dicts by split of what `decoding.decode` reads, and of lists of texts; and a tuple of texts.
     """
-    dataset, most = config.dataset, config.max_dataset_size
+    dataset, most = config.data.dataset, config.data.max_dataset_size
     if is_prepared(dataset):
         from cyclegan.data import tfds_source
 
         if dataset == "stripes":
-            resizes = config.preprocess == "resize_and_crop"
-            test = config.image_shape if resizes else config.load_shape
-            sides = dict(zip(SPLITS, (max(config.load_shape),) * 2 + (max(test),) * 2))
-            builders = tfds_source.drawn({split: sides[split] for split in splits}, config.data_dir)
+            resizes = config.data.preprocess == "resize_and_crop"
+            test = config.data.image_shape if resizes else config.data.load_shape
+            sides = dict(zip(SPLITS, (max(config.data.load_shape),) * 2 + (max(test),) * 2))
+            builders = tfds_source.drawn({split: sides[split] for split in splits}, config.data.data_dir)
         else:
-            builders = dict.fromkeys(splits, tfds_source.cycle_gan(dataset, config.data_dir))
+            builders = dict.fromkeys(splits, tfds_source.cycle_gan(dataset, config.data.data_dir))
         return (*tfds_source.find(builders, most, bars, whole), ())
     folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():

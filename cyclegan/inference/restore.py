@@ -10,7 +10,7 @@ import tensorflow as tf
 from cyclegan.checkpointing import run_directory
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.distribution.strategy import grow_memory
 from cyclegan.errors import UserError, printable
 from cyclegan.networks import compat, generators
@@ -21,7 +21,7 @@ class RestoredRun:
     """A run's generators, at one place of its training.
 
     `path`: the run's folder. `config`: its `Config`. `G`, `F`: X -> Y and Y -> X, Keras models of float32 [N, H, W, C] in [-1, 1],
-    H and W multiples of `config.multiple`; the running means of them where the run keeps these (`--ema`). `checkpoint`: the folder
+    H and W multiples of `multiple`; the running means of them where the run keeps these (`--ema`). `checkpoint`: the folder
     that they are from. `progress`: the place in training.
     """
 
@@ -38,7 +38,7 @@ class RestoredRun:
 
     def channels(self, direction):
         """(of what goes in, of what comes out) for "x2y" or "y2x"."""
-        x, y = self.config.channels_x, self.config.channels_y
+        x, y = self.config.data.channels_x, self.config.data.channels_y
         return {"x2y": (x, y), "y2x": (y, x)}[direction]
 
 
@@ -68,14 +68,14 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
     run = pathlib.Path(run).expanduser()
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of train.py")
-    config, stack, data = Config.load(run / "config.json")
+    config, stack, data = serialization.load(run / "config.json")
     run_directory.refuse_other_stack(run, stack, compat.stack())
-    precision = precision or config.precision
-    ending = "_ema" if config.ema else ""
+    precision = precision or config.performance.precision
+    ending = "_ema" if config.optimization.ema else ""
     grow_memory()
     with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
-        G = generators.generator(config, config.channels_x, config.channels_y, name=f"G{ending}")
-        F = generators.generator(config, config.channels_y, config.channels_x, name=f"F{ending}")
+        G = generators.generator(config, config.data.channels_x, config.data.channels_y, name=f"G{ending}")
+        F = generators.generator(config, config.data.channels_y, config.data.channels_x, name=f"F{ending}")
     checkpoints = CheckpointManager(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F}, say=say)
     if checkpoint:
         path = checkpoints.folder / checkpoint

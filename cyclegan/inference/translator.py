@@ -118,7 +118,7 @@ class Model:
         self.config, self.checkpoint, self.progress = found.config, found.checkpoint, found.progress
         self.tile = tile
         self._translators = {
-            direction: Translator(found.network(direction), found.config.multiple, device, tile)
+            direction: Translator(found.network(direction), found.config.networks.multiple, device, tile)
             for direction in DIRECTIONS
         }
 

@@ -44,21 +44,23 @@ class CycleGAN:
         config: the `Config`: what networks, losses and optimizers are like. With an identity weight of 0 nothing of that
             loss is computed in training; testing still measures it. `precision` "auto" is float32 here. The variables, the
             statistics of normalizations, the generators' tanh and the losses are float32 always.
-        shape: (height, width) of the pictures in training; `None` is `config.image_shape`.
+        shape: (height, width) of the pictures in training; `None` is `config.data.image_shape`.
     """
 
     def __init__(self, global_batch_size, config, shape=None):
-        tf.keras.utils.set_random_seed(config.seed)
+        tf.keras.utils.set_random_seed(config.optimization.seed)
         self.global_batch_size = global_batch_size
         self.config = config
-        x, y = config.channels_x, config.channels_y
-        shape = shape or config.image_shape
-        with compat.precision_policy("float32" if config.precision == "auto" else config.precision):
+        x, y = config.data.channels_x, config.data.channels_y
+        shape = shape or config.data.image_shape
+        with compat.precision_policy(
+            "float32" if config.performance.precision == "auto" else config.performance.precision
+        ):
             self.G = generators.generator(config, x, y, name="G")
             self.F = generators.generator(config, y, x, name="F")
             self.D_X = discriminators.discriminator(config, x, name="D_X")
             self.D_Y = discriminators.discriminator(config, y, name="D_Y")
-            if config.ema:
+            if config.optimization.ema:
                 self.G_ema = generators.generator(config, x, y, name="G_ema")
                 self.F_ema = generators.generator(config, y, x, name="F_ema")
                 self.begin_averages()
@@ -66,25 +68,31 @@ class CycleGAN:
         self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
         networks = (self.G, self.F, self.D_X, self.D_Y)
         self.statistics = [variable for network in networks for variable in network.non_trainable_variables]
-        self.generator_optimizer = Adam(self.generator_variables, config.beta_1, config.beta_2)
-        self.discriminator_optimizer = Adam(self.discriminator_variables, config.beta_1, config.beta_2)
+        self.generator_optimizer = Adam(
+            self.generator_variables, config.optimization.beta_1, config.optimization.beta_2
+        )
+        self.discriminator_optimizer = Adam(
+            self.discriminator_variables, config.optimization.beta_1, config.optimization.beta_2
+        )
         self.loss_scale = LossScale()  # always, so that a checkpoint fits whatever the precision
-        self.scaled = config.precision == "float16"
-        if config.pool_size:
-            self.pool_x, self.pool_y = (ImagePool(config.pool_size, (*shape, channels)) for channels in (x, y))
-        compared = config.channels_x == config.channels_y  # or a picture and its translation can't be
+        self.scaled = config.performance.precision == "float16"
+        if config.objective.pool_size:
+            self.pool_x, self.pool_y = (
+                ImagePool(config.objective.pool_size, (*shape, channels)) for channels in (x, y)
+            )
+        compared = config.data.channels_x == config.data.channels_y  # or a picture and its translation can't be
         errors, changes = (ERRORS, CHANGES) if compared else (ERRORS[:2], ())
-        penalties = PENALTIES if config.has_penalty else ()
+        penalties = PENALTIES if config.objective.has_penalty else ()
         self.figures = {
-            "train": (*LOSSES, *penalties, *(DECAYS if config.weight_decay else ())),
+            "train": (*LOSSES, *penalties, *(DECAYS if config.optimization.weight_decay else ())),
             "test": (*LOSSES, *errors, *changes),
         }
 
     def state(self):
         """Everything that evolves, by the name that it has in a checkpoint."""
         names = ["G", "F", "D_X", "D_Y", "generator_optimizer", "discriminator_optimizer", "loss_scale"]
-        names += ["pool_x", "pool_y"] if self.config.pool_size else []
-        names += ["G_ema", "F_ema"] if self.config.ema else []
+        names += ["pool_x", "pool_y"] if self.config.objective.pool_size else []
+        names += ["G_ema", "F_ema"] if self.config.optimization.ema else []
         return {name: getattr(self, name) for name in names}
 
     def begin_averages(self):
@@ -95,7 +103,7 @@ class CycleGAN:
     @property
     def used(self):
         """The generators (G, F) for all but training."""
-        return (self.G_ema, self.F_ema) if self.config.ema else (self.G, self.F)
+        return (self.G_ema, self.F_ema) if self.config.optimization.ema else (self.G, self.F)
 
     def parameters(self):
         """(of a generator, of a discriminator): how many parameters each has."""
@@ -109,10 +117,10 @@ class CycleGAN:
         """
         total = 0.0
         for network in (self.G, self.F):  # on a picture, a fake and, for the identity, one more
-            passes = 3 * (3 if self.config.lambda_identity > 0 else 2)
+            passes = 3 * (3 if self.config.objective.lambda_identity > 0 else 2)
             total += passes * flops.multiplications(network, height, width)
         for network in (self.D_X, self.D_Y):  # on two pictures; and for the generators' sake on one of them, or another
-            passes = 2 * 3 + (2 if self.config.pool_size else 1)
+            passes = 2 * 3 + (2 if self.config.objective.pool_size else 1)
             total += passes * flops.multiplications(network, height, width)
         return 2.0 * total
 
@@ -157,7 +165,7 @@ class CycleGAN:
         seeds = [*[scale] * len(similar), *received, scale]
         gradients = (tape.gradient(descended, self.generator_variables, seeds), of_discriminators)
         figures = self._figures({**similar, **judged}, weight)
-        if config.weight_decay:
+        if config.optimization.weight_decay:
             decays = (decay, self._weight_decay(self.discriminator_variables))
             figures.update({name: figures[SAMPLES] * value for name, value in zip(DECAYS, decays)})
         figures.update({name: tf.linalg.global_norm(part) / scale for name, part in zip(GRADIENTS, gradients)})
@@ -175,19 +183,21 @@ class CycleGAN:
             rates: float32 [2], the learning rates of the generators and of the discriminators; `None` is those of the config.
         """
         config = self.config
-        rates = tf.unstack([config.lr, config.lr_discriminator] if rates is None else rates, num=2)
+        rates = tf.unstack(
+            [config.optimization.lr, config.optimization.lr_discriminator] if rates is None else rates, num=2
+        )
         if self.scaled:
             scale = tf.convert_to_tensor(self.loss_scale.scale)
             gradients = tf.nest.map_structure(lambda gradient: gradient / scale, gradients)
             self.loss_scale.update(good)
-        if config.clip_norm:
-            gradients = [clip(part, config.clip_norm) for part in gradients]
+        if config.optimization.clip_norm:
+            gradients = [clip(part, config.optimization.clip_norm) for part in gradients]
         generators, discriminators = (good & turn for turn in self._turns(step))
         self.generator_optimizer.apply(gradients[0], self.generator_variables, rates[0], generators)
         self.discriminator_optimizer.apply(gradients[1], self.discriminator_variables, rates[1], discriminators)
-        if config.ema:
+        if config.optimization.ema:
             for network, used in zip((self.G, self.F), self.used):
-                follow(used.trainable_variables, network.trainable_variables, config.ema, generators)
+                follow(used.trainable_variables, network.trainable_variables, config.optimization.ema, generators)
                 follow(used.non_trainable_variables, network.non_trainable_variables, 0.0, generators)
         pictures, before = kept
         for pool, part in zip(("pool_y", "pool_x"), pictures):
@@ -206,7 +216,7 @@ class CycleGAN:
             (`ERRORS`, in the units of [-1, 1]), and how much the generators change (`CHANGES`): mean absolute differences and
             correlations. Without those that compare pictures of different numbers of channels.
         """
-        identity = self.config.channels_x == self.config.channels_y
+        identity = self.config.data.channels_x == self.config.data.channels_y
         pictures = self._translate(to_float(x), to_float(y), identity, *self.used, training=False)
         deceived, judged = self._judgement(pictures[:4], None, weight, training=False)
         figures = self._figures({**self._similarity(pictures, weight), **deceived, **judged}, weight)
@@ -225,7 +235,11 @@ class CycleGAN:
         return losses.reduce_mean(weight * per_sample, self.global_batch_size)
 
     def _compiled(self, function):
-        return tf.function(function, autograph=False, jit_compile=True) if self.config.xla == "on" else function
+        return (
+            tf.function(function, autograph=False, jit_compile=True)
+            if self.config.performance.xla == "on"
+            else function
+        )
 
     def _turns(self, step):
         """Whether the generators and the discriminators are updated in a step, two bools.
@@ -233,12 +247,12 @@ class CycleGAN:
         Of max(N, M) steps the generators take the last N, the discriminators the last M (`generator_steps`,
         `discriminator_steps`): Goodfellow et al. 2014, algorithm 1, with a new batch for every step.
         """
-        counts = self.config.generator_steps, self.config.discriminator_steps
+        counts = self.config.optimization.generator_steps, self.config.optimization.discriminator_steps
         longest = max(counts)
         return [step % longest >= longest - count for count in counts]
 
     def _seed(self, step, purpose):
-        return tf.stack([tf.constant(self.config.seed, tf.int64), PURPOSES * step + purpose])
+        return tf.stack([tf.constant(self.config.optimization.seed, tf.int64), PURPOSES * step + purpose])
 
     def _uniform(self, step, purpose, columns):
         """float32 [global batch, columns], uniform in [0, 1), the same on all replicas."""
@@ -257,9 +271,9 @@ class CycleGAN:
     def _draws(self, step, count):
         """What this replica's samples need of random numbers: for `diffaugment` and `losses.gradient_penalty`."""
         augmented, mixed = [], []
-        if self.config.augmentations:
+        if self.config.objective.augmentations:
             augmented = [self._share(self._uniform(step, AUGMENTED + i, DRAWS), count) for i in range(4)]
-        if self.config.adversarial == "wgan-gp":
+        if self.config.objective.adversarial == "wgan-gp":
             mixed = [self._share(self._uniform(step, MIXED + i, 1)[:, 0], count) for i in range(2)]
         return augmented, mixed
 
@@ -268,7 +282,7 @@ class CycleGAN:
 
         Without pools that is None, and not the fakes: in a compiled function, twice the same argument is two tensors.
         """
-        if not self.config.pool_size:
+        if not self.config.objective.pool_size:
             return None, ()
         parts = collectives.gather((*fakes, weight))
         shown, kept = [], []
@@ -280,16 +294,16 @@ class CycleGAN:
 
     def _weight_decay(self, variables):
         """weight_decay x half the sum of the squares of all kernels."""
-        if not self.config.weight_decay:
+        if not self.config.optimization.weight_decay:
             return tf.constant(0.0)
         kernels = tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) == 4])
-        return self.config.weight_decay * kernels
+        return self.config.optimization.weight_decay * kernels
 
     def _generate(self, x, y, weight, step):
         """The pictures of a training step, see `_translate`, and the cycle and identity losses."""
         count = weight.shape[0]
         with draws(self._seed(step, DROPPED), self.global_batch_size, self._start(count), count):
-            pictures = self._translate(x, y, self.config.lambda_identity > 0, self.G, self.F, training=True)
+            pictures = self._translate(x, y, self.config.objective.lambda_identity > 0, self.G, self.F, training=True)
         return pictures, self._similarity(pictures, weight)
 
     def _discriminate(self, pictures, shown, weight, draws, scale):
@@ -311,7 +325,7 @@ class CycleGAN:
 
     def _both(self, network, a, b, training=True):
         """(network(a), network(b)), computed as one batch."""
-        if self.config.norm == "batch":  # where a sample is normalized with those beside it
+        if self.config.networks.norm == "batch":  # where a sample is normalized with those beside it
             return network(a, training=training), network(b, training=training)
         return tf.split(network(tf.concat([a, b], axis=0), training=training), 2)
 
@@ -332,11 +346,11 @@ class CycleGAN:
         x, y, _, _, cycle_x, cycle_y, same_x, same_y = pictures
         similar = {}
         for name, real, cycled, same in (("loss_G", y, cycle_y, same_y), ("loss_F", x, cycle_x, same_x)):
-            cycle = losses.cycle_loss(real, cycled, self.config.lambda_cycle)
+            cycle = losses.cycle_loss(real, cycled, self.config.objective.lambda_cycle)
             similar[f"{name}/cycle"] = self._mean(weight, cycle)
             similar[f"{name}/identity"] = tf.constant(0.0)
-            if self.config.lambda_identity > 0:
-                identity = losses.identity_loss(real, same, self.config.lambda_identity)
+            if self.config.objective.lambda_identity > 0:
+                identity = losses.identity_loss(real, same, self.config.objective.lambda_identity)
                 similar[f"{name}/identity"] = self._mean(weight, identity)
         return similar
 
@@ -353,7 +367,7 @@ class CycleGAN:
         x, y, fake_y, fake_x = pictures
 
         def seen(images, kind):
-            return diffaugment(images, config.augmentations, augmented[kind]) if augmented else images
+            return diffaugment(images, config.objective.augmentations, augmented[kind]) if augmented else images
 
         deceived, judged, penalties = {}, {}, {}
         for i, (name, of, D, real, fake) in enumerate(
@@ -363,16 +377,20 @@ class CycleGAN:
             other = seen(shown[i], 2 + i) if shown else fake
             real_logits, other_logits = self._both(D, real, other, training)
             fake_logits = D(fake, training=training) if shown else other_logits
-            deceived[f"loss_{name}/loss"] = self._mean(weight, losses.generator_loss(config.adversarial, fake_logits))
+            deceived[f"loss_{name}/loss"] = self._mean(
+                weight, losses.generator_loss(config.objective.adversarial, fake_logits)
+            )
             judged[f"loss_{of}/loss"] = self._mean(
                 weight,
-                losses.discriminator_loss(config.adversarial, real_logits, other_logits, config.label_smoothing),
+                losses.discriminator_loss(
+                    config.objective.adversarial, real_logits, other_logits, config.objective.label_smoothing
+                ),
             )
             if training and mixed:
-                penalty = config.lambda_gp * losses.gradient_penalty(D, real, other, mixed[i], amplified)
+                penalty = config.objective.lambda_gp * losses.gradient_penalty(D, real, other, mixed[i], amplified)
                 penalties[f"loss_{of}/penalty"] = self._mean(weight, 0.5 * penalty)
-            if training and config.r1:
-                penalty = self._mean(weight, 0.5 * config.r1 * losses.slopes(D, real, amplified))
+            if training and config.objective.r1:
+                penalty = self._mean(weight, 0.5 * config.objective.r1 * losses.slopes(D, real, amplified))
                 penalties[f"loss_{of}/penalty"] = penalties.get(f"loss_{of}/penalty", 0.0) + penalty
         return deceived, {**judged, **penalties}
 

@@ -25,8 +25,8 @@ def rates(config, done):
 
     A function of the place alone: a run that is resumed with other --epochs goes on as though it always had those.
     """
-    times = factor(config.lr_schedule, config.epochs, config.decay_from, done)
-    return config.lr * times, config.lr_discriminator * times
+    times = factor(config.optimization.lr_schedule, config.optimization.epochs, config.optimization.decay_from, done)
+    return config.optimization.lr * times, config.optimization.lr_discriminator * times
 
 
 def jumps(saved, config, done):
@@ -38,9 +38,10 @@ def jumps(saved, config, done):
         done: whole epochs done.
     """
     before, now = (factor(each.lr_schedule, each.epochs, each.decay_from, done) for each in (saved, config))
-    if config.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
+    if config.optimization.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
         return []
     return [
-        f"epochs {saved.epochs} -> {config.epochs}: after epoch {done} the learning rate is {rates(config, done)[0]:.3g} from here"
+        f"epochs {saved.epochs} -> {config.optimization.epochs}:"
+        f" after epoch {done} the learning rate is {rates(config, done)[0]:.3g} from here"
         f" on; as the run was saved it would have been {rates(saved, done)[0]:.3g}"
     ]

@@ -353,7 +353,7 @@ class Trainer:
         self.summary.scalars("steps", progress.epoch + 1, progress.step, values)
 
     def _warn_of_silent_failures(self, figures):
-        adversarial = self.gan.config.adversarial
+        adversarial = self.gan.config.objective.adversarial
         for name, text in find_silent_failures(figures["train"], figures["test"], adversarial).items():
             if name not in self.progress.warned:
                 self.progress.warned.append(name)

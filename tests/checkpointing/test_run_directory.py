@@ -9,7 +9,7 @@ import pytest
 
 from cyclegan.checkpointing import run_directory
 from cyclegan.checkpointing.run_directory import RunDirectory
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.errors import TrainingError, UserError
 
 STACK = {"keras": 2, "tensorflow": "2.15.1"}
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def open_run(path, stack=STACK, **values):
-    return RunDirectory(Config(output_dir=str(path), **values), stack)
+    return RunDirectory(Config.from_settings(output_dir=str(path), **values), stack)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_same_run_goes_on(run):
     with open_run(run, epochs=500, decay_from=100, verbose=0, keep=9, devices=3) as again:
         again.check_data(DATA)
         again.start(DATA)
-    assert not again.warnings and Config.load(run / "config.json")[0].epochs == 500
+    assert not again.warnings and serialization.load(run / "config.json")[0].epochs == 500
 
 
 def test_other_settings_of_the_training_are_said(run):
@@ -138,7 +138,7 @@ def test_clearing_removes_what_a_run_wrote_and_nothing_else(run):
     assert left == [".lock", "config.json", *mine]
     for name in ("checkpoints", "steps", "samples/inputs", "samples/epoch_010"):
         assert not (run / name).exists()
-    assert Config.load(run / "config.json")[0].filters == 8
+    assert serialization.load(run / "config.json")[0].filters == 8
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -170,7 +170,7 @@ def test_a_run_without_a_checkpoint_begins_again_with_any_settings(tmp_path):
     with open_run(tmp_path, filters=8) as other:
         other.check_data({"trainA": "other"})
         other.start(DATA)
-    assert Config.load(tmp_path / "config.json")[0].filters == 8
+    assert serialization.load(tmp_path / "config.json")[0].filters == 8
 
 
 def test_an_imported_run_without_its_checkpoint_does_not_begin_with_random_weights(tmp_path):
@@ -251,7 +251,7 @@ HOLDER = """
 import sys
 from cyclegan.config import Config
 from cyclegan.run_folder import RunFolder
-run = RunFolder(Config(output_dir=sys.argv[1]), {"keras": 2, "tensorflow": "2.15.1"})
+run = RunFolder(Config.from_settings(output_dir=sys.argv[1]), {"keras": 2, "tensorflow": "2.15.1"})
 run.start({"trainA": "3 pictures (1)"})
 print("open", flush=True)
 sys.stdin.read()

@@ -1,4 +1,3 @@
-import dataclasses
 import os
 import pathlib
 import subprocess
@@ -11,7 +10,7 @@ import tensorflow_datasets as tfds
 import tifffile
 from PIL import Image
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.data import memory, sources, stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
@@ -39,7 +38,9 @@ def folder(tmp_path):
 
 def load(dataset, image_size=16, load_size=24, folder=None, **flags):
     """The data set as a configuration of these flags has it, in memory by default."""
-    config = Config(dataset=str(dataset), **{"image_size": image_size, "load_size": load_size, "cache": "ram", **flags})
+    config = Config.from_settings(
+        dataset=str(dataset), **{"image_size": image_size, "load_size": load_size, "cache": "ram", **flags}
+    )
     return sources.load(config, folder)
 
 
@@ -62,12 +63,12 @@ def test_test_folders_are_used_where_they_are(folder):
 
 def test_test_pictures_alone_are_those_of_the_whole(folder, stripes_dir):
     save(folder / "testA" / "x.png", (77, 0, 0))
-    config = Config(dataset=str(folder), image_size=16, load_size=24, cache="ram")
+    config = Config.from_settings(dataset=str(folder), image_size=16, load_size=24, cache="ram")
     (folder / "trainA" / "03.png").write_bytes(b"no picture")
     domains = sources.load(config, splits=sources.TEST)
     assert domains.train_x is None and domains.train_y is None and domains.size == (16, 16)
     assert domains.test_x.names == ["testA/x.png"] and domains.test_y.names == ["trainB/2.jpg"]  # held out
-    drawn = Config(dataset="stripes", image_size=32, load_size=32, data_dir=stripes_dir, cache="ram")
+    drawn = Config.from_settings(dataset="stripes", image_size=32, load_size=32, data_dir=stripes_dir, cache="ram")
     whole, alone = sources.load(drawn), sources.load(drawn, splits=sources.TEST)
     assert alone.train_y is None
     np.testing.assert_array_equal(alone.test_y.images, whole.test_y.images)
@@ -279,7 +280,7 @@ FOLDER_ALONE = """
 import sys
 from cyclegan import sources
 from cyclegan.config import Config
-domains = sources.load(Config(dataset=sys.argv[1], image_size=16, load_size=24))
+domains = sources.load(Config.from_settings(dataset=sys.argv[1], image_size=16, load_size=24))
 slow = {"tensorflow", "tensorflow_datasets", "requests", "matplotlib", "tifffile", "imagecodecs"}
 print(len(domains.train_x), slow & set(sys.modules))
 import tensorflow as tf
@@ -287,7 +288,7 @@ tf.keras.layers.Layer  # Keras 3 imports matplotlib itself
 brought = set(sys.modules)
 from cyclegan import data, loop, summaries
 print({"tensorflow_datasets", "matplotlib"} & set(sys.modules) - brought)
-sources.load(Config(dataset="stripes", image_size=16, load_size=16, data_dir=sys.argv[2]))
+sources.load(Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=sys.argv[2]))
 print("tensorflow_datasets" in sys.modules)
 """
 
@@ -360,20 +361,20 @@ def test_auto_is_memory_for_so_many_gigabytes_and_disk_above(photos, monkeypatch
 
 def test_processes_of_one_machine_share_its_memory(photos, monkeypatch):
     needed = 3 * (24**2 * (5 + 5) + 16**2 * (1 + 2))
-    config = Config(dataset=str(photos), load_size=24, image_size=16, cache="auto")
+    config = Config.from_settings(dataset=str(photos), load_size=24, image_size=16, cache="auto")
     for free, kept in ((12 * needed, "in memory"), (12 * needed - 12, "on disk")):
         monkeypatch.setattr(memory, "free", lambda free=free: free)
         assert f"kept {kept} from then on" in sources.load(config, share=3).notes[-1]
     monkeypatch.setattr(memory, "free", lambda: 3 * needed - 1)
     with pytest.raises(UserError, match="need 0.0 GB of memory for each of 3 workers"):
-        sources.load(dataclasses.replace(config, cache="ram"), share=3)
+        sources.load(config.replace(cache="ram"), share=3)
 
 
 def test_a_process_with_a_share_decodes_only_what_it_is_asked_for(photos, monkeypatch):
     decoded = []
     real = decoding.decode
     monkeypatch.setattr(decoding, "decode", lambda *args, **kwargs: decoded.append(1) or real(*args, **kwargs))
-    config = Config(dataset=str(photos), load_size=24, image_size=16, cache="ram")
+    config = Config.from_settings(dataset=str(photos), load_size=24, image_size=16, cache="ram")
     domains = sources.load(config, share=1)
     assert not decoded
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 import requests
 import tensorflow_datasets as tfds
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.data import sources, stripes, tfds_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
@@ -19,7 +19,7 @@ CACHES = ("ram", "disk", "none")
 
 
 def load(dataset, image_size=16, load_size=16, **flags):
-    return sources.load(Config(dataset=dataset, image_size=image_size, load_size=load_size, **flags))
+    return sources.load(Config.from_settings(dataset=dataset, image_size=image_size, load_size=load_size, **flags))
 
 
 def test_without_a_network_cycle_gan_says_so_within_ten_seconds(tmp_path, monkeypatch):
@@ -118,7 +118,7 @@ def test_another_format_of_files_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, monkeypatch, cache):
-    config = Config(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
+    config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
     read, decode = [], decoding.decode
     monkeypatch.setattr(decoding, "decode", lambda source, *how: read.append(source) or decode(source, *how))
     domains = sources.load(config, tmp_path, share=1)

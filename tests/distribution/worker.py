@@ -11,7 +11,7 @@ import time
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
 from cyclegan import console
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.errors import UserError
 
 with console.start():
@@ -25,7 +25,7 @@ with console.start():
 
 
 def main(what):
-    config = Config(start_timeout=int(os.environ.get("START_TIMEOUT", "120")))
+    config = Config.from_settings(start_timeout=int(os.environ.get("START_TIMEOUT", "120")))
     if what == "vanish":
         met = rendezvous.meet
         rendezvous.meet = lambda members, *rest: (met(members, *rest), _leave_as(members.index))
@@ -98,7 +98,7 @@ def gradients(team):
 def first_moments(strategy):
     """Adam's means of the gradients after the first step, half of the gradients: of each variable, the sum of all and that of all
     times their places, so that none may take another's place."""
-    config = Config(dataset="stripes", image_size=16, filters=2, residual_blocks=1, load_size=16)
+    config = Config.from_settings(dataset="stripes", image_size=16, filters=2, residual_blocks=1, load_size=16)
     pictures = np.random.default_rng(0).integers(0, 256, (2, 6, 16, 16, 3)).astype(np.uint8)
     with strategy.scope():
         model = CycleGAN(6, config)

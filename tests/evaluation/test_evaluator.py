@@ -14,7 +14,7 @@ from PIL import Image
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.data import loading, sources, stripes
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import features, metrics
@@ -179,7 +179,7 @@ def test_single_pictures_and_pairs_that_are_none_are_refused(pictures, random):
 
 
 def test_three_replicas_score_as_one_does(strategies, pictures):
-    config = Config(filters=2, residual_blocks=0, image_size=16)
+    config = Config.from_settings(filters=2, residual_blocks=0, image_size=16)
     parts = [loading.ImageSet(part, [str(i) for i in range(len(part))], None) for part in pictures]
     domains = sources.Domains(*parts, *parts, size=(16, 16))
     found = []
@@ -196,11 +196,11 @@ def run(tmp_path_factory, stripes_dir):
     """A run on the embedded data set with a checkpoint of untrained networks, the same one under the name best-x2y."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     folder.mkdir()
-    config = Config(
+    config = Config.from_settings(
         **{"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 0, "data_dir": stripes_dir},
         **{"output_dir": str(folder), "pool_size": 0, "precision": "float32"},
     )
-    config.save(folder / "config.json", compat.stack(), {})
+    serialization.save(folder / "config.json", config, compat.stack(), {})
     checkpoints = CheckpointManager(folder / "checkpoints", CycleGAN(1, config).state())
     checkpoints.save(TrainState(epoch=1, step=5), names=["best-x2y"])
     return folder

@@ -1,6 +1,5 @@
 """Exported generators: what the files do, what is refused, and that nothing is lost or left behind when it fails."""
 
-import dataclasses
 import pathlib
 import re
 
@@ -10,7 +9,7 @@ from PIL import Image
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.export.exporter import (
     FLOAT16_TOLERANCE,
@@ -50,9 +49,11 @@ def run(generator, tmp_path_factory):
             levels = np.random.default_rng(number).integers(0, 256, (10, 14, channels)).astype(np.uint8)
             large = Image.fromarray(levels if channels == 3 else levels[..., 0]).resize((48, 40), Image.BICUBIC)
             large.save(folder / "data" / split / f"{number}.png")
-    config = Config(output_dir=str(folder / "run"), dataset=str(folder / "data"), channels_y=1, pool_size=0, **TINY)
+    config = Config.from_settings(
+        output_dir=str(folder / "run"), dataset=str(folder / "data"), channels_y=1, pool_size=0, **TINY
+    )
     (folder / "run").mkdir()
-    config.save(folder / "run" / "config.json", compat.stack(), {})
+    serialization.save(folder / "run" / "config.json", config, compat.stack(), {})
     checkpoints = CheckpointManager(folder / "run" / "checkpoints", {"G": generator, "F": make_generator(1, 3)})
     for epoch in (1, 2):
         checkpoints.save(TrainState(epoch=epoch))
@@ -282,7 +283,7 @@ def test_what_is_missing_or_makes_no_sense_is_said_first(run, tmp_path, monkeypa
 
 
 def test_pictures_to_compare_on(run):
-    config = Config.load(run / "config.json")[0]
+    config = serialization.load(run / "config.json")[0]
     data = pathlib.Path(config.dataset)
     compared, text = pictures_for(config, "x2y")
     assert [picture.shape for picture in compared] == [(32, 32, 3)] * 2 + [(36, 40, 3)] * 2
@@ -291,7 +292,7 @@ def test_pictures_to_compare_on(run):
     assert text == f"2 pictures ({data / 'testA'}), 32 x 32 and 36 x 40 pixels"
     (given,), text = pictures_for(config, "x2y", [data / "trainB" / "2.png"], (64, 32))
     assert given.shape == (64, 32, 3) and text == "1 pictures (given), 64 x 32 pixels"
-    other = dataclasses.replace(config, dataset="stripes", channels_y=5)
+    other = config.replace(dataset="stripes", channels_y=5)
     drawn, text = pictures_for(other, "y2x")
     assert [picture.shape for picture in drawn] == [(32, 32, 5)] * 2 + [(36, 40, 5)] * 2
     assert text.startswith("2 drawn pictures, ") and drawn[0].std() > 20 and (drawn[0] != drawn[1]).any()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 
@@ -9,7 +9,7 @@ SIZES = np.array([(100, 200), (200, 100), (64, 64), (33, 150)])
 
 
 def config(mode, **values):
-    return Config(preprocess=mode, **{"image_size": 64, "image_width": 48, "load_size": 90, **values})
+    return Config.from_settings(preprocess=mode, **{"image_size": 64, "image_width": 48, "load_size": 90, **values})
 
 
 def resized(mode, training=True, sizes=SIZES, **values):

@@ -1,6 +1,5 @@
 """The generators of a run, found by its folder alone."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -9,7 +8,7 @@ import tensorflow as tf
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.inference.restore import restore
 from cyclegan.networks import compat
@@ -29,9 +28,9 @@ UNET = {"generator": "unet_128", "residual_blocks": None, "image_size": 128, "lo
 
 def make_run(folder, strategy, **changes):
     """A run of two checkpoints, made on a strategy. Returns its `CycleGAN`, which is what the second holds."""
-    config = Config(output_dir=str(folder), **{**TINY, **changes})
+    config = Config.from_settings(output_dir=str(folder), **{**TINY, **changes})
     folder.mkdir()
-    config.save(folder / "config.json", compat.stack(), {})
+    serialization.save(folder / "config.json", config, compat.stack(), {})
     with strategy.scope():
         gan = CycleGAN(strategy.num_replicas_in_sync, config)
         checkpoints = CheckpointManager(folder / "checkpoints", gan.state())
@@ -39,7 +38,7 @@ def make_run(folder, strategy, **changes):
         for network in {id(network): network for network in (gan.G, gan.F, *gan.used)}.values():
             for number, variable in enumerate(network.variables):
                 variable.assign_add(tf.fill(variable.shape, 0.01 * (number % 3 + 1)))
-        if config.ema:
+        if config.optimization.ema:
             gan.G.variables[0].assign_add(tf.ones(gan.G.variables[0].shape))  # which is not what is used
         checkpoints.save(TrainState(epoch=2, step=7))
     return gan
@@ -51,7 +50,7 @@ def test_what_three_replicas_saved_is_restored_without_a_strategy(tmp_path, stra
     found = restore(tmp_path / "run")
     assert (found.progress.epoch, found.progress.step, found.checkpoint.name) == (2, 7, "epoch_0002")
     assert found.config == gan.config
-    shape = (1, *found.config.image_shape)
+    shape = (1, *found.config.data.image_shape)
     x, y = (np.random.default_rng(0).uniform(-1, 1, (*shape, c)).astype(np.float32) for c in (3, 2))
     fake_y, cycle_x, fake_x, _ = gan.cycle(x, y)
     np.testing.assert_array_equal(found.G(x), fake_y)
@@ -89,7 +88,7 @@ def test_networks_from_before_the_first_step_are_said_to_be_so(tmp_path, strateg
     config = make_run(tmp_path / "run", strategies[1]).config
     restore(tmp_path / "run", "epoch_0001")
     assert capsys.readouterr().err == ""  # without data, it is as an imported run
-    config.save(tmp_path / "run" / "config.json", compat.stack(), {"trainA": "2 pictures"})
+    serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 pictures"})
     for _ in range(2):
         restore(tmp_path / "run", "epoch_0001")
     restore(tmp_path / "run")
@@ -117,8 +116,8 @@ def test_what_is_no_run_is_refused(tmp_path, strategies):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"config.json: no such file; expected the config.json of a run"):
         restore(tmp_path / "empty")
-    config = Config(output_dir=str(tmp_path), **TINY)
-    config.save(tmp_path / "empty" / "config.json", compat.stack(), {})
+    config = Config.from_settings(output_dir=str(tmp_path), **TINY)
+    serialization.save(tmp_path / "empty" / "config.json", config, compat.stack(), {})
     with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
         restore(tmp_path / "empty")
     make_run(tmp_path / "run", strategies[1])
@@ -134,6 +133,6 @@ def test_what_is_no_run_is_refused(tmp_path, strategies):
 
 def test_a_checkpoint_of_other_networks_is_refused(tmp_path, strategies):
     gan = make_run(tmp_path / "run", strategies[1])
-    dataclasses.replace(gan.config, filters=8).save(tmp_path / "run" / "config.json", compat.stack(), {})
+    serialization.save(tmp_path / "run" / "config.json", gan.config.replace(filters=8), compat.stack(), {})
     with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):
         restore(tmp_path / "run", say=lambda text: None)

@@ -7,7 +7,7 @@ from PIL import Image
 import cyclegan
 import train
 from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.training.gan import CycleGAN
 from scripts import import_torch
@@ -21,7 +21,7 @@ def write(path, state, how=write_zip):
 
 
 def restored(run):
-    config, _, data = Config.load(run / "config.json")
+    config, _, data = serialization.load(run / "config.json")
     gan = CycleGAN(1, config)
     progress, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
     return gan, config, data, progress
@@ -123,8 +123,8 @@ def test_an_import_whose_checkpoint_can_not_be_written_leaves_no_run(tmp_path):
 
 
 def test_a_saved_configuration_and_a_preset_are_taken_over_as_by_train_py(tmp_path):
-    saved = Config(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3, upsample="resize")
-    saved.save(tmp_path / "config.json", {}, {})
+    saved = Config.from_settings(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3, upsample="resize")
+    serialization.save(tmp_path / "config.json", saved, {}, {})
     flags = ["--config", str(tmp_path / "config.json"), "--preset", "tutorial", "--output_dir", str(tmp_path / "run")]
     gan, config, _, _ = restored(import_torch.main([write(tmp_path / "A.pth", resnet_state(seed=1)), *flags]))
     assert (config.epochs, config.lr, config.lr_discriminator, config.beta_2) == (7, 0.5, 0.5, 0.999)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.interop import torch_file, torch_weights
 from cyclegan.networks import generators
@@ -102,7 +102,7 @@ def with_random_weights(torch, network):
 def assert_agree(torch, network, state, sizes):
     """Our network with the weights of `state` gives what PyTorch's gives."""
     fields, inputs, outputs = torch_weights.settings(state)
-    ours = generators.generator(Config(**fields), inputs, outputs)
+    ours = generators.generator(Config.from_settings(**fields), inputs, outputs)
     torch_weights.fill(ours, state)
     for height, width in sizes:
         x = np.random.default_rng(height).uniform(-1, 1, (2, height, width, inputs)).astype(np.float32)
@@ -186,7 +186,7 @@ def resnet_state(blocks=1, filters=2, inputs=3, outputs=3, seed=0):
 
 def filled(state):
     fields, inputs, outputs = torch_weights.settings(state)
-    network = generators.generator(Config(**fields), inputs, outputs)
+    network = generators.generator(Config.from_settings(**fields), inputs, outputs)
     torch_weights.fill(network, state)
     return network
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
 from cyclegan.networks import blocks, discriminators, flops, generators
@@ -14,14 +14,14 @@ PAPER = {"variant": "paper"}
 
 
 def test_parameter_counts_are_those_of_the_keras_example():
-    assert generators.generator(Config()).count_params() == 11_383_427
-    assert discriminators.discriminator(Config()).count_params() == 2_765_633
+    assert generators.generator(Config.from_settings()).count_params() == 11_383_427
+    assert discriminators.discriminator(Config.from_settings()).count_params() == 2_765_633
 
 
 def test_parameter_counts_are_those_of_the_paper():
-    assert generators.generator(Config(**PAPER)).count_params() == 11_378_179
-    assert generators.generator(Config(generator="resnet_6blocks", **PAPER)).count_params() == 7_837_699
-    assert discriminators.discriminator(Config(**PAPER)).count_params() == 2_764_737
+    assert generators.generator(Config.from_settings(**PAPER)).count_params() == 11_378_179
+    assert generators.generator(Config.from_settings(generator="resnet_6blocks", **PAPER)).count_params() == 7_837_699
+    assert discriminators.discriminator(Config.from_settings(**PAPER)).count_params() == 2_764_737
 
 
 @pytest.mark.parametrize("name, halvings, published", [("unet_256", 8, 54.41e6), ("unet_128", 7, 41.83e6)])
@@ -31,7 +31,7 @@ def test_parameter_counts_of_u_nets_with_batch_normalization(name, halvings, pub
     down = sum(16 * before * after for before, after in zip(widths, widths[1:]))
     up = 16 * widths[-1] * widths[-2] + sum(16 * 2 * inner * outer for outer, inner in zip(widths, widths[1:-1]))
     norms = 2 * (sum(widths[2:-1]) + sum(widths[1:-1]))
-    generator = generators.generator(Config(generator=name, norm="batch"))
+    generator = generators.generator(Config.from_settings(generator=name, norm="batch"))
     counted = sum(math.prod(variable.shape) for variable in generator.trainable_variables)
     assert counted == down + up + norms + 3 == pytest.approx(published, rel=1e-3)
     assert sum(math.prod(variable.shape) for variable in generator.non_trainable_variables) == norms
@@ -40,7 +40,7 @@ def test_parameter_counts_of_u_nets_with_batch_normalization(name, halvings, pub
 @pytest.mark.parametrize("height, width", [(16, 16), (32, 48), (36, 20)])
 @pytest.mark.parametrize("form", [{}, PAPER, {"upsample": "resize"}, {"norm": "none"}, {"norm": "batch"}], ids=str)
 def test_a_generator_keeps_the_size_and_stays_in_range(height, width, form):
-    generator = generators.generator(Config(filters=4, residual_blocks=1, **form))
+    generator = generators.generator(Config.from_settings(filters=4, residual_blocks=1, **form))
     x = np.random.default_rng(0).uniform(-1, 1, (2, height, width, 3)).astype(np.float32)
     y = generator(x).numpy()
     assert y.shape == x.shape and y.dtype == np.float32 and np.abs(y).max() <= 1
@@ -48,7 +48,9 @@ def test_a_generator_keeps_the_size_and_stays_in_range(height, width, form):
 
 @pytest.mark.parametrize("upsample", ["transpose", "resize"])
 def test_a_u_net_keeps_the_size_with_other_channels(upsample):
-    generator = generators.generator(Config(filters=2, generator="unet_128", upsample=upsample, image_size=128), 1, 2)
+    generator = generators.generator(
+        Config.from_settings(filters=2, generator="unet_128", upsample=upsample, image_size=128), 1, 2
+    )
     x = np.random.default_rng(0).uniform(-1, 1, (1, 128, 256, 1)).astype(np.float32)
     y = generator(x).numpy()
     assert y.shape == (1, 128, 256, 2) and np.abs(y).max() <= 1
@@ -56,7 +58,7 @@ def test_a_u_net_keeps_the_size_with_other_channels(upsample):
 
 def test_a_u_net_uses_what_there_was_at_each_size():
     """Every kernel gets a gradient; on the way up for what came back, the second half that goes in, and for the skip, the first."""
-    generator = generators.generator(Config(filters=2, generator="unet_128", image_size=128, norm="none"))
+    generator = generators.generator(Config.from_settings(filters=2, generator="unet_128", image_size=128, norm="none"))
     for variable in generator.trainable_variables:
         variable.assign(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))
     with tf.GradientTape() as tape:
@@ -76,23 +78,23 @@ def test_a_u_net_uses_what_there_was_at_each_size():
     + [({"discriminator_layers": 2, **PAPER}, 256, 62), ({"discriminator": "pixel", **PAPER}, 36, 36)],
 )
 def test_a_discriminator_judges_patches(form, size, patches):
-    discriminator = discriminators.discriminator(Config(filters=4, **form))
+    discriminator = discriminators.discriminator(Config.from_settings(filters=4, **form))
     assert discriminator(tf.zeros([1, size, size, 3])).shape == (1, patches, patches, 1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_smallest_pictures_that_the_paper_s_discriminator_takes_leave_one_patch(count):
     size = 3 * 2**count
-    networks = Config(filters=2, discriminator_layers=count, image_size=max(16, size), **PAPER)
+    networks = Config.from_settings(filters=2, discriminator_layers=count, image_size=max(16, size), **PAPER)
     assert discriminators.discriminator(networks)(tf.zeros([1, size, size, 3])).shape == (1, 1, 1, 1)
     if size > 16:
         with pytest.raises(UserError, match=f"--discriminator_layers {count}: halves pictures of {size - 4} pixels to"):
-            Config(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
+            Config.from_settings(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
 
 
 def test_a_pixel_discriminator_sees_nothing_but_the_pixel():
     """Without a normalization, which sees all of them. Its parameters by hand: 64 and 128 channels, biases everywhere."""
-    discriminator = discriminators.discriminator(Config(discriminator="pixel", norm="none"))
+    discriminator = discriminators.discriminator(Config.from_settings(discriminator="pixel", norm="none"))
     assert discriminator.count_params() == 3 * 64 + 64 + 64 * 128 + 128 + 128 + 1
     x = np.random.default_rng(0).uniform(-1, 1, (1, 5, 4, 3)).astype(np.float32)
     before = discriminator(x).numpy()
@@ -101,19 +103,26 @@ def test_a_pixel_discriminator_sees_nothing_but_the_pixel():
 
 
 def test_networks_have_the_channels_asked_for():
-    assert generators.generator(Config(filters=4, residual_blocks=0), 1, 1)(tf.zeros([1, 16, 16, 1])).shape == (
+    assert generators.generator(Config.from_settings(filters=4, residual_blocks=0), 1, 1)(
+        tf.zeros([1, 16, 16, 1])
+    ).shape == (
         1,
         16,
         16,
         1,
     )
-    assert discriminators.discriminator(Config(filters=4), 5)(tf.zeros([1, 16, 16, 5])).shape == (1, 2, 2, 1)
+    assert discriminators.discriminator(Config.from_settings(filters=4), 5)(tf.zeros([1, 16, 16, 5])).shape == (
+        1,
+        2,
+        2,
+        1,
+    )
 
 
 def test_kernels_start_normal():
     kernels = [
         w.numpy()
-        for w in generators.generator(Config(filters=32, residual_blocks=2)).trainable_variables
+        for w in generators.generator(Config.from_settings(filters=32, residual_blocks=2)).trainable_variables
         if len(w.shape) == 4
     ]
     assert abs(np.concatenate([k.ravel() for k in kernels]).std() - 0.02) < 2e-4
@@ -122,7 +131,7 @@ def test_kernels_start_normal():
 @pytest.mark.parametrize("count, patch", [(1, 16), (2, 34), (3, 70), (4, 142), (5, 286)])
 def test_how_many_pixels_a_patch_of_a_discriminator_is_wide(count, patch):
     """These are the sizes that pix2pix names its PatchGANs by, but for the smallest."""
-    discriminator = discriminators.discriminator(Config(filters=2, discriminator_layers=count))
+    discriminator = discriminators.discriminator(Config.from_settings(filters=2, discriminator_layers=count))
     field = 1
     convolutions = [layer for layer in discriminator.layers if isinstance(layer, tf.keras.layers.Conv2D)]
     for layer in reversed(convolutions):
@@ -142,28 +151,33 @@ def test_the_multiplications_of_the_paper_s_networks_by_hand():
         + 256**2 * 7**2 * 64 * 3
     )
     assert generator == pytest.approx(49.55e9, rel=1e-4)
-    assert flops.multiplications(generators.generator(Config(filters=64, residual_blocks=9)), 256, 256) == generator
+    assert (
+        flops.multiplications(generators.generator(Config.from_settings(filters=64, residual_blocks=9)), 256, 256)
+        == generator
+    )
     channels = (3, 64, 128, 256, 512, 1)
     discriminator = sum(
         side**2 * 4**2 * before * after for side, before, after in zip((128, 64, 32, 32, 32), channels, channels[1:])
     )
-    assert flops.multiplications(discriminators.discriminator(Config(filters=64)), 256, 256) == discriminator
+    assert (
+        flops.multiplications(discriminators.discriminator(Config.from_settings(filters=64)), 256, 256) == discriminator
+    )
 
 
 @pytest.mark.parametrize(
     "make, height, width",
     [
-        (lambda: generators.generator(Config(filters=2, residual_blocks=2)), 16, 16),
-        (lambda: generators.generator(Config(filters=2, residual_blocks=0)), 36, 20),
-        (lambda: generators.generator(Config(filters=3, residual_blocks=1), 1, 1), 20, 44),
-        (lambda: discriminators.discriminator(Config(filters=2)), 16, 16),
-        (lambda: discriminators.discriminator(Config(filters=2)), 37, 53),
-        (lambda: discriminators.discriminator(Config(filters=2), 5), 70, 31),
-        (lambda: generators.generator(Config(filters=2, residual_blocks=1, **PAPER)), 37, 20),
-        (lambda: generators.generator(Config(filters=2, residual_blocks=1, upsample="resize")), 36, 20),
-        (lambda: generators.generator(Config(filters=2, generator="unet_128", image_size=128)), 128, 256),
-        (lambda: discriminators.discriminator(Config(filters=2, **PAPER)), 37, 53),
-        (lambda: discriminators.discriminator(Config(filters=2, discriminator="pixel")), 37, 53),
+        (lambda: generators.generator(Config.from_settings(filters=2, residual_blocks=2)), 16, 16),
+        (lambda: generators.generator(Config.from_settings(filters=2, residual_blocks=0)), 36, 20),
+        (lambda: generators.generator(Config.from_settings(filters=3, residual_blocks=1), 1, 1), 20, 44),
+        (lambda: discriminators.discriminator(Config.from_settings(filters=2)), 16, 16),
+        (lambda: discriminators.discriminator(Config.from_settings(filters=2)), 37, 53),
+        (lambda: discriminators.discriminator(Config.from_settings(filters=2), 5), 70, 31),
+        (lambda: generators.generator(Config.from_settings(filters=2, residual_blocks=1, **PAPER)), 37, 20),
+        (lambda: generators.generator(Config.from_settings(filters=2, residual_blocks=1, upsample="resize")), 36, 20),
+        (lambda: generators.generator(Config.from_settings(filters=2, generator="unet_128", image_size=128)), 128, 256),
+        (lambda: discriminators.discriminator(Config.from_settings(filters=2, **PAPER)), 37, 53),
+        (lambda: discriminators.discriminator(Config.from_settings(filters=2, discriminator="pixel")), 37, 53),
     ],
 )
 def test_multiplications_are_those_of_the_operations_of_the_graph(make, height, width, monkeypatch):
@@ -180,7 +194,9 @@ def test_multiplications_are_those_of_the_operations_of_the_graph(make, height, 
 
 def test_a_residual_block_adds_to_its_input():
     picture = tf.keras.Input((None, None, 4))
-    block = tf.keras.Model(picture, generators._residual_block(blocks._Parts(Config(dropout=0.5)), picture))
+    block = tf.keras.Model(
+        picture, generators._residual_block(blocks._Parts(Config.from_settings(dropout=0.5)), picture)
+    )
     for weight in block.trainable_variables:
         weight.assign(tf.zeros_like(weight))
     x = np.random.default_rng(0).normal(size=(1, 6, 5, 4)).astype(np.float32)
@@ -191,13 +207,13 @@ def test_a_residual_block_adds_to_its_input():
     "form, count", [({"generator": "resnet_4blocks"}, 4), ({"generator": "unet_128", "image_size": 128}, 2), ({}, 0)]
 )
 def test_dropout_is_where_the_reference_has_it(form, count):
-    generator = generators.generator(Config(filters=2, dropout=0.5 if form else 0.0, **form))
+    generator = generators.generator(Config.from_settings(filters=2, dropout=0.5 if form else 0.0, **form))
     assert sum(isinstance(layer, Dropout) for layer in generator.layers) == count
 
 
 def test_scales_start_around_1_but_in_the_keras_example():
     for form, middle in (({}, 0.0), ({"norm": "batch"}, 1.0), ({"norm": "batch", **PAPER}, 1.0)):
-        generator = generators.generator(Config(filters=16, residual_blocks=4, **form))
+        generator = generators.generator(Config.from_settings(filters=16, residual_blocks=4, **form))
         scales = np.concatenate([v.numpy() for v in generator.trainable_variables if "gamma" in v.name])
         assert scales.mean() == pytest.approx(middle, abs=0.004) and scales.std() == pytest.approx(0.02, rel=0.2)
 
@@ -205,7 +221,7 @@ def test_scales_start_around_1_but_in_the_keras_example():
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's, with NumPy 2.5
 @pytest.mark.parametrize("form", [{}, PAPER, {"norm": "batch", "dropout": 0.5}], ids=str)
 def test_networks_are_saved_and_loaded_by_keras(form, tmp_path):
-    generator = generators.generator(Config(filters=2, residual_blocks=1, **form))
+    generator = generators.generator(Config.from_settings(filters=2, residual_blocks=1, **form))
     generator.save(tmp_path / "generator.keras")
     x = np.random.default_rng(0).uniform(-1, 1, (1, 16, 20, 3)).astype(np.float32)
     loaded = tf.keras.models.load_model(tmp_path / "generator.keras")
@@ -262,7 +278,7 @@ def trained(strategy, config, steps=3):
 
 @pytest.mark.parametrize("form", [{"norm": "batch", "residual_blocks": 0}, {"dropout": 0.5, "norm": "none"}], ids=str)
 def test_batch_normalization_and_dropout_do_not_depend_on_the_number_of_replicas(form, strategies):
-    config = Config(**{"filters": 4, "residual_blocks": 1, "init": "kaiming", **form})
+    config = Config.from_settings(**{"filters": 4, "residual_blocks": 1, "init": "kaiming", **form})
     (one, before, after), (three, _, apart) = (trained(strategies[replicas], config) for replicas in (1, 3))
     np.testing.assert_allclose(three, one, rtol=1e-5)
     moved = [np.abs(new - old).max() for old, new in zip(before, after)]

@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config.command_line import parse_args
 from cyclegan.reporting import overview
 
 
@@ -16,7 +16,7 @@ def told(tmp_path, *flags, restored=None, epoch=0, peak=0.0):
     )
     pairs = SimpleNamespace(global_batch_size=1, steps_per_call=2, steps=3, pairs=3)
     gan, run = SimpleNamespace(parameters=lambda: (1234, 56)), SimpleNamespace(path=tmp_path)
-    config, domains = Config.from_args(flags), SimpleNamespace(notes=("No testA",))
+    config, domains = parse_args(flags), SimpleNamespace(notes=("No testA",))
     return [*overview.lines(config, domains, team, gan, pairs, pairs, peak, run, restored, TrainState(epoch=epoch))]
 
 

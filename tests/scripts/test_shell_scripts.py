@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.data import sources
 from cyclegan.distribution import collectives
 from cyclegan.errors import UserError
@@ -156,10 +156,11 @@ def test_the_real_check_takes_this_python(machine):
 @pytest.fixture
 def stripes_run(tmp_path, stripes_dir):
     """A run on the embedded data set that has a checkpoint of untrained networks."""
-    config = Config(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
-    config.save(tmp_path / "config.json", compat.stack(), {})
+    config = Config.from_settings(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
+    serialization.save(tmp_path / "config.json", config, compat.stack(), {})
     CheckpointManager(
-        tmp_path / "checkpoints", gan.CycleGAN(1, Config(filters=4, residual_blocks=0, image_size=32)).state()
+        tmp_path / "checkpoints",
+        gan.CycleGAN(1, Config.from_settings(filters=4, residual_blocks=0, image_size=32)).state(),
     ).save(TrainState(epoch=1, step=1))
     return tmp_path
 
@@ -178,7 +179,7 @@ def test_the_scores_of_an_untrained_run_stand_beside_those_of_the_identity(strip
 
 def test_scores_are_of_the_run(stripes_run, monkeypatch):
     """Networks that answer with the truth score best: the pictures and directions are not mixed up."""
-    domains = sources.load(Config.load(stripes_run / "config.json")[0])
+    domains = sources.load(serialization.load(stripes_run / "config.json")[0])
     pairs = {
         "x2y": (domains.test_x.images, domains.test_y.images),
         "y2x": (domains.test_y.images, domains.test_x.images),
@@ -199,10 +200,10 @@ def test_scores_are_of_the_run(stripes_run, monkeypatch):
 def test_what_cannot_be_scored_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such file; expected the config.json of a run"):
         score_stripes.score(tmp_path)
-    Config(dataset="photos").save(tmp_path / "config.json", {}, {})
+    serialization.save(tmp_path / "config.json", Config.from_settings(dataset="photos"), {}, {})
     with pytest.raises(UserError, match="was trained on photos; expected a run on stripes"):
         score_stripes.score(tmp_path)
-    Config(dataset="stripes", image_size=32, filters=4, residual_blocks=0).save(
+    Config.from_settings(dataset="stripes", image_size=32, filters=4, residual_blocks=0).save(
         tmp_path / "config.json", compat.stack(), {}
     )
     with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
@@ -384,12 +385,14 @@ def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, mon
     """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
     monkeypatch.setattr(normalization, "LARGE", 1)  # as for pictures of a usual size
     inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
-    plain, function = tutorial_step.make(strategies[1], 2, Config(filters=2, residual_blocks=0, image_size=16))
+    plain, function = tutorial_step.make(
+        strategies[1], 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16)
+    )
     kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
     assert {tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose} <= kinds
     assert not {Convolution, UpsamplingConvolution} & kinds
     with strategies[1].scope():
-        package = gan.CycleGAN(2, Config(filters=2, residual_blocks=0, image_size=16, pool_size=0))
+        package = gan.CycleGAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, pool_size=0))
     step = collectives.make_train_function(strategies[1], package.train_step, 2, package.update)
     figures = step(inputs, {}, 1)[2]
     totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")

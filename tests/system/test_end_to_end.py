@@ -28,7 +28,8 @@ from PIL import Image
 
 import train
 from cyclegan.checkpointing import run_directory
-from cyclegan.config.config import Config
+from cyclegan.config import serialization
+from cyclegan.config.command_line import parse_args
 from cyclegan.distribution import hardware
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.export.exporter import pictures_for
@@ -304,7 +305,7 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()
     saved = json.loads((tmp_path / "runs" / "horse2zebra" / "config.json").read_text())
     assert saved["data"]["trainB"].startswith("5 pictures")
-    compared, text = pictures_for(Config.load(tmp_path / "runs" / "horse2zebra" / "config.json")[0], "y2x")
+    compared, text = pictures_for(serialization.load(tmp_path / "runs" / "horse2zebra" / "config.json")[0], "y2x")
     assert text.startswith("2 pictures (cycle_gan/horse2zebra, testB), 32 x 32") and len(compared) == 4
 
 
@@ -467,7 +468,7 @@ def test_memory_stays_flat(stripes_dir, tmp_path):
 
 def test_two_runs_on_one_folder_are_refused(finished, tmp_path):
     small = ["--filters", "1", "--residual_blocks", "0"]
-    config = Config.from_args([*finished, *small])
+    config = parse_args([*finished, *small])
     with (
         run_directory.RunDirectory(config, stack()),
         pytest.raises(UserError, match=f"another process trains there .process {os.getpid()} on"),

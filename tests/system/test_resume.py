@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.errors import Stopped, TrainingError, UserError
@@ -55,7 +55,9 @@ class World:
             UnpairedDataset(test_x, test_y, BATCH, (16, 16)),
         )
         with strategy.scope():
-            self.config = Config(**{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options})
+            self.config = Config.from_settings(
+                **{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options}
+            )
             self.gan = CycleGAN(BATCH, self.config)
         self.steps = {
             "train": collectives.make_train_function(strategy, self.gan.train_step, BATCH, self.gan.update),

@@ -11,7 +11,8 @@ import types
 
 import pytest
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
+from cyclegan.config.command_line import parse_args
 from cyclegan.networks import discriminators, generators
 from cyclegan.training.gan import CycleGAN
 
@@ -117,7 +118,7 @@ PAIR = 2 * 256 * 256 * 3 * 4  # bytes of the translations of a pair, float32 at 
 @functools.lru_cache(None)
 def network_figures(pool_size=50):
     """(gradients in bytes, FLOP per pair) of the default networks at 256 px."""
-    config = Config.from_args(["--pool_size", str(pool_size)])
+    config = parse_args(["--pool_size", str(pool_size)])
     G, D = (
         generators.generator(config),
         discriminators.discriminator(config),
@@ -168,7 +169,7 @@ def test_the_tables_of_images_per_second(tera):
 
 
 def test_the_table_of_the_measured_step():
-    gan = CycleGAN(1, Config(image_size=128))
+    gan = CycleGAN(1, Config.from_settings(image_size=128))
     page = (DOCS / "performance.md").read_text(encoding="utf-8")
     milliseconds = re.search(r"\| default \| ([\d,]+) \|", page[page.index("## Records") :])[1]  # the latest record
     assert f"the step time of the newest record: {milliseconds} ms at 128 px, batch 1" in TEXT

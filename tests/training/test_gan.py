@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives, hardware
@@ -92,7 +92,7 @@ def take_two_steps(strategies):
     for replicas, strategy in strategies.items():
         pairs = UnpairedDataset(x, y, 6, (16, 16), seed=0)
         with strategy.scope():
-            gan = with_sgd(CycleGAN(6, Config(**TINIER)), 0.1)
+            gan = with_sgd(CycleGAN(6, Config.from_settings(**TINIER)), 0.1)
         before = weights(gan)
         step = collectives.make_train_function(strategy, gan.train_step, 6, gan.update)
         figures, after = [], [before]
@@ -125,7 +125,7 @@ def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
 
     def make():
-        return as_trained(CycleGAN(2, Config(adversarial=adversarial, seed=5, **TINY)))
+        return as_trained(CycleGAN(2, Config.from_settings(adversarial=adversarial, seed=5, **TINY)))
 
     def apart(got, expected):
         return np.linalg.norm(got - expected) / np.linalg.norm(expected)
@@ -166,7 +166,7 @@ def oracle(gan, x, y, adversarial):
 
 @pytest.mark.parametrize("pool_size, runs", [(0, 6), (50, 8)])
 def test_no_network_runs_more_than_needed(pictures_of, pool_size, runs):
-    gan = CycleGAN(1, Config(pool_size=pool_size, **TINY))
+    gan = CycleGAN(1, Config.from_settings(pool_size=pool_size, **TINY))
     seen = []
     for name in ("G", "F", "D_X", "D_Y"):
         network = getattr(gan, name)
@@ -182,7 +182,7 @@ def test_no_network_runs_more_than_needed(pictures_of, pool_size, runs):
 
 
 def test_two_inputs_in_one_batch_change_nothing(pictures_of):
-    gan = as_trained(CycleGAN(2, Config(filters=8, residual_blocks=2, image_size=32)))
+    gan = as_trained(CycleGAN(2, Config.from_settings(filters=8, residual_blocks=2, image_size=32)))
     x, y = (to_float(pictures_of(2, seed=seed)) for seed in (1, 2))
     for network in (gan.G, gan.D_X):
         alone = network(x).numpy(), network(y).numpy()
@@ -205,7 +205,7 @@ def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(pict
 
 
 def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
-    gan = CycleGAN(1, Config(lambda_identity=0.0, **TINY))
+    gan = CycleGAN(1, Config.from_settings(lambda_identity=0.0, **TINY))
     runs = []
     network = gan.G
     gan.G = lambda x, training: runs.append(1) or network(x, training=training)
@@ -217,7 +217,7 @@ def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
 
 def test_first_step_values_are_those_of_the_tutorial(pictures_of):
     figures = eager_step(
-        CycleGAN(1, Config(filters=16, residual_blocks=1, image_size=32)),
+        CycleGAN(1, Config.from_settings(filters=16, residual_blocks=1, image_size=32)),
         pictures_of(1, seed=1),
         pictures_of(1, seed=2),
     )
@@ -234,7 +234,7 @@ def test_first_step_values_are_those_of_the_tutorial(pictures_of):
 def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, Config(**TINIER))
+        gan = CycleGAN(3, Config.from_settings(**TINIER))
     x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(pictures_of(1, 16)))
     weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
     per_replica, _, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
@@ -247,7 +247,7 @@ def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
 
 
 def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
-    gan = CycleGAN(2, Config(**TINY))
+    gan = CycleGAN(2, Config.from_settings(**TINY))
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
     constant = {"G": 0.5, "F": -0.25}
     for name, value in constant.items():
@@ -277,7 +277,7 @@ def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
     "network, failures", [(lambda x, training: x, {"G does nothing"}), (lambda x, training: -0.9 * x, {"G inverts"})]
 )
 def test_generators_that_fail_silently_are_seen_in_the_figures(pictures_of, network, failures):
-    gan = CycleGAN(2, Config(**TINY))
+    gan = CycleGAN(2, Config.from_settings(**TINY))
     gan.G = network
     figures, _, _ = gan.test_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
     assert set(find_silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
@@ -287,11 +287,11 @@ def test_samples_of_weight_0_have_no_say(pictures_of):
     x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
     other = pictures_of(3, seed=9)
     other[0] = x[0]
-    one = gradients(CycleGAN(3, Config(**TINY)), x, y, [1, 0, 0])
-    same = gradients(CycleGAN(3, Config(**TINY)), other, y, [1, 0, 0])
+    one = gradients(CycleGAN(3, Config.from_settings(**TINY)), x, y, [1, 0, 0])
+    same = gradients(CycleGAN(3, Config.from_settings(**TINY)), other, y, [1, 0, 0])
     for a, b in zip(one, same):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    full = gradients(CycleGAN(3, Config(**TINY)), x, y, [1, 1, 1])
+    full = gradients(CycleGAN(3, Config.from_settings(**TINY)), x, y, [1, 1, 1])
     assert max(np.abs(a - b).max() for a, b in zip(one, full)) > 1e-3
 
 
@@ -303,7 +303,7 @@ def everything(gan):
 def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pictures_of):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, Config(**TINIER))
+        gan = CycleGAN(3, Config.from_settings(**TINIER))
         slope = tf.Variable(1.0)
     similarity = gan._similarity
 
@@ -366,7 +366,9 @@ class Half:
     def __init__(self, strategy):
         self.strategy, self.reductions = strategy, []
         with strategy.scope():
-            self.gan = CycleGAN(2, Config(filters=2, residual_blocks=0, image_size=16, precision="float16"))
+            self.gan = CycleGAN(
+                2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16")
+            )
         self.step = collectives.make_train_function(strategy, self.gan.train_step, 2, self.gan.update)
         self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = everything(self.gan)
@@ -476,7 +478,7 @@ def in_precision(precision, x, y, scale=None):
     With normalizations as after some training. Before it they make all signals so small that in float16 a translation of a
     translation is nothing but the offsets, which are 0 then, where the slope of a ReLU is 0.
     """
-    gan = as_trained(CycleGAN(2, Config(**{**TINY, "precision": precision})))
+    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "precision": precision})))
     if scale:
         gan.loss_scale.scale.assign(scale)
     received = []
@@ -518,7 +520,7 @@ def test_the_loss_scale_has_no_say_in_what_is_updated(in_float32):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in_float32(precision):
-    gan = CycleGAN(1, Config(**{**TINY, "precision": precision}))
+    gan = CycleGAN(1, Config.from_settings(**{**TINY, "precision": precision}))
     normal = type(normalization.instance_normalization())
     for network in (gan.G, gan.F, gan.D_X, gan.D_Y):
         kinds = {
@@ -537,7 +539,7 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
 @pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
 def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, back):
     """Networks of 1000 and of 10 multiplications: three products for each pass, one or two for what the fakes get back."""
-    gan = CycleGAN(1, Config(lambda_identity=identity, pool_size=pool_size, **TINY))
+    gan = CycleGAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
     work = {gan.G: 1000, gan.F: 1000, gan.D_X: 10, gan.D_Y: 10}
     monkeypatch.setattr(flops, "multiplications", lambda network, height, width: work[network] * height * width)
     assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)
@@ -553,7 +555,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
     outcomes = []
     for xla in ("off", "on"):
         with strategy.scope():
-            config = Config(filters=2, residual_blocks=0, image_size=16, xla=xla)
+            config = Config.from_settings(filters=2, residual_blocks=0, image_size=16, xla=xla)
             gan = with_sgd(CycleGAN(replicas, config), 0.1)
         before = weights(gan)
         step = collectives.make_train_function(strategy, gan.train_step, replicas, gan.update)
@@ -572,7 +574,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
 
 
 def test_weights_start_from_the_seed():
-    one, same, other = (weights(CycleGAN(1, Config(seed=seed, **TINY))) for seed in (1, 1, 2))
+    one, same, other = (weights(CycleGAN(1, Config.from_settings(seed=seed, **TINY))) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, same))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other))
     distinct = [w for w in one if w.std() > 0]
@@ -583,15 +585,15 @@ def test_what_was_saved_on_gpus_is_restored_on_a_cpu(tmp_path, monkeypatch):
     """Their layers may be of different kinds, see `layers.instance_normalization`."""
     with monkeypatch.context() as patch:
         patch.setattr(hardware, "accelerated", lambda: True)
-        on_gpus = CycleGAN(1, Config(**TINY))
-    on_cpu = CycleGAN(1, Config(**{**TINY, "seed": 1}))
+        on_gpus = CycleGAN(1, Config.from_settings(**TINY))
+    on_cpu = CycleGAN(1, Config.from_settings(**{**TINY, "seed": 1}))
     path = tf.train.Checkpoint(**on_gpus.state()).write(str(tmp_path / "state"))
     tf.train.Checkpoint(**on_cpu.state()).read(path).assert_consumed().assert_existing_objects_matched()
     assert all(np.array_equal(a, b) for a, b in zip(weights(on_gpus), weights(on_cpu)))
 
 
 def test_the_state_is_all_that_evolves(pictures_of):
-    gan = CycleGAN(1, Config(**TINY))
+    gan = CycleGAN(1, Config.from_settings(**TINY))
     saved = tf.train.Checkpoint(**gan.state())
     kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
     optimizers = {"generator_optimizer", "discriminator_optimizer", "loss_scale"}
@@ -612,7 +614,7 @@ def test_learning_halves_the_cycle_loss(strategies):
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
     strategy = strategies[1]
     with strategy.scope():
-        gan = CycleGAN(1, Config(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
+        gan = CycleGAN(1, Config.from_settings(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
     step = collectives.make_train_function(strategy, gan.train_step, 1, gan.update)
     cycles = []
     pairs = UnpairedDataset(x, y, 1, (32, 32), seed=0)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry  # what tf.config has not
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.distribution import collectives, hardware
 from cyclegan.training.gan import LOSSES, CycleGAN
 
@@ -128,7 +128,9 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits
     # With the reductions that GPUs have, which are only traced here.
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     with strategy.scope():
-        gan = CycleGAN(replicas, Config(filters=2, residual_blocks=1, image_size=32, precision=precision, **options))
+        gan = CycleGAN(
+            replicas, Config.from_settings(filters=2, residual_blocks=1, image_size=32, precision=precision, **options)
+        )
     step = collectives.make_train_function(strategy, gan.train_step, replicas, gan.update)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
     pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
@@ -167,7 +169,9 @@ def test_an_operation_without_a_kernel_for_gpus_is_found():
 
 def test_a_whole_step_is_one_program_of_static_shapes():
     """As TPUs want it, of which there is none to try it on: XLA takes no operation whose shapes it does not know."""
-    config = Config(dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0)
+    config = Config.from_settings(
+        dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0
+    )
     model = CycleGAN(1, config)
 
     @tf.function(autograph=False, jit_compile=True)

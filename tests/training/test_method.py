@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.networks.activation import LeakyReLU
@@ -30,7 +30,7 @@ def of_discriminators(gan, arrays):
 
 def step_of(config, pictures_of):
     """(gan, what SGD changes in a step with it) for two pairs."""
-    gan = as_trained(CycleGAN(2, Config(**{**TINY, "pool_size": 0, **config})))
+    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **config})))
     return gan, gradients(gan, pictures_of(2, seed=1), pictures_of(2, seed=2))
 
 
@@ -69,11 +69,11 @@ SETS = {
 def test_the_same_on_one_and_three_replicas(strategies, options):
     """Four steps of a global batch of three; the last one has a single sample."""
     rng = np.random.default_rng(0)
-    config = Config(**{**TINIER, "filters": 2, **options})
-    height, width = config.image_shape
+    config = Config.from_settings(**{**TINIER, "filters": 2, **options})
+    height, width = config.data.image_shape
     x, y = (
         rng.integers(0, 256, (10, height, width, channels)).astype(np.uint8)
-        for channels in (config.channels_x, config.channels_y)
+        for channels in (config.data.channels_x, config.data.channels_y)
     )
     outcomes = []
     for replicas in (1, 3):
@@ -82,7 +82,7 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
             gan = with_sgd(as_trained(CycleGAN(3, config)), 0.05)
         step, figures = collectives.make_train_function(strategy, gan.train_step, 3, gan.update), []
         before = weights(gan)
-        batches = itertools.islice(UnpairedDataset(x, y, 3, config.image_shape, seed=0).distributed(strategy), 4)
+        batches = itertools.islice(UnpairedDataset(x, y, 3, config.data.image_shape, seed=0).distributed(strategy), 4)
         for number, batch in enumerate(batches):
             _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))
             assert good[0]
@@ -98,7 +98,7 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
 
 def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(pictures_of):
     """A pool of one: where it swaps, what the discriminators learn is of the step before, bit for bit."""
-    config = Config(**{**TINY, "pool_size": 1})
+    config = Config.from_settings(**{**TINY, "pool_size": 1})
     gan, rest = with_sgd(as_trained(CycleGAN(1, config)), 0.0), np.ones(1, np.float32)
     swaps = [bool(gan._uniform(tf.constant(step, tf.int64), 0, 2)[0, 0] < 0.5) for step in range(12)]
     assert any(swaps[1:]) and not all(swaps[1:])
@@ -146,7 +146,7 @@ def test_discriminators_descend_their_penalties(pictures_of, options, monkeypatc
     """Their gradients against differences of the value along a direction; with slopes that have no steps, as LeakyReLU's."""
     monkeypatch.setattr(LeakyReLU, "call", lambda self, x: tf.tanh(x))
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
-    gan = as_trained(CycleGAN(2, Config(**{**TINY, "pool_size": 0, **options})))
+    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **options})))
     variables = gan.discriminator_variables
 
     def total():
@@ -187,7 +187,7 @@ def test_smoothed_labels_by_hand():
 
 def test_discriminators_see_reals_and_fakes_changed_and_generators_learn_through_it(pictures_of):
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
-    gan = as_trained(CycleGAN(2, Config(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
+    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
     figures, _, _ = gan.train_step(x, y, tf.ones([2]), 7)
     draws = [gan._uniform(tf.constant(7, tf.int64), 2 + kind, DRAWS) for kind in range(4)]
     seen = [
@@ -196,7 +196,9 @@ def test_discriminators_see_reals_and_fakes_changed_and_generators_learn_through
     ]
     expected = losses.discriminator_loss("lsgan", *(gan.D_Y(images) for images in seen))
     assert float(figures["loss_Y/loss"]) == pytest.approx(float(tf.reduce_mean(expected)), rel=1e-4)
-    plain, _, _ = as_trained(CycleGAN(2, Config(**{**TINY, "pool_size": 0}))).train_step(x, y, tf.ones([2]), 7)
+    plain, _, _ = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0}))).train_step(
+        x, y, tf.ones([2]), 7
+    )
     assert float(figures["loss_Y/loss"]) != pytest.approx(float(plain["loss_Y/loss"]), rel=1e-3)
     assert float(figures["loss_G/cycle"]) == pytest.approx(float(plain["loss_G/cycle"]), rel=1e-5)
 
@@ -205,7 +207,7 @@ def test_random_numbers_are_of_the_seed_the_step_and_their_purpose():
     draws = {}
     for seed, step, purpose in itertools.product((0, 1, 2**32 - 1), (0, 1, 10**6), range(9)):
         gan = CycleGAN.__new__(CycleGAN)
-        gan.config, gan.global_batch_size = Config(seed=seed), 2
+        gan.config, gan.global_batch_size = Config.from_settings(seed=seed), 2
         draws[gan._uniform(tf.constant(step, tf.int64), purpose, 2).numpy().tobytes()] = (seed, step, purpose)
         again = gan._uniform(tf.constant(step, tf.int64), purpose, 2).numpy().tobytes()
         assert draws[again] == (seed, step, purpose)
@@ -214,12 +216,14 @@ def test_random_numbers_are_of_the_seed_the_step_and_their_purpose():
 
 def test_weight_decay_adds_the_kernels_to_the_gradients(pictures_of):
     (gan, plain), (_, decayed) = (step_of({"weight_decay": decay}, pictures_of) for decay in (0.0, 0.5))
-    fresh = weights(as_trained(CycleGAN(2, Config(**TINY))))
+    fresh = weights(as_trained(CycleGAN(2, Config.from_settings(**TINY))))
     assert any(len(w.shape) == 1 for w in fresh)
     for w, one, other in zip(fresh, plain, decayed):
         added = 0.5 * w if len(w.shape) == 4 else 0.0
         np.testing.assert_allclose(other - one, added + np.zeros_like(w), atol=1e-4)
-    figures = eager_step(as_trained(CycleGAN(2, Config(**{**TINY, "weight_decay": 0.5}))), *[pictures_of(2)] * 2)
+    figures = eager_step(
+        as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[pictures_of(2)] * 2
+    )
     kernels = [w for w in fresh[: len(gan.generator_variables)] if len(w.shape) == 4]
     assert figures[DECAYS[0]] == pytest.approx(0.25 * sum((w.astype(np.float64) ** 2).sum() for w in kernels), rel=1e-4)
 
@@ -236,7 +240,7 @@ def test_gradients_are_clipped_together(pictures_of):
 
 
 def test_running_means_of_the_generators_follow_and_are_what_is_used(pictures_of):
-    gan = with_sgd(as_trained(CycleGAN(2, Config(**{**TINY, "ema": 0.75}))), 0.5)
+    gan = with_sgd(as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "ema": 0.75}))), 0.5)
     gan.begin_averages()
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
     expected = flat(gan.G.trainable_variables)
@@ -267,13 +271,13 @@ def test_running_means_of_the_generators_follow_and_are_what_is_used(pictures_of
 )
 def test_turns(options, generators, discriminators):
     gan = CycleGAN.__new__(CycleGAN)
-    gan.config = Config(**options)
+    gan.config = Config.from_settings(**options)
     turns = [gan._turns(tf.constant(step, tf.int64)) for step in range(6)]
     assert ["".join(str(int(turn)) for turn in part) for part in zip(*turns)] == [generators, discriminators]
 
 
 def test_networks_whose_turn_it_is_not_stay_as_they_are(pictures_of):
-    gan = as_trained(CycleGAN(2, Config(**{**TINY, "discriminator_steps": 2})))
+    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "discriminator_steps": 2})))
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
     for step, turn in ((0, False), (1, True)):
         before = weights(gan)
@@ -290,7 +294,7 @@ def test_networks_whose_turn_it_is_not_stay_as_they_are(pictures_of):
 
 def test_both_kinds_of_networks_have_their_own_learning_rate(pictures_of):
     x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
-    gan = as_trained(CycleGAN(2, Config(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
+    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
     for rates, expected in ((None, (0.0125, 0.05)), (tf.constant([0.25, 0.5]), (0.25, 0.5))):
         seen = []
         gan.generator_optimizer = gan.discriminator_optimizer = types.SimpleNamespace(
@@ -302,8 +306,8 @@ def test_both_kinds_of_networks_have_their_own_learning_rate(pictures_of):
 
 
 def test_pictures_of_other_channels_are_translated_without_an_identity_loss():
-    config = Config(**{**TINY, "channels_x": 1, "channels_y": 4})
-    assert config.lambda_identity == 0
+    config = Config.from_settings(**{**TINY, "channels_x": 1, "channels_y": 4})
+    assert config.objective.lambda_identity == 0
     gan = CycleGAN(1, config)
     x, y = (np.random.default_rng(0).integers(0, 256, (1, 32, 32, c)).astype(np.uint8) for c in (1, 4))
     figures = eager_step(gan, x, y)
@@ -318,7 +322,7 @@ def test_pictures_of_other_channels_are_translated_without_an_identity_loss():
 
 def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(pictures_of):
     options = {"norm": "batch", "ema": 0.5, "dropout": 0.2, "pool_size": 1, "weight_decay": 0.1, "clip_norm": 1.0}
-    gan = as_trained(CycleGAN(1, Config(**{**TINY, **options})))
+    gan = as_trained(CycleGAN(1, Config.from_settings(**{**TINY, **options})))
     x, y = pictures_of(1, seed=1), pictures_of(1, seed=2)
     eager_step(gan, x, y)
 
@@ -342,7 +346,9 @@ def test_penalties_in_float16_are_those_in_float32(pictures_of):
     outcomes = []
     for precision in ("float32", "float16"):
         gan = as_trained(
-            CycleGAN(2, Config(**{**TINY, "precision": precision, "adversarial": "wgan-gp", "pool_size": 0}))
+            CycleGAN(
+                2, Config.from_settings(**{**TINY, "precision": precision, "adversarial": "wgan-gp", "pool_size": 0})
+            )
         )
         for network in (gan.D_X, gan.D_Y):  # as deep in training as a new network of full size
             network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
@@ -352,7 +358,7 @@ def test_penalties_in_float16_are_those_in_float32(pictures_of):
 
 
 def test_the_mean_of_the_weight_decay_is_that_of_full_batches(pictures_of):
-    gan = as_trained(CycleGAN(3, Config(**{**TINY, "weight_decay": 0.1})))
+    gan = as_trained(CycleGAN(3, Config.from_settings(**{**TINY, "weight_decay": 0.1})))
     x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
     means = []
     for weight in ([1.0, 1, 1], [1.0, 0, 0]):
@@ -364,7 +370,7 @@ def test_the_mean_of_the_weight_decay_is_that_of_full_batches(pictures_of):
 def test_nothing_is_judged_twice_without_a_pool(pictures_of):
     """Compiled with XLA or not, which tells tensors from their names."""
     for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
-        gan, seen = CycleGAN(1, Config(**{**TINY, **FEW_LAYERS, **options})), []
+        gan, seen = CycleGAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, **options})), []
         network = gan.D_Y
         gan.D_Y = lambda x, training, seen=seen, network=network: seen.append(1) or network(x, training=training)
         gan._compiled = lambda function: tf.function(function, autograph=False)
@@ -396,7 +402,7 @@ def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(pictur
     """As functions by themselves, as `--xla on` has them; and by XLA, which rounds otherwise."""
     outcomes = []
     for compiled in (False, True):
-        gan = as_trained(CycleGAN(2, Config(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
+        gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
         if compiled:
             gan._compiled = lambda function: tf.function(function, autograph=False, jit_compile=xla)
         pictures = pictures_of(2, seed=1), pictures_of(2, seed=2)
@@ -405,7 +411,7 @@ def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(pictur
         figures = {key: float(value) for key, value in figures.items()}
         outcomes.append((figures, norms, [np.concatenate([g.numpy().ravel() for g in part]) for part in parts]))
     (figures, norms, parts), (others, other_norms, other_parts) = outcomes
-    bound = 1e-4 if gan.config.precision == "float32" else 3e-2
+    bound = 1e-4 if gan.config.performance.precision == "float32" else 3e-2
     assert others == pytest.approx(figures, rel=bound, abs=1e-6) and other_norms == pytest.approx(norms, rel=bound)
     for part, other in zip(parts, other_parts):
         assert 0 < np.linalg.norm(part) and np.linalg.norm(other - part) < bound * np.linalg.norm(part)

@@ -7,8 +7,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan.config import config
-from cyclegan.config.config import Config
+from cyclegan.config import Config
+from cyclegan.config.command_line import parse_args
+from cyclegan.config.config import SECTIONS
+from cyclegan.config.fields import field_types
+from cyclegan.config.presets import PRESETS
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training import schedule
@@ -71,24 +74,24 @@ CHANNELS = [
 
 def values(field):
     """What to try of an option, a list of dicts of fields of the configuration."""
-    choices = field.metadata["argument"].get("choices", ())
+    choices = next(field_types(cls)[field.name] for cls in SECTIONS.values() if field.name in field_types(cls)).choices
     tried = CHOSEN.get(field.name, [value for value in choices if value not in (field.default, "auto")])
     return [value if isinstance(value, dict) else {field.name: value} for value in tried]
 
 
-FIELDS = [field for field in dataclasses.fields(Config) if field.metadata["group"] in ("networks", "training")]
+FIELDS = [field for name in ("networks", "objective", "optimization") for field in dataclasses.fields(SECTIONS[name])]
 NOT_OF_A_STEP = {"epochs", "batch_size", "max_bad_steps"}  # the loop's, tested there
 TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"precision": "bfloat16"}]
 
 
 def outcome(options):
     """All that a step with some options has changed and reported, a vector of float32."""
-    config = Config(**{**BASE, **options})
+    config = Config.from_settings(**{**BASE, **options})
     gan = as_trained(CycleGAN(1, config))
     rng = np.random.default_rng(0)
     x, y = (
-        rng.integers(0, 256, (1, *config.image_shape, channels)).astype(np.uint8)
-        for channels in (config.channels_x, config.channels_y)
+        rng.integers(0, 256, (1, *config.data.image_shape, channels)).astype(np.uint8)
+        for channels in (config.data.channels_x, config.data.channels_y)
     )
     figures, gradients, kept = gan.train_step(x, y, tf.ones([1]))
     rates = tf.constant(schedule.rates(config, 0.75), tf.float32)
@@ -120,12 +123,10 @@ def test_no_option_is_forgotten():
     assert set(CHOSEN) <= {field.name for field in FIELDS}
 
 
-@pytest.mark.parametrize("preset", config.PRESETS)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_presets_train(preset, default_outcome):
-    config = Config.from_args(
-        ["--preset", preset, "--filters", "2", "--image_size", "32", "--discriminator_layers", "2"]
-    )
-    options = {name: value for name, value in dataclasses.asdict(config).items() if name not in ("dataset", "preset")}
+    config = parse_args(["--preset", preset, "--filters", "2", "--image_size", "32", "--discriminator_layers", "2"])
+    options = {name: value for name, value in config.settings().items() if name not in ("dataset", "preset")}
     assert not np.array_equal(outcome({**options, "pool_size": 1}), default_outcome)
 
 
@@ -143,9 +144,11 @@ def folder(tmp_path_factory):
 
 def seen(folder, options):
     """(height, width) and the pictures of an epoch, after a step with the first of them."""
-    config = Config(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
+    config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load(config, str(folder))
-    pairs = UnpairedDataset(domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.no_flip)
+    pairs = UnpairedDataset(
+        domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.data.no_flip
+    )
     gan = CycleGAN(1, config, domains.size)
     x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
     figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
@@ -180,5 +183,5 @@ def test_where_pictures_are_kept_makes_none(folder, options):
 
 def test_no_option_of_the_pictures_is_forgotten():
     tried = {name for options in (*OF_PICTURES, *SAME_PICTURES) for name in options}
-    of_pictures = {field.name for field in dataclasses.fields(Config) if field.metadata["group"] == "data"}
+    of_pictures = {field.name for field in dataclasses.fields(SECTIONS["data"])}
     assert of_pictures == tried | {"dataset", "data_dir"}

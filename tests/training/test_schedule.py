@@ -1,9 +1,8 @@
-import dataclasses
 import math
 
 import pytest
 
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.training import schedule
 
 
@@ -40,24 +39,24 @@ def test_a_decay_that_would_begin_after_the_end_never_does():
 
 
 def test_both_rates_fall_together():
-    config = Config(lr=0.1, lr_discriminator=0.4, epochs=4)
-    assert config.decay_from == 2
+    config = Config.from_settings(lr=0.1, lr_discriminator=0.4, epochs=4)
+    assert config.optimization.decay_from == 2
     assert schedule.rates(config, 1) == (0.1, 0.4)
     assert schedule.rates(config, 3) == (0.05, 0.2)
 
 
 def test_more_epochs_are_as_if_there_had_always_been_so_many():
-    finished, longer = Config(lr=1.0, epochs=4), Config(lr=1.0, epochs=8)
+    finished, longer = Config.from_settings(lr=1.0, epochs=4), Config.from_settings(lr=1.0, epochs=8)
     assert schedule.rates(finished, 4)[0] == 0 and schedule.rates(longer, 4)[0] == 1
     assert schedule.rates(longer, 6)[0] == 0.5
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_more_epochs_are_told_only_where_they_make_the_rates_jump(kind):
-    saved, longer = (Config(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
+    saved, longer = (Config.from_settings(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
     (text,) = schedule.jumps(saved, longer, 8)
     assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
     assert not schedule.jumps(saved, longer, 4)
-    assert not schedule.jumps(saved, dataclasses.replace(saved, lr=0.1), 8)  # is said of itself
-    constant = dataclasses.replace(saved, lr_schedule="constant")
-    assert not schedule.jumps(constant, dataclasses.replace(constant, epochs=12), 8)
+    assert not schedule.jumps(saved, saved.replace(lr=0.1), 8)  # is said of itself
+    constant = saved.replace(lr_schedule="constant")
+    assert not schedule.jumps(constant, constant.replace(epochs=12), 8)

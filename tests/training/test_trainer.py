@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import Config
+from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.training import trainer as trainer_module
@@ -73,7 +73,7 @@ def fit(strategies, pictures_of):
 
     def run(epochs, progress=None, value=1.0, bad=(), bad_tests=(), batch=3, seen=None, steps=1, began=id, **options):
         gan = types.SimpleNamespace(
-            config=Config(),
+            config=Config.from_settings(),
             flops=lambda height, width: 1e9,
             figures={"train": LOSSES, "test": LOSSES + ERRORS + CHANGES},
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],

@@ -1,0 +1,99 @@
+"""Settings of the images: where they come from and how they become the networks' input."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import ClassVar, Literal, Optional
+
+from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
+
+MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(Section):
+    """Images of the two domains. The help of each flag is its documentation."""
+
+    TITLE: ClassVar[str] = "data"
+
+    dataset: str = flag(
+        "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and optionally"
+        " testA, testB; or stripes, the embedded dataset",
+        "cycle_gan/horse2zebra",
+        FREE,  # a resumed run compares the names of the images: their folder may have moved
+    )
+    data_dir: Optional[str] = flag(
+        "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
+    )
+    image_size: int = flag(
+        "side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;"
+        " stripes: 64)",
+        256,
+    )
+    image_width: int = flag("width of the networks' input in pixels (default: --image_size)", 256)
+    load_size: int = flag(
+        "side in pixels to which training images are resized before the random crop to --image_size; scale_width and"
+        " scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes: --image_size)",
+        286,
+    )
+    preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
+        "resize_and_crop: resize training images to --load_size, then crop at random to --image_size; crop: only crop;"
+        " scale_width: scale to the width --load_size; scale_width_and_crop: scale, then crop; none: only make the sides a"
+        " multiple of 4. Without a crop, all images have to come out at one size, and --image_size is only the minimum"
+        " height of scale_width",
+        "resize_and_crop",
+    )
+    no_flip: bool = flag("do not flip training images at random", False, WARN)
+    max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
+    channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)
+    channels_y: int = flag("channels of the images of domain Y", 3)
+    cache: Literal["auto", "ram", "disk", "none"] = flag(
+        "where to keep decoded images. ram: decode all before training; disk: decode each at its first use and keep it in a"
+        " nameless file in --output_dir (several workers: in TMPDIR); none: decode each time; auto: ram for up to --cache_gb,"
+        " else disk",
+        "auto",
+        FREE,
+    )
+    cache_gb: Optional[float] = flag(
+        "gigabytes of decoded images (a byte per pixel and channel, or two) up to which --cache auto means ram (default: a"
+        " quarter of the free memory)",
+        on_resume=FREE,
+    )
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """(height, width) of the networks' input in pixels."""
+        return self.image_size, self.image_width
+
+    @property
+    def load_shape(self) -> tuple[int, int]:
+        """(height, width) in pixels to which `resize_and_crop` resizes training images before the crop."""
+        return self.load_size, round(self.load_size * self.image_width / self.image_size)
+
+    @property
+    def same_channels(self) -> bool:
+        """Whether an image and its translation have the same number of channels, and so can be compared."""
+        return self.channels_x == self.channels_y
+
+    @property
+    def name(self) -> str:
+        """Last part of `dataset`: horse2zebra of cycle_gan/horse2zebra, photos of /data/photos/."""
+        return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
+
+    def check(self) -> None:
+        """Raise `UserError` if a value cannot work."""
+        if not self.dataset:
+            refuse("dataset", self.dataset, "cycle_gan/NAME, a folder, or stripes")
+        if self.data_dir == "":
+            refuse("data_dir", self.data_dir, "a folder (is a shell variable not set?)")
+        self.check_at_least(MIN_SIDE, "image_size", "image_width", unit="pixels")
+        self.check_at_least(1, "channels_x", "channels_y", "max_dataset_size")
+        self.check_finite("cache_gb")
+        if self.preprocess == "resize_and_crop":
+            self.check_at_least(self.image_size, "load_size", unit="pixels (--image_size)")
+        elif self.preprocess == "scale_width_and_crop":
+            self.check_at_least(self.image_width, "load_size", unit="pixels (--image_width)")
+        else:
+            self.check_at_least(MIN_SIDE, "load_size", unit="pixels")

@@ -1,0 +1,39 @@
+"""Settings of the scores that training computes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from cyclegan.config.fields import FREE, Section, flag, refuse
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig(Section):
+    """When training scores the generators, and by which features."""
+
+    TITLE: ClassVar[str] = "evaluation"
+
+    evaluate_every: int = flag(
+        "epochs between FID and KID of the held-out images, which are also computed at the end; the checkpoints with the lowest"
+        " KID are kept as best-x2y and best-y2x; 0 is off",
+        0,
+        FREE,
+    )
+    evaluate_features: str = flag(
+        "features that FID and KID compare. random: a fixed random network; inception: weights that are downloaded once; or a"
+        " file with these weights",
+        "random",
+        FREE,
+        metavar="KIND",
+    )
+
+    def check(self) -> None:
+        """Raise `UserError` if a value cannot work."""
+        self.check_at_least(0, "evaluate_every")
+        if not self.evaluate_features:
+            refuse(
+                "evaluate_features",
+                self.evaluate_features,
+                "random, inception or a file (is a shell variable not set?)",
+            )

@@ -1,0 +1,123 @@
+"""Fields of the configuration's sections, and the checks that sections share."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import math
+import typing
+from typing import Any, ClassVar, NoReturn, Optional
+
+from cyclegan.errors import UserError
+
+
+class OnResume(enum.Enum):
+    """Tell whether a resumed run may change a setting."""
+
+    FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
+    WARN = "warn"  # allowed with a warning: it changes the training from here on
+    FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
+
+
+FREE, WARN, FIXED = OnResume.FREE, OnResume.WARN, OnResume.FIXED
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldType:
+    """The type of a setting.
+
+    Attributes:
+        base: `bool`, `int`, `float` or `str`.
+        choices: All allowed values; empty if any value of the type is allowed.
+        optional: Whether `None` is allowed.
+    """
+
+    base: type
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+
+
+def flag(help_text: str, default: Any = None, on_resume: OnResume = FIXED, **argument: Any) -> Any:
+    """Return a dataclass field that is also a command-line flag.
+
+    Args:
+        help_text: Help of the flag. The command line appends the default if the text does not name one.
+        default: Default value.
+        on_resume: Whether a resumed run may change the setting.
+        argument: Further arguments of `ArgumentParser.add_argument`.
+    """
+    metadata = {"help": help_text, "on_resume": on_resume, "argument": argument}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Base of the configuration's sections: frozen dataclasses that check themselves when they are made."""
+
+    TITLE: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UserError: A value cannot work; the text names the flag, the value and what was expected.
+        """
+        for name, kind in field_types(type(self)).items():
+            value = getattr(self, name)
+            if kind.choices and value not in kind.choices and not (kind.optional and value is None):
+                refuse(name, value, f"one of {', '.join(map(str, kind.choices))}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise `UserError` if a value cannot work."""
+
+    def check_at_least(self, minimum: int, *names: str, unit: str = "") -> None:
+        """Refuse values below a minimum; `None` passes."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                refuse(name, value, f"at least {minimum} {unit}".rstrip())
+
+    def check_finite(self, *names: str, positive: bool = False) -> None:
+        """Refuse values that are negative (or 0, if `positive`), infinite or not a number; `None` passes."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and (value > 0 or (value == 0 and not positive))):
+                refuse(name, value, f"a finite number {'above 0' if positive else 'of at least 0'}")
+
+    def check_fraction(self, *names: str) -> None:
+        """Refuse values outside of [0, 1)."""
+        for name in names:
+            if not 0 <= getattr(self, name) < 1:
+                refuse(name, getattr(self, name), "at least 0 and less than 1")
+
+
+def refuse(name: str, value: Any, expected: str) -> NoReturn:
+    """Raise the `UserError` of a setting whose value cannot work."""
+    raise UserError(f"--{name} {value if value != '' else repr('')}: expected {expected}")
+
+
+@functools.cache
+def field_types(section: type) -> dict[str, FieldType]:
+    """Return the type of each field of a section, by name."""
+    hints = typing.get_type_hints(section)
+    return {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}
+
+
+def _field_type(hint: Any) -> FieldType:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Union:
+        inner = _field_type(next(argument for argument in arguments if argument is not type(None)))
+        return dataclasses.replace(inner, optional=True)
+    if origin is typing.Literal:
+        return FieldType(type(arguments[0]), arguments)
+    return FieldType(hint)
+
+
+def check_type(name: str, value: Any, kind: FieldType) -> Optional[str]:
+    """Return why a value read from a file has the wrong type, or `None` if it has the right one."""
+    if value is None and kind.optional:
+        return None
+    allowed = (float, int) if kind.base is float else (kind.base,)
+    return None if type(value) in allowed else f"{name} is {value!r:.80}, expected {kind.base.__name__}"

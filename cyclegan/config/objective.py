@@ -1,0 +1,50 @@
+"""Settings of the objective: losses, their weights, and the discriminators' input."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from cyclegan.config.fields import WARN, Section, flag
+from cyclegan.errors import UserError
+
+AUGMENTATIONS = ("color", "translation", "cutout")
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig(Section):
+    """Losses and their weights."""
+
+    TITLE: ClassVar[str] = "objective"
+
+    lambda_cycle: float = flag("weight of the cycle losses", 10.0, WARN)
+    lambda_identity: float = flag(
+        "weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels", 5.0, WARN
+    )
+    adversarial: Literal["lsgan", "bce", "hinge", "wgan-gp"] = flag("adversarial loss", "lsgan", WARN)
+    lambda_gp: float = flag("weight of the gradient penalty of wgan-gp", 10.0, WARN)
+    r1: float = flag("weight of R1, the penalty on the discriminators' gradients at real images", 0.0, WARN)
+    label_smoothing: float = flag("the label of real images is 1 minus this (lsgan and bce)", 0.0, WARN)
+    pool_size: int = flag("earlier translations of each domain to train the discriminators on; 0 is off", 50)
+    diffaugment: str = flag("random changes to the discriminators' input: any of color,translation,cutout", "", WARN)
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the discriminator losses contain gradients of the discriminators."""
+        return self.adversarial == "wgan-gp" or self.r1 > 0
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        """The parts of `diffaugment`."""
+        return tuple(part for part in self.diffaugment.split(",") if part)
+
+    def check(self) -> None:
+        """Raise `UserError` if a value cannot work."""
+        self.check_finite("lambda_cycle", "lambda_identity", "lambda_gp", "r1")
+        self.check_fraction("label_smoothing")
+        self.check_at_least(0, "pool_size")
+        unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]
+        if unknown:
+            raise UserError(
+                f"--diffaugment {self.diffaugment}: {unknown[0]}: expected any of {','.join(AUGMENTATIONS)}"
+            )

@@ -1,0 +1,82 @@
+"""Settings that make training fast, or show how fast it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import ClassVar, Literal, Optional
+
+from cyclegan.config.argument_types import count_or_auto
+from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
+
+PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
+CALL_FLOPS = 4e9  # upper bound on the operations of a call of several steps: a tenth of a second on any CPU
+CALL_SECONDS = 0.03  # or the operations that the devices can do in this time at their peak, if that is more
+MAX_STEPS_PER_CALL = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class PerformanceConfig(Section):
+    """Precision, compilation, and the profile."""
+
+    TITLE: ClassVar[str] = "performance"
+
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = flag(
+        "type in which the networks compute; variables, statistics and losses are always float32; auto: bfloat16 if the"
+        " device multiplies it natively, else float32",
+        "auto",
+        WARN,
+    )
+    xla: Literal["auto", "on", "off"] = flag(
+        "compile forward and backward passes with XLA; auto: off, which is faster on CPUs (not yet measured on GPUs)",
+        "auto",
+        FREE,
+    )
+    steps_per_call: Optional[int] = flag(
+        "training steps from one return to Python to the next, a divisor of --log_every; a run stops and saves only between"
+        " calls (default: auto, several if a step is short)",
+        on_resume=FREE,
+        metavar="N",
+        type=count_or_auto,
+    )
+    no_peak: bool = flag(
+        "do not measure the device's peak at start: its share is not shown, and on a CPU --steps_per_call may be smaller",
+        False,
+        FREE,
+    )
+    profile: Optional[str] = flag(
+        "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it covers"
+        " whole calls of --steps_per_call, and the testing between them",
+        None,
+        FREE,
+        metavar="START:END",
+    )
+
+    @property
+    def profile_steps(self) -> Optional[tuple[int, int]]:
+        """(START, END) of `profile`; `None` if there is none, or it makes no sense."""
+        numbers = PROFILE.fullmatch(self.profile or "")
+        start, end = map(int, numbers.groups()) if numbers else (0, 0)
+        return (start, end) if start < end else None
+
+    def choose_steps_per_call(self, flops: float, log_every: int, checkpoint_minutes: float, peak: float = 0.0) -> int:
+        """Return the steps of a call: so few that a call takes no longer than one step of networks of the usual size.
+
+        Args:
+            flops: Floating-point operations of a step, on all devices.
+            log_every: Steps between logged losses; the result divides it.
+            checkpoint_minutes: Minutes between checkpoints; with 0, a call has one step.
+            peak: FLOP/s of all devices; 0 if unknown.
+        """
+        if self.steps_per_call:
+            return self.steps_per_call
+        if not checkpoint_minutes:
+            return 1
+        most = max(1, min(MAX_STEPS_PER_CALL, int(max(CALL_FLOPS, CALL_SECONDS * peak) / max(flops, 1.0))))
+        return max(steps for steps in range(1, most + 1) if log_every % steps == 0)
+
+    def check(self) -> None:
+        """Raise `UserError` if a value cannot work."""
+        self.check_at_least(1, "steps_per_call")
+        if self.profile is not None and not self.profile_steps:
+            refuse("profile", self.profile, "START:END, two numbers of steps with START < END")

@@ -1,0 +1,29 @@
+"""Which settings a resumed run changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cyclegan.config.config import SECTIONS, Config
+from cyclegan.config.fields import OnResume
+
+
+def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:
+    """Describe the settings of one kind that differ between two configurations, among those that have an effect.
+
+    Args:
+        saved: Configuration of the run so far.
+        config: Configuration from here on.
+        on_resume: The kind of settings.
+
+    Returns:
+        One text per setting: "lr 0.1 -> 0.2".
+    """
+    before, after, unused = saved.settings(), config.settings(), config.unused
+    names = (
+        field.name
+        for section in SECTIONS.values()
+        for field in dataclasses.fields(section)  # type: ignore[arg-type]
+        if field.metadata["on_resume"] is on_resume and field.name not in unused
+    )
+    return [f"{name} {before[name]!r} -> {after[name]!r}" for name in names if before[name] != after[name]]

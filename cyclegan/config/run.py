@@ -1,0 +1,45 @@
+"""Settings of the run: its folder, its checkpoints, its output."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import ClassVar, Literal, Optional
+
+from cyclegan.config.fields import FREE, Section, flag, refuse
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Section):
+    """What a run writes, when, and where."""
+
+    TITLE: ClassVar[str] = "run"
+
+    preset: Optional[Literal["paper", "tutorial", "fast", "demo"]] = flag(
+        "a named set of flags, printed when used; flags given by hand win", None, FREE
+    )
+    output_dir: str = flag(
+        "folder of the run; if it already holds a run, training resumes it (default: runs/NAME)",
+        os.path.join("runs", "horse2zebra"),
+        FREE,
+    )
+    clear_output_dir: bool = flag("remove the run in --output_dir and start over", False, FREE)
+    verbose: Literal[0, 1, 2] = flag(
+        "0: only warnings; 1: progress bars and errors per epoch; 2: all losses too", 1, FREE
+    )
+    plot_every: int = flag("epochs between sample images, which are also written at the end", 10, FREE)
+    checkpoint_every: int = flag("epochs between checkpoints; the end of training always has one", 1, FREE)
+    checkpoint_minutes: float = flag(
+        "minutes between checkpoints within an epoch; 0 saves after every call, which then has one step by default",
+        10.0,
+        FREE,
+    )
+    log_every: int = flag("training steps between logged losses within an epoch", 100, FREE)
+    keep: int = flag("number of checkpoints to keep, the newest ones", 3, FREE)
+
+    def check(self) -> None:
+        """Raise `UserError` if a value cannot work."""
+        if not self.output_dir:
+            refuse("output_dir", self.output_dir, "a folder (is a shell variable not set?)")
+        self.check_at_least(1, "plot_every", "checkpoint_every", "log_every", "keep")
+        self.check_finite("checkpoint_minutes")

@@ -1,0 +1,88 @@
+"""config.json: the configuration of a run, and what it ran with and on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple, Union
+
+from cyclegan.config.config import SECTIONS, Config
+from cyclegan.config.fields import check_type, field_types
+from cyclegan.errors import UserError
+
+PARTS = ("config", "stack", "data")
+STACK_KEYS = {"keras", "tensorflow"}
+
+
+class SavedConfig(NamedTuple):
+    """Content of a config.json.
+
+    Attributes:
+        config: The configuration.
+        stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
+        data: What the run was trained on, see `data.sources.Domains.fingerprint`; empty for an imported run.
+    """
+
+    config: Config
+    stack: dict[str, Any]
+    data: dict[str, Any]
+
+
+def save(path: Union[str, os.PathLike[str]], config: Config, stack: dict[str, Any], data: dict[str, Any]) -> None:
+    """Write a config.json, completely or not at all."""
+    text = json.dumps({"config": dataclasses.asdict(config), "stack": stack, "data": data}, indent=2)
+    partial = pathlib.Path(f"{os.fspath(path)}.partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
+    """Read a config.json.
+
+    Raises:
+        UserError: The file is missing, is no config.json, or has settings that this version does not know; the text names them.
+    """
+    try:
+        saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        sections, stack, data = (saved[part] for part in PARTS)
+        parts = (sections, stack, data, *sections.values())
+        if not all(isinstance(part, dict) for part in parts):
+            raise TypeError("its parts are no objects")
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
+        ) from error
+    unknown = [*(set(saved) - set(PARTS)), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
+    if unknown:
+        raise UserError(
+            f"{path}: unknown fields {', '.join(sorted(map(repr, unknown)))}: another version wrote it;"
+            " use that version, or another --output_dir"
+        )
+    for problem in _wrong_types(sections):
+        raise UserError(f"{path}: {problem}")
+    try:
+        return SavedConfig(Config.from_sections(sections), stack, data)
+    except (UserError, OverflowError, ValueError) as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _unknown_settings(sections: dict[str, dict[str, Any]]) -> list[str]:
+    unknown = [name for name in sections if name not in SECTIONS]
+    for name in set(sections) - set(unknown):
+        unknown += set(sections[name]) - set(field_types(SECTIONS[name]))
+    return unknown
+
+
+def _wrong_types(sections: dict[str, dict[str, Any]]) -> list[str]:
+    checked = (
+        check_type(name, value, field_types(SECTIONS[section])[name])
+        for section, values in sections.items()
+        for name, value in values.items()
+    )
+    return [problem for problem in checked if problem]
