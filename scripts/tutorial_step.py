@@ -4,8 +4,9 @@ from unittest import mock
 
 import tensorflow as tf
 
+from cyclegan.images.value_range import to_float
 from cyclegan.networks import compat, convolution, normalization
-from cyclegan.training.gan import CycleGAN, to_float
+from cyclegan.training.gan import CycleGAN
 
 
 def _normalization(epsilon, affine, twice):

@@ -4,12 +4,12 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import metrics
 from cyclegan.evaluation.features import extractor
-from cyclegan.images.decoding import from_float
-from cyclegan.training.gan import DIRECTIONS, to_float
+from cyclegan.images.value_range import from_float, to_float
 
 BATCH = 4  # pictures at a time; a number of its own, so that scores do not depend on --batch_size
 SUBSETS = 100
@@ -77,7 +77,7 @@ class Evaluator:
                 rounded = from_float(fake.numpy(), truth.dtype)
             except ValueError as error:
                 raise TrainingError(str(error)) from None
-            found.append(self.extractor(to_float(rounded))[: len(indices)])
+            found.append(self.extractor(tf.constant(to_float(rounded)))[: len(indices)])
             row = {"cycle_MAE": _grey_levels(batch, back(fake))} if errors else {}
             if self.paired:
                 row.update(against_truth(rounded, truth.batch(indices, self.batch_size)))
@@ -148,7 +148,7 @@ class Evaluator:
         with bar:
             for start in range(0, len(part), self.batch_size):
                 indices = range(start, min(start + self.batch_size, len(part)))
-                yield to_float(part.batch(indices, self.batch_size)), indices
+                yield tf.constant(to_float(part.batch(indices, self.batch_size))), indices
                 bar.update(len(indices))
 
 

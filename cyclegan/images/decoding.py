@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cyclegan.data.records import Stored
+from cyclegan.images.value_range import to_depth
 
 FORMATS = (
     "JPEG",
@@ -110,27 +111,6 @@ def of_pillow(image, channels=3):
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits, or an array")
     deep = image.mode.startswith("I")
     return DecodedImage(*(_deep_gray if deep else _shallow)(image, channels), image.info.get("icc_profile") or b"")
-
-
-def from_float(pictures, dtype):
-    """float32 in [-1, 1] -> uint8 or uint16, the nearest levels.
-
-    Raises:
-        ValueError: some are not finite.
-    """
-    if not np.isfinite(pictures).all():
-        raise ValueError(
-            "what the network gives is not finite (NaN): its weights are broken; expected an older checkpoint"
-        )
-    most = np.iinfo(dtype).max
-    return np.rint(np.clip((pictures + 1) * (most / 2), 0, most)).astype(dtype)
-
-
-def to_depth(picture, dtype):
-    """uint8 or uint16 -> `dtype`, which is one of them."""
-    if picture.dtype == dtype:
-        return picture
-    return picture * np.uint16(257) if dtype == np.uint16 else np.rint(picture / 257).astype(np.uint8)
 
 
 def check(source, channels=3):

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from cyclegan.errors import UserError
-from cyclegan.images.decoding import to_depth
+from cyclegan.images.value_range import to_depth
 
 # By --format: what files are called.
 FORMATS = {

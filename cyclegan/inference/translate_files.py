@@ -17,13 +17,14 @@ import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.distribution.strategy import device_names
 from cyclegan.errors import UserError, printable
 from cyclegan.images import decoding, writer
+from cyclegan.images.value_range import to_depth
 from cyclegan.inference.translator import Model, Path, Size, check_size, resized, translated
 from cyclegan.reporting import html_report
-from cyclegan.training.gan import DIRECTIONS
 
 AHEAD = 50_000_000  # pixels of pictures that are in work at the same time; and always one batch
 LOOKS = 64  # files that are looked at before their turn
@@ -397,4 +398,4 @@ def _small(pixels):
     pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1]
     shrink = min(1.0, SHOWN / max(pixels.shape[:2]))
     size = tuple(max(1, round(side * shrink)) for side in pixels.shape[:2])
-    return decoding.to_depth(decoding.resize(pixels, size), np.uint8)
+    return to_depth(decoding.resize(pixels, size), np.uint8)

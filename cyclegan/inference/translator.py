@@ -8,12 +8,13 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError
 from cyclegan.images import decoding
 from cyclegan.images.decoding import DecodedImage
 from cyclegan.images.geometry import LEAST
+from cyclegan.images.value_range import from_float, to_float
 from cyclegan.inference.restore import restore
-from cyclegan.training.gan import DIRECTIONS, to_float
 
 TILE = 1536  # pictures of more pixels than a square of this side are translated in tiles
 OVERLAP = 128  # pixels that two tiles beside each other have in common
@@ -265,7 +266,7 @@ def _translate_array(translator, array, size):
 
 
 def _to_type(pictures, dtype):
-    return pictures if dtype == np.float32 else decoding.from_float(pictures, dtype)
+    return pictures if dtype == np.float32 else from_float(pictures, dtype)
 
 
 def _padding(side, multiple):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from cyclegan.distribution import collectives
+from cyclegan.images.value_range import to_float
 from cyclegan.networks import compat, discriminators, flops, generators
 from cyclegan.networks.dropout import draws
 from cyclegan.training import losses
@@ -10,7 +11,6 @@ from cyclegan.training.diffaugment import DRAWS, diffaugment
 from cyclegan.training.image_pool import ImagePool
 from cyclegan.training.optimizers import Adam, LossScale, clip, follow
 
-DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}  # what generators do: G and F
 LOSSES = (
     *(f"{g}/{part}" for g in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
     *("loss_X/loss", "loss_Y/loss"),
@@ -25,12 +25,6 @@ GRADIENTS = ("gradients of the generators", "gradients of the discriminators")  
 AMPLIFIED = 2.0**10  # by which slopes in float16 are, see `losses.slopes`
 # What random numbers are for: the pools, what is changed for the discriminators (4 kinds of pictures), penalties, dropout.
 POOLS, AUGMENTED, MIXED, DROPPED, PURPOSES = 0, 2, 6, 8, 9
-
-
-def to_float(images):
-    """uint8 [0, 255] or uint16 [0, 65535] -> float32 [-1, 1]."""
-    half = 32767.5 if tf.as_dtype(images.dtype) == tf.uint16 else 127.5
-    return tf.cast(images, tf.float32) / half - 1.0
 
 
 class CycleGAN:
@@ -152,7 +146,9 @@ class CycleGAN:
         draws = self._draws(step, x.shape[0])
         # The tapes meet at the fakes: what the discriminators' tape gives back there goes into the generators' tape.
         with tf.GradientTape() as tape:
-            pictures, similar = self._compiled(self._generate)(to_float(x), to_float(y), weight, step)
+            pictures, similar = self._compiled(self._generate)(
+                to_float(tf.convert_to_tensor(x)), to_float(tf.convert_to_tensor(y)), weight, step
+            )
             decay = self._weight_decay(self.generator_variables)
             share = tf.nn.scale_regularization_loss(decay)
         shown, kept = self._from_pools(pictures[2:4], weight, step)
@@ -217,7 +213,9 @@ class CycleGAN:
             correlations. Without those that compare pictures of different numbers of channels.
         """
         identity = self.config.data.channels_x == self.config.data.channels_y
-        pictures = self._translate(to_float(x), to_float(y), identity, *self.used, training=False)
+        pictures = self._translate(
+            to_float(tf.convert_to_tensor(x)), to_float(tf.convert_to_tensor(y)), identity, *self.used, training=False
+        )
         deceived, judged = self._judgement(pictures[:4], None, weight, training=False)
         figures = self._figures({**self._similarity(pictures, weight), **deceived, **judged}, weight)
         x, y, fake_y, fake_x, cycle_x, cycle_y, same_x, same_y = pictures

@@ -11,12 +11,14 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.images.value_range import to_float
 from cyclegan.reporting.profiler import Profiler
 from cyclegan.reporting.throughput import Throughput
 from cyclegan.training.checkpoint_policy import WISHES, CheckpointPolicy
 from cyclegan.training.divergence import find_silent_failures
-from cyclegan.training.gan import CHANGES, DIRECTIONS, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES, to_float
+from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.training.optimizers import SMALLEST_SCALE
 from cyclegan.training.signals import Signals
 
@@ -433,7 +435,7 @@ def plot(gan, test, summary, epoch):
     x, y = (to_float(np.stack([test.picture(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
     fake_y, cycle_x, fake_x, cycle_y = (picture.numpy() for picture in gan.cycle(x, y))
     names = [part[:count] for part in test.names]
-    return summary.cycles(epoch, (x.numpy(), fake_y, cycle_x), (y.numpy(), fake_x, cycle_y), names)
+    return summary.cycles(epoch, (x, fake_y, cycle_x), (y, fake_x, cycle_y), names)
 
 
 @contextlib.contextmanager

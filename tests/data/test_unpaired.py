@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset, place
-from cyclegan.training.gan import to_float
+from cyclegan.images.value_range import to_float
 
 
 def numbered(count, size=6):

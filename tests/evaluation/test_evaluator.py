@@ -19,7 +19,7 @@ from cyclegan.data import loading, sources, stripes
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import features, metrics
 from cyclegan.evaluation.evaluator import Evaluator, of_training
-from cyclegan.images.decoding import from_float
+from cyclegan.images.value_range import from_float
 from cyclegan.networks import compat, generators
 from cyclegan.training.gan import CycleGAN
 from scripts import evaluate as script
@@ -166,7 +166,7 @@ def test_real_features_are_computed_once(pictures):
 
 def test_a_translation_that_is_not_finite_has_no_scores(pictures, random):
     evaluation = Evaluator(lambda x: x / 0.0, brighter, *pictures, (16, 16), random)
-    with pytest.raises(TrainingError, match="not finite .*expected an older checkpoint"):
+    with pytest.raises(TrainingError, match="not finite .*use an older checkpoint"):
         evaluation.scores("x2y")
 
 

@@ -355,7 +355,8 @@ def test_the_most_pixels_that_are_decoded(tmp_path, monkeypatch):
 
 READ_AND_MEASURE = """
 import pathlib, sys, time
-from cyclegan import decoding, pictures
+from cyclegan.data import loading
+from cyclegan.images import decoding
 
 def peak():
     return int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
@@ -622,11 +623,3 @@ def test_pillow_images_of_floats_are_refused():
 def test_the_a_of_lab_is_no_opacity():
     picture = decoding.of_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
     assert picture.opacity is None and picture.pixels.shape == (4, 4, 3)
-
-
-def test_levels_of_floats():
-    floats = np.float32([[-1, -1.5, 0.999, 1.5, 0]])
-    assert decoding.from_float(floats, np.uint8).tolist() == [[0, 0, 255, 255, 128]]
-    assert decoding.from_float(floats, np.uint16).tolist() == [[0, 0, 65502, 65535, 32768]]
-    with pytest.raises(ValueError, match="not finite"):
-        decoding.from_float(np.float32([0, np.nan]), np.uint8)

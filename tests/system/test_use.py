@@ -16,6 +16,7 @@ from PIL import Image
 from cyclegan.data import stripes
 from cyclegan.images import decoding, writer
 from cyclegan.images.decoding import DecodedImage
+from cyclegan.images.value_range import to_depth
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ def mixed(tmp_path_factory):
     clear = np.linspace(0, 255, 256 * 256).reshape(256, 256, 1).astype(np.uint8)
     writer.write(folder / "clear.png", DecodedImage(horse, clear))
     for name in ("deep.png", "deep.tiff"):
-        writer.write(folder / name, DecodedImage(decoding.to_depth(horse, np.uint16)))
+        writer.write(folder / name, DecodedImage(to_depth(horse, np.uint16)))
     image, exif = Image.fromarray(horse[:, :200]), Image.Exif()
     exif[0x0112] = 6
     image.save(folder / "turned.jpg", exif=exif)

@@ -10,10 +10,11 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
+from cyclegan.images.value_range import to_float
 from cyclegan.networks.activation import LeakyReLU
 from cyclegan.training import losses
 from cyclegan.training.diffaugment import DRAWS, diffaugment
-from cyclegan.training.gan import DECAYS, GRADIENTS, LOSSES, PENALTIES, CycleGAN, to_float
+from cyclegan.training.gan import DECAYS, GRADIENTS, LOSSES, PENALTIES, CycleGAN
 from tests.training.test_gan import TINIER, TINY, as_trained, eager_step, gradients, weights, with_sgd
 
 ONE = tf.constant([1.0])
