@@ -27,7 +27,7 @@ def main(argv=None):
     console.configure_logging(config.run.verbose)
     signals.nothing_to_save_yet()
     # Not earlier: --help and mistakes in the flags answer at once, TensorFlow takes seconds to start.
-    with console.start() as tell:
+    with console.start():
         from cyclegan.checkpointing.manager import CheckpointManager
         from cyclegan.checkpointing.run_directory import RunDirectory
         from cyclegan.checkpointing.train_state import TrainState
@@ -42,7 +42,7 @@ def main(argv=None):
         from cyclegan.training.gan import CycleGAN
         from cyclegan.training.trainer import Trainer
 
-        team = workers.start(config, tell)
+        team = workers.start(config)
         if (
             config.performance.precision == "auto"
         ):  # what it stands for is kept, so that another machine can say what changes

@@ -7,16 +7,20 @@ import logging
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TextIO
 
+from cyclegan import stderr_filter
 from cyclegan.errors import ENVIRONMENT, UserError, printable
 
-# What TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL says.
+# Lines that TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL is.
 NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
-
-
+FILTER_SECONDS = 2.0  # to wait for the last lines of the filter of stderr
+_FILTERS: list[subprocess.Popen[bytes]] = []  # still running, see `start`
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 
 
@@ -97,68 +101,74 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
 
 
 @contextlib.contextmanager
-def start(notices=NOTICE):
-    """Within it, what the process writes to standard error is held back; after it, all lines but notices are written.
+def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
+    """Filter stderr inside the context: lines that begin like `notices` are dropped, all others are shown at once.
 
-    Also what C++ writes is held back, which Python's own redirection does not reach. `notices` matches bytes. Gives a function that
-    writes a line at once all the same, with the `fileno` of what it writes to.
+    The filter covers descriptor 2, to which C++ code writes. It is another process, so a crash of this one loses nothing.
     """
+    if os.getpid() == 1:  # of a container, which ends with this process: the filter could not show the last lines
+        yield
+        return
     sys.stderr.flush()
-    real = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
+    terminal = os.dup(2)
+    reader, writer = os.pipe()
+    child = _start_filter(notices, reader)
+    os.close(reader)
+    os.dup2(writer, 2)
+    os.close(writer)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
         try:
-            yield _Direct(real)
-        finally:
-            sys.stderr.flush()
-            os.dup2(real, 2)
-            os.close(real)
-            held.seek(0)
-            for line in held:
-                if not notices.match(line):
-                    os.write(2, line)
+            child.wait(FILTER_SECONDS)  # so that its lines come before later ones
+        except subprocess.TimeoutExpired:  # a process that was started inside the context still has the pipe
+            _FILTERS.append(child)
 
 
-class _Direct:
-    """Writes lines to a descriptor."""
-
-    def __init__(self, descriptor):
-        self._descriptor = descriptor
-
-    def __call__(self, text):
-        os.write(self._descriptor, f"{text}\n".encode(errors="backslashreplace"))
-
-    def fileno(self):
-        return self._descriptor
+def _start_filter(notices: re.Pattern[bytes], reader: int) -> subprocess.Popen[bytes]:
+    """Start the process that copies `reader` to the present stderr; signals for this program do not end it."""
+    command = [sys.executable, "-I", "-S", stderr_filter.__file__, os.fsdecode(notices.pattern)]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # which the process inherits
+    try:
+        return subprocess.Popen(command, stdin=reader, stdout=subprocess.DEVNULL, start_new_session=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-class _Outliving:
-    """A text stream that drops what it can't write: a pipe without a reader, a closed terminal, a file on a full disk."""
+class _LossyStream:
+    """A text stream that drops text that can't be written: to a pipe without a reader, a closed terminal, a full disk."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def write(self, text):
+    def write(self, text: str) -> int:
+        """Write a text or drop it; return its length."""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
+        """Flush the stream or drop its buffer."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def outlive_the_terminal():
-    """From here on, what can't be printed is lost, and the program goes on."""
-    sys.stdout, sys.stderr = (_Outliving(stream) if stream else stream for stream in (sys.stdout, sys.stderr))
+def outlive_the_terminal() -> None:
+    """Make stdout and stderr drop text that can't be written, so that a closed terminal does not end the program."""
+    for name in ("stdout", "stderr"):
+        if stream := getattr(sys, name):
+            setattr(sys, name, _LossyStream(stream))
 
 
 @contextlib.contextmanager
-def temporary_files():
-    """Temporary files made within it are gone after it, also those that libraries would remove only at the end of Python."""
+def temporary_files() -> Iterator[None]:
+    """Collect temporary files in one folder and remove it afterwards, with the files that libraries leave behind."""
     before = tempfile.tempdir
     tempfile.tempdir = tempfile.mkdtemp(prefix="cyclegan-")
     try:
@@ -168,8 +178,8 @@ def temporary_files():
         tempfile.tempdir = before
 
 
-def leave(code):
-    """Ends the process. What TensorFlow takes down at the end of Python would wait for other workers, which may be gone."""
+def leave(code: int) -> NoReturn:
+    """End the process at once: at the normal end of Python, TensorFlow would wait for other workers that may be gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,8 +1,10 @@
 import logging
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import tqdm
@@ -79,12 +81,14 @@ logging.getLogger("absl").warning("theirs")
 
 
 def errors_of(code):
-    """What a process of its own writes to standard error."""
-    code = f"import os, sys\nfrom cyclegan import console\n{code}"
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stderr.splitlines()
+    """Return the lines that a process with this code writes to stderr."""
+    command = [sys.executable, "-c", f"import os, sys\nfrom cyclegan import console\n{code}"]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, start_new_session=True, timeout=60
+    ).stderr.splitlines()
 
 
-def test_notices_are_dropped_and_everything_else_is_kept():
+def test_start_drops_notices_only():
     assert errors_of(
         r"""
 with console.start():
@@ -97,13 +101,63 @@ print("after", file=sys.stderr)
     ) == ["E0000 a real error", "from Python", "after"]
 
 
-def test_what_was_held_back_comes_out_when_something_goes_wrong():
+def test_start_shows_lines_before_an_exception():
     lines = errors_of("with console.start():\n    os.write(2, b'a clue\\n')\n    1 / 0")
     assert lines[0] == "a clue" and lines[-1].startswith("ZeroDivisionError")
 
 
+@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), 11)", "os.kill(os.getpid(), 9)", "os._exit(3)"])
+def test_start_shows_the_last_lines_of_a_crash(end):
+    last = ["terminate called", "  what():  no kernel image"]
+    code = rf"os.write(2, b'I0000 a notice\n{last[0]}\nI0000 a notice\n{last[1]}')"
+    assert errors_of(f"with console.start():\n    {code}\n    {end}") == last
+
+
+def test_start_shows_lines_at_once(tmp_path):
+    with open(tmp_path / "stderr", "w") as stderr:
+        code = "import os\nfrom cyclegan import console\nwith console.start():\n    os.write(2, b'waiting\\n')\n    input()"
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=stderr) as process:
+            for _ in range(300):
+                if (shown := (tmp_path / "stderr").read_text()) or process.poll() is not None:
+                    break
+                time.sleep(0.1)
+            assert process.poll() is None and shown == "waiting\n"
+            process.communicate(b"\n")
+    assert process.returncode == 0
+
+
+def test_start_does_not_wait_for_processes_that_hold_stderr():
+    lines = errors_of(
+        """
+import subprocess, time
+console.FILTER_SECONDS = 0.2
+with console.start():
+    held = subprocess.Popen(["sh", "-c", "read _; echo 'late but shown' >&2"], stdin=subprocess.PIPE)
+    os.write(2, b"early\\n")
+print("after", file=sys.stderr, flush=True)
+held.communicate()
+"""
+    )
+    assert lines == ["early", "after", "late but shown"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_to_all_processes_do_not_end_the_filter(signum):
+    code = f"""
+import signal, subprocess
+with console.start():
+    signal.signal({int(signum)}, signal.SIG_IGN)
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    os.kill(int(children.split()[0]), {int(signum)})
+    os.killpg(0, {int(signum)})
+    os.write(2, b"shown\\n")
+"""
+    assert errors_of(code) == ["shown"]
+
+
 @pytest.mark.parametrize("where", ["/dev/full", "a closed pipe"])
-def test_a_terminal_that_is_gone_does_not_end_the_program(where):
+def test_a_closed_terminal_does_not_end_the_program(where):
     code = """
 from cyclegan import console
 console.outlive_the_terminal()

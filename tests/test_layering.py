@@ -9,7 +9,8 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 # The parts of the package, lowest first, and what each may import. `a.b` allows one module of folder `a`.
 MAY_IMPORT = {
     "errors": set(),
-    "console": {"errors"},
+    "stderr_filter": set(),
+    "console": {"errors", "stderr_filter"},
     "config": {"errors"},
     "images": {"errors", "config"},
     "distribution": {"errors", "console", "config"},
@@ -23,7 +24,7 @@ MAY_IMPORT = {
     "export": {"errors", "console", "config", "images", "networks"},
     "interop": {"errors", "config", "networks"},
 }
-NO_TENSORFLOW = {"errors", "console", "config", "images"}  # these parts import no TensorFlow
+NO_TENSORFLOW = {"errors", "stderr_filter", "console", "config", "images"}  # these parts import no TensorFlow
 ONLY_COMPAT = ("tensorflow_addons", "tf_keras")  # names that only `networks.compat` may know
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 

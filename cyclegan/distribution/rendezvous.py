@@ -6,11 +6,14 @@ connection that ends without that word is of a worker that is gone, which has to
 """
 
 import contextlib
+import logging
 import socket
 import time
 import zlib
 
 from cyclegan.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 TRY_SECONDS = 2.0  # for one attempt to reach one worker
 LOOK_SECONDS = 0.2  # for somebody who comes
@@ -19,13 +22,12 @@ LONGEST = 200  # bytes of a greeting
 MET = b"."  # the last word of a worker that has met all
 
 
-def meet(members, seconds, say, having=""):
+def meet(members, seconds, having=""):
     """Returns when all workers have met.
 
     Args:
         members: the `cluster.Cluster`.
         seconds: how long to wait.
-        say: called with a text if it takes a while.
         having: what all workers have to have in common, a short text.
 
     Raises:
@@ -62,7 +64,7 @@ def meet(members, seconds, say, having=""):
             waited = time.monotonic() - began
             missing = ", ".join(members.addresses[worker] for worker in sorted(others - (set(reached) & set(heard))))
             if waited > PATIENCE and missing and not told:
-                say(f"worker {members.index} ({own}) is waiting for {missing}")
+                logger.warning("worker %d (%s) is waiting for %s", members.index, own, missing)
                 told = True
             if waited > seconds and missing:
                 raise UserError(_who_is_missing(members, unreached, unheard, missing, seconds))

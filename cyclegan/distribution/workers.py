@@ -166,19 +166,18 @@ class Workers:
                 time.sleep(LEAVE_SECONDS)  # what was sent last may be under way
 
 
-def start(config, say):
+def start(config):
     """The workers that a configuration and the environment (TF_CONFIG, Slurm's variables) ask for; they have met.
 
     Args:
         config: the `Config`.
-        say: writes a text for the user while TensorFlow has the word, see `quiet.start`; has the `fileno` of where to.
 
     Raises:
         UserError: what was asked for can't be had here.
     """
     members = cluster.read(os.environ, config.port) if config.strategy in ("auto", "multiworker") else None
     if members:
-        return _meet(members, config.devices, config.start_timeout, say)
+        return _meet(members, config.devices, config.start_timeout)
     if config.strategy == "multiworker":
         raise UserError(
             "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
@@ -188,13 +187,13 @@ def start(config, say):
     return Workers(make_strategy(config.devices, config.strategy))
 
 
-def _meet(members, devices_asked, seconds, say):
+def _meet(members, devices_asked, seconds):
     gpus = use_gpus(devices_asked)
     if not gpus and (devices_asked or 1) > 1:
         raise UserError(
             f"--devices {devices_asked}: a worker without a GPU is one replica; expected 1, and more workers instead"
         )
-    rendezvous.meet(members, seconds, say, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs")
+    rendezvous.meet(members, seconds, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(members.addresses)}),
         task_type="worker",
@@ -204,7 +203,7 @@ def _meet(members, devices_asked, seconds, say):
     )
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(implementation=kinds.NCCL if gpus else kinds.RING)
-    with _bounded(members, seconds, say), _sigterm_for_python():
+    with _bounded(members, seconds), _sigterm_for_python():
         try:
             workers = Workers(tf.distribute.MultiWorkerMirroredStrategy(resolver, options), members)
             workers.hold(workers.strategy)
@@ -232,7 +231,7 @@ def _sigterm_for_python():
 
 
 @contextlib.contextmanager
-def _bounded(members, seconds, say):
+def _bounded(members, seconds):
     """Ends the process, with exit code 1, if what is done within it takes longer: TensorFlow would wait for an hour or for ever.
 
     It holds Python's lock meanwhile. Hence a thread of C that ends the process, and a shell that reads what that writes and says
@@ -244,7 +243,7 @@ def _bounded(members, seconds, say):
     )
     reader, writer = os.pipe()
     with os.fdopen(reader), os.fdopen(writer, "wb") as written:
-        speaker = subprocess.Popen(["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text], stdin=reader, stderr=say)
+        speaker = subprocess.Popen(["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text], stdin=reader)
         faulthandler.dump_traceback_later(seconds, exit=True, file=written)
         try:
             yield

@@ -17,14 +17,14 @@ def addresses(count):
 
 
 def meet(found, seconds=20.0, delays=None, lists=None, having=None):
-    """What `meet` raised (or `None`) for each worker of some addresses, each in a thread; and what was said."""
-    outcomes, said = [None] * len(found), []
+    """What `meet` raised (or `None`) for each worker of some addresses, each in a thread."""
+    outcomes = [None] * len(found)
 
     def one(index):
         threading.Event().wait((delays or {}).get(index, 0))
         try:
             members = Cluster((lists or {}).get(index, found), index)
-            rendezvous.meet(members, seconds, said.append, (having or {}).get(index, "4 GPUs"))
+            rendezvous.meet(members, seconds, (having or {}).get(index, "4 GPUs"))
         except UserError as error:
             outcomes[index] = str(error)
 
@@ -33,31 +33,31 @@ def meet(found, seconds=20.0, delays=None, lists=None, having=None):
         thread.start()
     for thread in threads:
         thread.join()
-    return outcomes, said
+    return outcomes
 
 
 def test_they_meet_whoever_comes_first():
     for late in range(3):
-        assert meet(addresses(3), delays={late: 0.5}) == ([None] * 3, [])
+        assert meet(addresses(3), delays={late: 0.5}) == [None] * 3
 
 
 def test_the_ports_are_free_afterwards():
     found = addresses(2)
     for _ in range(2):
-        assert meet(found) == ([None] * 2, [])
+        assert meet(found) == [None] * 2
 
 
-def test_who_is_waited_for_is_said(monkeypatch):
+def test_who_is_waited_for_is_said(monkeypatch, caplog):
     monkeypatch.setattr(rendezvous, "PATIENCE", 0.3)
     found = addresses(2)
-    outcomes, said = meet(found, delays={1: 1.0})
+    outcomes = meet(found, delays={1: 1.0})
     assert outcomes == [None, None]
-    assert said == [f"worker 0 ({found[0]}) is waiting for {found[1]}"]
+    assert caplog.messages == [f"worker 0 ({found[0]}) is waiting for {found[1]}"]
 
 
 def test_one_that_does_not_come_is_named():
     found = addresses(3)
-    outcomes, _ = meet(found[:2], 0.5, lists=dict.fromkeys((0, 1), found))
+    outcomes = meet(found[:2], 0.5, lists=dict.fromkeys((0, 1), found))
     for worker, outcome in enumerate(outcomes):
         assert outcome.startswith(f"worker {worker} ({found[worker]}) waited for 0.5 s (--start_timeout) and could not")
         assert f"could not reach {found[2]}: expected a worker at each" in outcome and found[1 - worker] not in outcome
@@ -67,14 +67,14 @@ def test_a_host_that_is_not_known_is_one_that_does_not_come():
     for name in ("no-such-host.invalid", "no..name"):
         found = (*addresses(1), f"{name}:80")
         with pytest.raises(UserError, match=f"could not reach {name}:80"):
-            rendezvous.meet(Cluster(found, 0), 0.1, print)
+            rendezvous.meet(Cluster(found, 0), 0.1)
 
 
 def test_somebody_else_at_the_address_is_not_taken_for_a_worker():
     with socket.create_server(("", 0)) as other:
         found = (*addresses(1), f"127.0.0.1:{other.getsockname()[1]}")
         with pytest.raises(UserError, match=f"was not greeted by {found[1]}, where something answers"):
-            rendezvous.meet(Cluster(found, 0), 0.3, print)
+            rendezvous.meet(Cluster(found, 0), 0.3)
 
 
 def test_somebody_who_speaks_first_is_not_taken_for_a_worker_either():
@@ -93,7 +93,7 @@ def test_somebody_who_speaks_first_is_not_taken_for_a_worker_either():
         speaker = threading.Thread(target=speak, daemon=True)
         speaker.start()
         with pytest.raises(UserError, match=f"was not greeted by {found[1]}, where something answers"):
-            rendezvous.meet(Cluster(found, 0), 1.0, print)
+            rendezvous.meet(Cluster(found, 0), 1.0)
 
 
 def test_a_stranger_who_comes_is_passed_over():
@@ -111,7 +111,7 @@ def test_a_stranger_who_comes_is_passed_over():
     thread = threading.Thread(target=stranger)
     thread.start()
     try:
-        assert meet(found, delays={1: 0.5}) == ([None] * 2, [])
+        assert meet(found, delays={1: 0.5}) == [None] * 2
     finally:
         done.set()
         thread.join()
@@ -119,13 +119,13 @@ def test_a_stranger_who_comes_is_passed_over():
 
 def test_workers_that_know_others_are_not_of_the_same_run():
     found = addresses(3)
-    outcomes, _ = meet(found[:2], 0.5, lists={0: found[:2], 1: found})
+    outcomes = meet(found[:2], 0.5, lists={0: found[:2], 1: found})
     assert f"was not greeted by {found[1]}" in outcomes[0] and f"could not reach {found[2]}" in outcomes[1]
 
 
 def test_workers_that_have_something_else_in_common_are_named():
     found = addresses(3)
-    outcomes, _ = meet(found, having={1: "2 GPUs"})
+    outcomes = meet(found, having={1: "2 GPUs"})
     assert outcomes == [
         f"worker {worker} ({found[worker]}) has {here} GPUs, but worker {other} ({found[other]}) has {there} GPUs: expected the"
         " same for all"
@@ -138,7 +138,7 @@ def test_one_that_is_replaced_while_others_wait_is_met_again():
     with pytest.raises(UserError, match=f"could not reach {found[2]}"):  # 0 has greeted it, and 2 is not there yet
         first = threading.Thread(target=lambda: outcomes.append(meet_as(0)), daemon=True)
         outcomes = []
-        meet_as = lambda index, seconds=20.0: rendezvous.meet(Cluster(found, index), seconds, print)  # noqa: E731
+        meet_as = lambda index, seconds=20.0: rendezvous.meet(Cluster(found, index), seconds)  # noqa: E731
         first.start()
         meet_as(1, 0.7)
     others = [threading.Thread(target=lambda index=index: outcomes.append(meet_as(index))) for index in (1, 2)]
@@ -153,4 +153,4 @@ def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(UserError, match=f"worker 0: {taken} can't be listened on .*: expected a free port"):
-            rendezvous.meet(Cluster((taken, "127.0.0.1:9"), 0), 1, print)
+            rendezvous.meet(Cluster((taken, "127.0.0.1:9"), 0), 1)

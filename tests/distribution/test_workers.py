@@ -152,15 +152,15 @@ def test_a_worker_without_a_gpu_is_one_replica(monkeypatch):
     addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))
     with pytest.raises(UserError, match="--devices 2: a worker without a GPU is one replica; expected 1"):
-        workers.start(Config.from_settings(devices=2), print)
+        workers.start(Config.from_settings(devices=2))
 
 
 def test_workers_have_to_be_named(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(UserError, match="--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more"):
-        workers.start(Config.from_settings(strategy="multiworker"), print)
+        workers.start(Config.from_settings(strategy="multiworker"))
     monkeypatch.setenv("TF_CONFIG", "nonsense")  # which a strategy of one machine has no use for
-    team = workers.start(Config.from_settings(strategy="mirrored"), print)
+    team = workers.start(Config.from_settings(strategy="mirrored"))
     assert (team.count, team.index, team.is_chief, team.shares()) == (1, 0, True, 1)
 
 

@@ -29,8 +29,8 @@ def main(what):
     if what == "vanish":
         met = rendezvous.meet
         rendezvous.meet = lambda members, *rest: (met(members, *rest), _leave_as(members.index))
-    with console.start() as tell:
-        team = workers.start(config, tell)
+    with console.start():
+        team = workers.start(config)
     with team.noticed():
         return {"steps": steps, "differ": differ, "lose": lose, "gradients": gradients}[what](team)
 
