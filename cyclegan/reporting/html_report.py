@@ -1,4 +1,6 @@
-"""A page that shows pictures before and after translation: one HTML file beside them, for current browsers, without a network."""
+"""HTML report of images before and after translation: one file beside the images, for current browsers, without a network."""
+
+from __future__ import annotations
 
 import base64
 import contextlib
@@ -10,72 +12,82 @@ import os
 import pathlib
 import re
 import urllib.parse
+from collections.abc import Mapping, Sequence
 
 from PIL import Image
 
 from cyclegan.errors import printable
 
-TEMPLATE = pathlib.Path(__file__).with_name("report.html")
-HARMLESS = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # in JSON inside of HTML
+SOURCE = pathlib.Path(__file__).with_name("report.html")  # report.css and report.js lie beside it
+JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """What came out of one picture at one time.
+    """Translations of one image at one epoch.
 
-    `output`, `cycle`: of the translation and of its translation back ("" where there is none), paths of pictures that browsers
-    show, relative to the page's folder. `scores`: finite floats by name; less is better unless the name says otherwise. `epoch`:
-    of training, 0 where it does not matter.
+    Attributes:
+        output: Path of the translation, in a format that browsers show, relative to the folder of the report.
+        cycle: Path of the translation back; "" if there is none.
+        scores: Finite floats by name.
+        epoch: Epoch of training; 0 if it does not matter.
     """
 
     output: str
     cycle: str = ""
-    scores: dict = dataclasses.field(default_factory=dict)
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     epoch: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One picture and what came out of it.
+    """One image and its translations.
 
-    `name`: shown, any text. `direction`: "X → Y" or "Y → X". `input`: a path, as those of `Frame`. `frames`: of `Frame`, at least
-    one, by rising epoch.
+    Attributes:
+        name: Name on the page, any text.
+        direction: "X → Y" or "Y → X".
+        input: Path of the image, relative to the folder of the report.
+        frames: At least one frame, by increasing epoch.
     """
 
     name: str
     direction: str
     input: str
-    frames: list
+    frames: list[Frame]
 
 
-def write(folder, title, items, notes=()):
-    """Writes `index.html`, whole or not at all.
+def write(
+    folder: str | os.PathLike[str], title: str, items: Sequence[Item], notes: Sequence[str] = ()
+) -> pathlib.Path:
+    """Write `index.html` atomically.
 
     Args:
-        folder: where the page goes, and from where the items' paths are relative.
-        title: of the page, any text.
-        items: list of `Item`, in the order that they are shown in.
-        notes: texts shown on top.
+        folder: Folder of the report, to which the paths in `items` are relative.
+        title: Title of the page, any text.
+        items: Items in the order of the page.
+        notes: Texts below the title.
 
     Returns:
-        The page's path.
+        Path of the report.
 
     Raises:
-        OSError: it can't be written.
-        ValueError: a score is not finite, or a path is not relative.
+        OSError: The report cannot be written.
+        ValueError: A score is not finite, or a path is not relative.
     """
     folder = pathlib.Path(folder)
-    template = TEMPLATE.read_text(encoding="utf-8")
+    style, script = (SOURCE.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".css", ".js"))
     parts = {
-        "policy": _policy(template),
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
         "title": html.escape(printable(title)),
         "notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes),
-        "data": _json({"aspect": _aspect(folder, items), "items": [_plain(item) for item in items]}),
+        "data": _to_json({"aspect": _aspect(folder, items), "items": [_item_values(item) for item in items]}),
     }
-    text = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], template)
+    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], SOURCE.read_text(encoding="utf-8"))
     path, partial = folder / "index.html", folder / "index.html.partial"
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(page, encoding="utf-8")
         partial.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -84,26 +96,25 @@ def write(folder, title, items, notes=()):
     return path
 
 
-def _policy(template):
-    """A Content-Security-Policy: only the template's own style and script, only pictures from where the page is."""
+def _policy(style: str, script: str) -> str:
+    """Return a Content-Security-Policy that allows this style, this script, and images beside the page."""
 
-    def source(element):
-        (content,) = re.findall(rf"<{element}>(.*?)</{element}>", template, re.DOTALL)
+    def source(content: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
     return (
-        f"default-src 'none'; img-src 'self' file:; style-src {source('style')}; script-src {source('script')};"
+        f"default-src 'none'; img-src 'self' file:; style-src {source(style)}; script-src {source(script)};"
         " base-uri 'none'; form-action 'none'"
     )
 
 
-def _json(values):
-    """As JSON that no HTML parser mistakes for markup; all that is not ASCII is escaped too."""
-    return json.dumps(values, allow_nan=False, separators=(",", ":")).translate(HARMLESS)
+def _to_json(values: object) -> str:
+    """Return ASCII JSON that no HTML parser mistakes for markup."""
+    return json.dumps(values, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
 
 
-def _plain(item):
-    """An `Item` as what the page's script reads."""
+def _item_values(item: Item) -> dict[str, object]:
+    """Return the values of an item that the script of the page reads."""
     frames = [
         {
             "output": _url(frame.output),
@@ -121,18 +132,18 @@ def _plain(item):
     }
 
 
-def _url(path):
-    """A relative path as a relative URL, whatever bytes the names are made of."""
+def _url(path: str) -> str:
+    """Convert a relative path, whose names may be any bytes, to a relative URL."""
     if os.path.isabs(path):
-        raise ValueError(f"{path}: expected a path relative to the page's folder")
+        raise ValueError(f"{path}: expected a path relative to the folder of the report")
     return urllib.parse.quote(os.fsencode(str(path).replace(os.sep, "/")))
 
 
-def _aspect(folder, items):
-    """Width over height of the first picture, and so of the place that each one gets before it is loaded; in [0.5, 2]."""
+def _aspect(folder: pathlib.Path, items: Sequence[Item]) -> float:
+    """Return width over height of the first image, in [0.5, 2]: the space of each image before it is loaded."""
     try:
-        with Image.open(folder / items[0].input) as picture:
-            width, height = picture.size
-    except Exception:  # Pillow raises almost anything on a damaged file, and a missing one is the browser's to show
+        with Image.open(folder / items[0].input) as image:
+            width, height = image.size
+    except Exception:  # Pillow raises many types on a damaged file, and the browser shows that a file is missing
         return 1.0
     return min(max(width / height, 0.5), 2.0)

@@ -1,59 +1,80 @@
-"""How fast training is, how close that comes to what the device can do, and TensorFlow's profile of it."""
+"""TensorFlow's profile of some training steps, for TensorBoard."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Optional
 
 import tensorflow as tf
 
+logger = logging.getLogger(__name__)
+
 
 class Profiler:
-    """TensorFlow's profile of some steps, for TensorBoard. Calls of several steps are profiled as a whole, and what is between.
+    """Context manager that profiles a range of training steps.
+
+    A call of several steps is profiled whole, including the time between calls. Training continues without a profile that cannot
+    be started or written.
 
     Args:
-        steps: (START, END), for the steps after START steps of the run are done until END are; `None` for no profile.
-        folder: where it is written, under plugins/profile; `None` where another worker writes it.
-        say: is called with a text when it can't be made or written, for which training does not stop.
-        tell: is called with a text when it is there.
+        steps: (START, END): profile from after START steps of the run until END steps are done. `None` profiles nothing.
+        folder: Folder of the profile, which goes to `plugins/profile` in it; `None` if another worker writes the profile.
+
+    Attributes:
+        running: Whether a profile is running.
     """
 
-    def __init__(self, steps, folder, say=print, tell=print):
-        self.start, self.end = steps or (0, 0)
-        self.folder, self.say, self.tell = folder, say, tell
+    def __init__(self, steps: Optional[tuple[int, int]], folder: str | os.PathLike[str] | None) -> None:
         self.running = False
+        self._start, self._end = steps or (0, 0)
+        self._folder = folder
+        self._first = self._last = 0
 
-    def __enter__(self):
+    def __enter__(self) -> Profiler:
         return self
 
-    def __exit__(self, *exception):
-        self.finish()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
 
-    def wanted(self, step, steps):
-        """Whether to call `begin`, when `step` steps are done and the next `steps` are about to begin."""
-        return self.start < step + steps and step < self.end and not self.running
+    def should_start(self, step: int, steps: int) -> bool:
+        """Return whether to call `start` when `step` steps are done and a call of `steps` steps comes next."""
+        return self._start < step + steps and step < self._end and not self.running
 
-    def begin(self, step):
-        """Begins, once the device has done `step` steps and has nothing to do."""
-        self.running = self._told("begun", tf.profiler.experimental.start, str(self.folder))
-        self.first, self.last = step + 1, step
+    def start(self, step: int) -> None:
+        """Start the profile, after `step` steps and while the device is idle."""
+        self.running = self._try("started", tf.profiler.experimental.start, str(self._folder))
+        self._first, self._last = step + 1, step
         if not self.running:
-            self.end = 0
+            self._end = 0
 
-    def over(self, step):
-        """Whether to call `finish`, once the device has done `step` steps. To be asked after each call."""
-        self.last = step
-        return self.running and step >= self.end
+    def should_stop(self, step: int) -> bool:
+        """Return whether to call `stop`, after `step` steps and once the device has done them. Ask after each call."""
+        self._last = step
+        return self.running and step >= self._end
 
-    def finish(self):
-        """Writes the profile, if one runs."""
-        if self.running:
-            self.running, self.end = False, 0
-            if self._told("written", tf.profiler.experimental.stop) and self.folder and self.last >= self.first:
-                self.tell(f"Profile of steps {self.first} to {self.last} written to {self.folder}/plugins/profile")
+    def stop(self) -> None:
+        """Write the profile if one is running."""
+        if not self.running:
+            return
+        self.running, self._end = False, 0
+        if self._try("written", tf.profiler.experimental.stop) and self._folder and self._last >= self._first:
+            logger.info("Profile of steps %d to %d written to %s/plugins/profile", self._first, self._last, self._folder)
 
-    def _told(self, done, call, *args):
-        """Whether TensorFlow does what is called; if not, the user is told."""
+    def _try(self, action: str, function: Callable[..., None], *args: str) -> bool:
+        """Call a function of TensorFlow unless another worker does; return whether it worked, and warn if not."""
         try:
-            if self.folder:
-                call(*args)
+            if self._folder:
+                function(*args)
             return True
         except (tf.errors.OpError, OSError) as error:
-            why = str(getattr(error, "message", error)).strip().splitlines() or [type(error).__name__]
-            self.say(f"the profile could not be {done} ({why[0]}); training goes on without")
+            lines = str(getattr(error, "message", error)).strip().splitlines() or [type(error).__name__]
+            logger.warning("the profile could not be %s (%s); training continues without it", action, lines[0])
             return False

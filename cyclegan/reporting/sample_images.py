@@ -1,136 +1,148 @@
-"""The sample pictures of a run as files of their own, and `index.html`, the page that shows them by epoch.
+"""Sample images of a run as separate files, and the HTML report that shows them by epoch.
 
-In the run's folder: `samples/inputs/x_1.png`, `samples/epoch_010/fake_y_1.png` (G(x)), `samples/epoch_010/cycle_x_1.png` (F(G(x)))
-and the same of Y; and `samples/epoch_010/frames.json`, written last, with the samples' names and scores. An epoch without one is no
-part of the page, so that what is on the page follows from the files alone.
+The folder of the run holds `samples/inputs/x_1.png`, `samples/epoch_010/fake_y_1.png` (G(x)), `samples/epoch_010/cycle_x_1.png`
+(F(G(x))), and the same for Y. `samples/epoch_010/frames.json` has the names and scores of the samples and is written last. The
+report shows the epochs that have this file, so it follows from the files alone.
 """
+
+from __future__ import annotations
 
 import contextlib
 import io
 import json
+import logging
 import math
+import pathlib
 import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
 
 from cyclegan.reporting import html_report
+from cyclegan.reporting.image_grid import visible_channels
+
+logger = logging.getLogger(__name__)
+
+# Images of a domain, their translations, and the translations back: float32 [N, H, W, C] in [-1, 1] each. The number of channels of
+# X and Y may differ.
+Cycle = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
-OF_EPOCH = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")  # what an epoch's folder holds
-NAME = re.compile(r"epoch_(\d+)(\.png)?")  # of an epoch's folder, and of its figure
+EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
+EPOCH_NAME = re.compile(r"epoch_(\d+)(\.png)?")  # the folder and the grid of an epoch
 NOTES = (
-    "Test pictures, translated there (output) and back (cycle) after each of the epochs that the slider goes through.",
-    "cycle error: mean absolute difference of input and cycle, in grey levels (0 to 255). change: that of input and output;"
-    " near 0, the generator does nothing.",
+    "Held-out images, their translation (output) and its translation back (cycle). The slider chooses the epoch.",
+    "cycle error: mean absolute difference between input and cycle in grey levels (0 to 255). change: the same between input and"
+    " output; near 0, the generator does nothing.",
 )
 
 
-def write(folder, epoch, forward, backward, names):
-    """Writes the samples of an epoch.
+def write(
+    folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
+) -> None:
+    """Write the samples of an epoch.
 
     Args:
-        folder: the run's, a path.
-        epoch: how many are done.
-        forward, backward, names: see `summaries.SummaryWriter.cycles`.
+        folder: Folder of the run.
+        epoch: Epochs done.
+        forward: Images of X, their translations, and the translations back.
+        backward: The same for images of Y.
+        names: Names of the images of X, and names of the images of Y.
 
     Raises:
-        OSError: they can't be written; the epoch is no part of the page then.
+        OSError: The files cannot be written; the report does not show the epoch.
     """
     inputs, outputs = folder / "samples" / "inputs", folder / "samples" / f"epoch_{epoch:03d}"
     for path in (inputs.parent, inputs, outputs):
         path.mkdir(exist_ok=True)
-    rows = {}
-    for (domain, (_, fake, cycle)), pictures, called in zip(DOMAINS.items(), (forward, backward), names):
-        rows[domain] = []
-        for i, (name, before, translated, back) in enumerate(zip(called, *pictures), 1):
-            (inputs / f"{domain}_{i}.png").write_bytes(_png(before))
+    samples: dict[str, list[tuple[str, dict[str, float]]]] = {}
+    for (domain, (_, fake, cycle)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
+        samples[domain] = []
+        for i, (name, image, translated, back) in enumerate(zip(domain_names, *images), 1):
+            (inputs / f"{domain}_{i}.png").write_bytes(_png(image))
             (outputs / f"{fake}_{i}.png").write_bytes(_png(translated))
             (outputs / f"{cycle}_{i}.png").write_bytes(_png(back))
-            rows[domain].append((name, _scores(before, translated, back)))
-    (outputs / "frames.json").write_text(json.dumps(rows, allow_nan=False), encoding="utf-8")
+            samples[domain].append((name, _scores(image, translated, back)))
+    (outputs / "frames.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
 
 
-def rewind(folder, epoch):
-    """Removes the samples of later epochs, and their figures. Returns whether there were any.
+def remove_after(folder: pathlib.Path, epoch: int) -> bool:
+    """Remove the samples and the grids of later epochs; return whether there were any.
 
     Raises:
-        OSError: they can't be removed.
+        OSError: They cannot be removed.
     """
     later = [path for number, path in _epochs(folder) if number > epoch]
     for path in later:
-        files = [file for pattern in OF_EPOCH for file in path.glob(pattern)] if path.is_dir() else [path]
+        files = [file for pattern in EPOCH_FILES for file in path.glob(pattern)] if path.is_dir() else [path]
         for file in files:
             file.unlink()
-        with contextlib.suppress(OSError):  # something else lies there too
+        with contextlib.suppress(OSError):  # a grid is no folder; a folder may hold files of the user
             path.rmdir()
     return bool(later)
 
 
-def write_page(folder, say):
-    """Writes `index.html` in a run's folder, of all epochs whose samples are there.
+def write_report(folder: pathlib.Path) -> None:
+    """Write `index.html` in the folder of a run, with all epochs whose samples are there.
 
-    Args:
-        say: called with a text for each epoch whose `frames.json` is damaged. It is removed, so that this is said once.
+    A damaged `frames.json` is removed with a warning, so that the warning comes once.
 
     Raises:
-        OSError: the page can't be written.
+        OSError: The report cannot be written.
     """
-    items = {}
+    items: dict[tuple[str, int], html_report.Item] = {}
     for epoch, path in _epochs(folder):
         try:
-            rows = _read(path / "frames.json")
+            samples = _read_samples(path / "frames.json")
         except (FileNotFoundError, NotADirectoryError):
-            continue  # a figure, or half of an epoch
+            continue  # a grid, or an epoch that was written in part
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            say(f"{path / 'frames.json'} is damaged ({error}) and removed; the page goes without epoch {epoch}")
+            logger.warning(
+                "%s is damaged (%s) and was removed; the report leaves out epoch %d", path / "frames.json", error, epoch
+            )
             (path / "frames.json").unlink()
             continue
-        for domain, i, name, scores in rows:
+        for domain, i, name, scores in samples:
             direction, fake, cycle = DOMAINS[domain]
             item = html_report.Item(name, direction, f"samples/inputs/{domain}_{i}.png", [])
-            below = f"samples/{path.name}"
-            frame = html_report.Frame(f"{below}/{fake}_{i}.png", f"{below}/{cycle}_{i}.png", scores, epoch)
+            parent = f"samples/{path.name}"
+            frame = html_report.Frame(f"{parent}/{fake}_{i}.png", f"{parent}/{cycle}_{i}.png", scores, epoch)
             items.setdefault((domain, i), item).frames.append(frame)
     html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], NOTES)
 
 
-def colours(picture):
-    """[h, w, C] -> what is shown of it: the first three channels as RGB [h, w, 3], or the first as gray [h, w]."""
-    return picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
+def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
+    """Return (epoch, path) of the folders and the grids of all epochs, in order."""
+    matches = ((EPOCH_NAME.fullmatch(path.name), path) for path in (folder / "samples").glob("epoch_*"))
+    return sorted((int(match.group(1)), path) for match, path in matches if match)
 
 
-def _epochs(folder):
-    """Pairs (epoch, path) of the folders and of the figures, by rising epoch."""
-    found = ((NAME.fullmatch(path.name), path) for path in (folder / "samples").glob("epoch_*"))
-    return sorted((int(name.group(1)), path) for name, path in found if name)
-
-
-def _read(path):
-    """What `frames.json` says: tuples (domain, number of the sample from 1, name, scores).
+def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, float]]]:
+    """Return (domain, number of the sample from 1, name, scores) of each sample in a `frames.json`.
 
     Raises:
-        ValueError, TypeError, AttributeError: it is damaged.
+        ValueError, TypeError, AttributeError, RecursionError: The file is damaged.
     """
     domains = json.loads(path.read_text(encoding="utf-8"))
-    rows = [(domain, i, *row) for domain, part in domains.items() for i, row in enumerate(part, 1)]
-    for domain, _, name, scores in rows:
+    samples = [(domain, i, *sample) for domain, part in domains.items() for i, sample in enumerate(part, 1)]
+    for domain, _, name, scores in samples:
         if domain not in DOMAINS or not isinstance(name, str) or not all(map(math.isfinite, scores.values())):
             raise ValueError(f"an unexpected sample of {domain}")
-    return rows
+    return samples
 
 
-def _scores(before, translated, back):
-    """The page's scores of a sample by name, of float arrays [h, w, C] in [-1, 1]; without those that are not finite."""
-    scores = {"cycle error": np.abs(before - back).mean()}
-    if before.shape == translated.shape:
-        scores["change"] = np.abs(before - translated).mean()
+def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray) -> dict[str, float]:
+    """Return the finite scores of a sample by name, in grey levels; all images are float [h, w, C] in [-1, 1]."""
+    scores = {"cycle error": np.abs(image - back).mean()}
+    if image.shape == translated.shape:
+        scores["change"] = np.abs(image - translated).mean()
     return {name: 127.5 * float(score) for name, score in scores.items() if math.isfinite(score)}
 
 
-def _png(picture):
-    """The PNG of a float array [h, w, C] in [-1, 1]; what is not a number becomes black."""
-    levels = np.nan_to_num(np.clip(np.round((colours(picture) + 1) * 127.5), 0, 255)).astype(np.uint8)
+def _png(image: np.ndarray) -> bytes:
+    """Encode a float image [h, w, C] in [-1, 1] as PNG; not-a-number becomes black."""
+    levels = np.nan_to_num(np.clip(np.round((visible_channels(image) + 1) * 127.5), 0, 255)).astype(np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(levels).save(buffer, "png")
     return buffer.getvalue()

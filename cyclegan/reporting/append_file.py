@@ -1,0 +1,90 @@
+"""Append-only files that survive a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+
+logger = logging.getLogger(__name__)
+
+
+class AppendFile:
+    """A file to append to. Bytes that cannot be written stay in memory and are written with the next ones.
+
+    The file is opened for each write. A write that fails halfway leaves none of its bytes behind.
+
+    The first write creates the file but never its folder: a run that was moved away does not start again in the old place.
+
+    Args:
+        path: Path of the file.
+
+    Attributes:
+        path: Path of the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._written = self.path.stat().st_size if self.path.exists() else 0
+        self._pending = b""
+        self._failing = False
+
+    @property
+    def size(self) -> int:
+        """Size in bytes, including the bytes that wait to be written."""
+        return self._written + len(self._pending)
+
+    def append(self, data: bytes) -> None:
+        """Append bytes; warn once while writing fails, and log when it works again."""
+        self._pending += data
+        try:
+            self._write_pending()
+        except OSError as error:
+            if not self._failing:
+                logger.warning(
+                    "%s could not be written (%s). The data stays in memory until it can be written: free some space",
+                    self.path,
+                    error,
+                )
+            self._failing = True
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, self._written)  # the program may end before the next write
+            return
+        if self._failing:
+            logger.warning("%s can be written again; nothing is missing", self.path)
+        self._failing = False
+
+    def flush(self) -> bool:
+        """Try again to write the bytes that wait; return whether none wait any more."""
+        if self._pending:
+            self.append(b"")
+        return not self._pending
+
+    def truncate(self, size: int) -> None:
+        """Cut a file of lines to its first `size` bytes, and to whole lines.
+
+        Args:
+            size: Bytes to keep. If the file is shorter, lines are missing, which is logged as a warning.
+        """
+        if size > self.size:
+            logger.warning("%s has %d bytes, expected %d: lines are missing", self.path, self.size, size)
+        self._pending = self._pending[: max(0, size - self._written)]
+        self._written = min(size, self._written)
+        if not self._pending and self._written:
+            with contextlib.suppress(OSError):
+                self._written = self.path.read_bytes()[: self._written].rfind(b"\n") + 1
+        if self.path.exists() or self._pending:
+            self.append(b"")
+
+    def _write_pending(self) -> None:
+        with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "wb", buffering=0) as file:
+            self._written = min(self._written, os.fstat(file.fileno()).st_size)  # another program may have cut the file
+            file.truncate(self._written)  # drops what a failed write left
+            file.seek(self._written)
+            count = file.write(self._pending)
+            if count < len(self._pending):
+                file.write(self._pending[count:])  # raises the reason
+            os.fsync(file.fileno())
+        self._written += len(self._pending)
+        self._pending = b""
