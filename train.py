@@ -93,16 +93,27 @@ def main(argv=None):
 
             evaluation = of_training(gan, domains, config)
         progress, folder = restored or (TrainState(), None)
-        if config.run.verbose:
-            for line in overview.lines(config, domains, team, gan, train, test, peak, run, folder, progress):
-                logger.info(line)
+        facts = overview.Facts(
+            notes=domains.notes,
+            devices=strategy.extended.worker_devices,
+            workers=team.members.addresses if team.count > 1 else (),
+            train=train,
+            test=test,
+            parameters=gan.parameters(),
+            peak=peak,
+            folder=run.path,
+            checkpoint=folder,
+            epochs_done=progress.epoch,
+            pairs_done=progress.train.pairs,
+        )
+        overview.log(config, facts)
         if progress.epoch >= config.optimization.epochs:
             return {}
         inform = logger.warning if team.is_chief else lambda text: None  # of what all workers know
         for text in (*run.warnings, *progress.batch_warnings(strategy.num_replicas_in_sync, batch, train.pairs)):
             inform(text)
         run.start(domains.fingerprint())
-        summary = SummaryWriter(run.path, logger.warning) if team.is_chief else NullSummaryWriter()
+        summary = SummaryWriter(run.path) if team.is_chief else NullSummaryWriter()
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
         loop = Trainer(
             gan,

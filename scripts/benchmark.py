@@ -357,7 +357,7 @@ def data(options):
                     each.seconds.append(feed(each, counter))
                 if "error" in each.row:
                     continue
-                figures = counter.figures()
+                figures = counter.metrics()
                 each.row.update(
                     pipeline_images_per_second=statistics.median(drained),
                     step_images_per_second=figures[f"{PREFIX}images_per_second"],

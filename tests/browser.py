@@ -1,4 +1,4 @@
-"""A headless Chromium for tests that look at pages."""
+"""Headless Chromium for the tests of HTML pages."""
 
 import json
 import os
@@ -9,27 +9,19 @@ import subprocess
 import time
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36}
-KEYS.update(ArrowLeft=37, ArrowUp=38, ArrowRight=39, ArrowDown=40, Tab=9)
+FLAGS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
+    *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
+]
+KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36}
+KEY_CODES.update(ArrowLeft=37, ArrowUp=38, ArrowRight=39, ArrowDown=40)
 
 
 class Browser:
     """One tab of a headless Chromium, driven by the DevTools protocol over two pipes."""
 
     def __init__(self, profile):
-        flags = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--remote-debugging-pipe",
-        ]
-        flags += [
-            "--no-first-run",
-            "--disable-extensions",
-            "--disable-background-networking",
-            f"--user-data-dir={profile}",
-        ]
+        flags = [*FLAGS, f"--user-data-dir={profile}"]
         command = ["sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "sh", CHROMIUM, *flags, "about:blank"]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
@@ -40,7 +32,7 @@ class Browser:
             self.send(f"{domain}.enable")
 
     def send(self, method, **params):
-        """Calls a method of the protocol. Returns its result; events that arrive before are kept in `events`."""
+        """Call a method of the protocol; return its result. Events that arrive before it go to `events`."""
         self.count += 1
         message = {"id": self.count, "method": method, "params": params, **self.session}
         self.process.stdin.write(json.dumps(message).encode() + b"\0")
@@ -53,6 +45,7 @@ class Browser:
             self.events.append(answer)
 
     def receive(self):
+        """Return the next message of the browser."""
         deadline = time.monotonic() + 60
         while b"\0" not in self.unread:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
@@ -63,13 +56,14 @@ class Browser:
         return json.loads(message)
 
     def close(self):
-        os.killpg(self.process.pid, signal.SIGKILL)  # its helpers too
+        """End the browser and its helper processes."""
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
         self.process.stdin.close()
         self.process.stdout.close()
 
     def open(self, path, width=1200, dark=False):
-        """Opens a page by file://, in a window of so many pixels."""
+        """Open a file in a window of some width in pixels."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=scheme)
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -82,34 +76,35 @@ class Browser:
         )
 
     def js(self, expression):
-        """The value of an expression, or of what it promises."""
+        """Return the value of an expression, or the value that it promises."""
         result = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
     def widths(self):
-        """Those of all pictures in the list, in their own pixels, when they have been decoded."""
+        """Decode all images of the list; return their widths in their own pixels."""
         return self.js("""Promise.all([...document.querySelectorAll('ol img')].map(async image => {
             image.loading = 'eager'; await image.decode(); return image.naturalWidth; }))""")
 
     def wait_for(self, value, expression):
-        """Waits until an expression has a value: what an event brings about may be a moment late."""
+        """Wait until an expression has a value, because events may take effect a moment later."""
         deadline = time.monotonic() + 10
         while self.js(expression) != value:
             assert time.monotonic() < deadline, (expression, self.js(expression), value)
 
     def press(self, *keys):
+        """Press keys, one after the other."""
         for key in keys:
             if len(key) == 1:
                 typed = {"key": key, "text": key}
             else:
-                typed = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+                typed = {"key": key, "code": key, "windowsVirtualKeyCode": KEY_CODES[key]}
                 typed.update({"text": "\r"} if key == "Enter" else {})
             self.send("Input.dispatchKeyEvent", type="keyDown", **typed)
             self.send("Input.dispatchKeyEvent", type="keyUp", **{**typed, "text": ""})
 
-    def complaints(self):
-        """What went to the console, and what left the machine: [] is as it should be."""
+    def problems(self):
+        """Return the errors and warnings on the console, and the requests that left the machine."""
         bad = []
         for event in self.events:
             method, params = event["method"], event["params"]

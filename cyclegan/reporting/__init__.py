@@ -1,0 +1,1 @@
+"""Output for people: TensorBoard events, metrics as JSON, sample images, HTML report, throughput, profile."""

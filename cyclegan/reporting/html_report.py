@@ -56,9 +56,7 @@ class Item:
     frames: list[Frame]
 
 
-def write(
-    folder: str | os.PathLike[str], title: str, items: Sequence[Item], notes: Sequence[str] = ()
-) -> pathlib.Path:
+def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], notes: Sequence[str] = ()) -> pathlib.Path:
     """Write `index.html` atomically.
 
     Args:

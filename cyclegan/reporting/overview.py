@@ -1,46 +1,95 @@
-"""What the user is told before training begins: on what, with what, from where."""
+"""Overview of a run, logged before training begins: data, devices, networks, position."""
 
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
 import shlex
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from cyclegan.config.config import Config
+
+logger = logging.getLogger(__name__)
 
 
-def lines(config, domains, team, gan, train, test, peak, run, restored, progress):
-    """The lines of it, one after the other.
+class Pairs(Protocol):
+    """Size of an epoch of training or validation, as `data.unpaired.UnpairedDataset` has it."""
 
-    Args:
-        config: the `Config`.
-        domains: the `sources.Domains`.
-        team: the `workers.Workers`.
-        gan: the `CycleGAN`.
-        train, test: `data.UnpairedDataset`.
-        peak: FLOP/s of all devices, 0 if not measured.
-        run: the `RunDirectory`.
-        restored: the checkpoint's folder that training goes on from; `None` for a new run.
-        progress: the `TrainState`.
+    pairs: int
+    steps: int
+    steps_per_call: int
+    global_batch_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Facts about a run that its configuration does not know.
+
+    Attributes:
+        notes: Remarks about the data.
+        devices: Names of the devices of this worker, as TensorFlow spells them.
+        workers: Addresses of the workers; empty if there is only one.
+        train: The image pairs for training.
+        test: The image pairs for validation.
+        parameters: Number of weights of a generator, and of a discriminator.
+        peak: FLOP/s of all devices together; 0 if not measured.
+        folder: Folder of the run.
+        checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
+        epochs_done: Epochs done.
+        pairs_done: Training pairs done of the next epoch.
     """
-    generator, discriminator = gan.parameters()
-    local, *_ = devices = team.strategy.extended.worker_devices
-    replicas = team.strategy.num_replicas_in_sync
-    if config.preset:
-        yield f"Preset {config.preset}: {config.preset_flags}"
-    yield from domains.notes
-    if config.channels_x != config.channels_y:
+
+    notes: Sequence[str]
+    devices: Sequence[str]
+    workers: Sequence[str]
+    train: Pairs
+    test: Pairs
+    parameters: tuple[int, int]
+    peak: float
+    folder: str | os.PathLike[str]
+    checkpoint: str | os.PathLike[str] | None = None
+    epochs_done: int = 0
+    pairs_done: int = 0
+
+
+def log(config: Config, facts: Facts) -> None:
+    """Log the overview of a run, line by line."""
+    for line in (*_plan(config, facts), *_position(config, facts)):
+        logger.info(line)
+
+
+def _plan(config: Config, facts: Facts) -> Iterator[str]:
+    train, test = facts.train, facts.test
+    generator, discriminator = facts.parameters
+    workers = len(facts.workers)
+    if config.run.preset:
+        yield f"Preset {config.run.preset}: {config.preset_flags}"
+    yield from facts.notes
+    if not config.data.same_channels:
         yield "No identity losses: X and Y have different numbers of channels"
-    if team.count > 1:
-        yield f"Workers: {team.count} ({', '.join(team.members.addresses)})"
-    each = " in each worker" if team.count > 1 else ""
-    yield f"Number of devices: {len(devices)} ({local.split(':')[-2]}){each}"
-    yield f"Replicas: {replicas}, global batch: {replicas} x {config.batch_size} = {train.global_batch_size}"
-    if peak:
-        yield f"Peak of a matrix product: {peak / 1e12:.3g} TFLOP/s"
-    compiled = ", XLA" if config.xla == "on" else ""
-    yield f"Precision: {config.precision}{compiled}, steps per call: {train.steps_per_call}"
+    if workers > 1:
+        yield f"Workers: {workers} ({', '.join(facts.workers)})"
+    each = " in each worker" if workers > 1 else ""
+    yield f"Number of devices: {len(facts.devices)} ({facts.devices[0].split(':')[-2]}){each}"
+    batch_size = config.optimization.batch_size
+    replicas = train.global_batch_size // batch_size
+    yield f"Replicas: {replicas}, global batch: {replicas} x {batch_size} = {train.global_batch_size} image pairs"
+    if facts.peak:
+        yield f"Peak speed of a matrix product: {facts.peak / 1e12:.3g} TFLOP/s"
+    compiled = ", XLA" if config.performance.xla == "on" else ""
+    yield f"Precision: {config.performance.precision}{compiled}, steps per call: {train.steps_per_call}"
     yield (
-        f"Steps per epoch: {train.steps} for training ({train.pairs} pairs), {test.steps} for testing ({test.pairs} pairs)"
+        f"Steps per epoch: {train.steps} for training ({train.pairs} pairs), {test.steps} for validation ({test.pairs} pairs)"
     )
     yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
-    yield f"Writing to {run.path} (tensorboard --logdir {shlex.quote(str(run.path))})"
-    if restored:
-        part = f" and {progress.train.pairs} of {train.pairs} pairs of the next" if progress.train.pairs else ""
-        yield f"Resumed from {restored}: {progress.epoch} of {config.epochs} epochs{part} are done"
-    if progress.epoch >= config.epochs:
-        yield f"Nothing is left to do{' or to profile' if config.profile else ''}: ask for more with --epochs"
+    yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
+
+
+def _position(config: Config, facts: Facts) -> Iterator[str]:
+    if facts.checkpoint:
+        part = f" and {facts.pairs_done} of {facts.train.pairs} pairs of the next" if facts.pairs_done else ""
+        yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {config.optimization.epochs} epochs{part} are done"
+    if facts.epochs_done >= config.optimization.epochs:
+        yield f"Nothing is left to do{' or to profile' if config.performance.profile else ''}: raise --epochs to train longer"

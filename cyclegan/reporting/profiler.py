@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import Optional
 
 import tensorflow as tf
 
@@ -27,7 +26,7 @@ class Profiler:
         running: Whether a profile is running.
     """
 
-    def __init__(self, steps: Optional[tuple[int, int]], folder: str | os.PathLike[str] | None) -> None:
+    def __init__(self, steps: tuple[int, int] | None, folder: str | os.PathLike[str] | None) -> None:
         self.running = False
         self._start, self._end = steps or (0, 0)
         self._folder = folder
@@ -66,7 +65,9 @@ class Profiler:
             return
         self.running, self._end = False, 0
         if self._try("written", tf.profiler.experimental.stop) and self._folder and self._last >= self._first:
-            logger.info("Profile of steps %d to %d written to %s/plugins/profile", self._first, self._last, self._folder)
+            logger.info(
+                "Profile of steps %d to %d written to %s/plugins/profile", self._first, self._last, self._folder
+            )
 
     def _try(self, action: str, function: Callable[..., None], *args: str) -> bool:
         """Call a function of TensorFlow unless another worker does; return whether it worked, and warn if not."""

@@ -38,9 +38,7 @@ NOTES = (
 )
 
 
-def write(
-    folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
-) -> None:
+def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
     """Write the samples of an epoch.
 
     Args:

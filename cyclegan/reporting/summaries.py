@@ -9,7 +9,6 @@ import logging
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional
 
 from cyclegan.reporting import sample_images
 from cyclegan.reporting.append_file import AppendFile
@@ -39,7 +38,7 @@ class SummaryWriter:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder: Optional[pathlib.Path] = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder)
         self._lines = AppendFile(self.folder / "metrics.jsonl")
         self._events = {split: EventLog(self.folder / name) for split, name in SUBFOLDERS.items()}
 
@@ -65,7 +64,7 @@ class SummaryWriter:
 
     def flush(self) -> bool:
         """Try again to write the data that waits; return whether everything is written."""
-        done = [part.flush() for part in (self._lines, *self._events.values())]
+        done = [self._lines.flush(), *(events.flush() for events in self._events.values())]
         return all(done)
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
@@ -128,7 +127,7 @@ class SummaryWriter:
 class NullSummaryWriter:
     """A `SummaryWriter` that writes nothing, for workers other than the chief."""
 
-    folder: Optional[pathlib.Path] = None
+    folder: None = None
     log_bytes: int = 0
 
     def rewind(self, log_bytes: int, epoch: int, step: int) -> None:
@@ -151,4 +150,6 @@ def _warn_of_disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        logger.warning("sample images could not be written (%s); training continues without them. Free some space", error)
+        logger.warning(
+            "sample images could not be written (%s); training continues without them. Free some space", error
+        )

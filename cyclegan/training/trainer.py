@@ -131,8 +131,7 @@ class Trainer:
         }
         self._traced = set()  # splits whose first call is done
         self._warn_of_no_profile()
-        tell = tqdm.tqdm.write if self.verbose else lambda text: None
-        profile = Profiler(self.profile, self.summary.folder, self.say, tell)
+        profile = Profiler(self.profile, self.summary.folder)
         with Signals(self.say) as signals, profile as self._profile:
             self._saver = CheckpointPolicy(
                 *(self.checkpoints, signals, self.summary, self.checkpoint_minutes),
@@ -176,7 +175,7 @@ class Trainer:
                 figures["test"].update(scores)
             better = self.workers.of_chief(bool(best)) if self.workers else bool(best)
         for split in ("train", "test"):
-            self.summary.scalars(split, epoch, progress.step, figures[split])
+            self.summary.write_scalars(split, epoch, progress.step, figures[split])
         self._warn_of_silent_failures(figures)
         if self._is_chief and (epoch % self.plot_every == 0 or last):
             plot(self.gan, self.test, self.summary, epoch)
@@ -211,11 +210,11 @@ class Trainer:
         with self._bar(split) as bar:
             while part.pairs < pairs.pairs:
                 steps = pairs.call(0, progress.epoch, part.pairs)[2]
-                if split == "train" and self._profile.wanted(progress.step, steps):
+                if split == "train" and self._profile.should_start(progress.step, steps):
                     while waiting:
                         self._look_at(split, *waiting.pop(0))
                     began = time.perf_counter()
-                    self._profile.begin(progress.step)
+                    self._profile.start(progress.step)
                     mark += time.perf_counter() - began  # no step takes that
                 began = time.perf_counter()
                 try:
@@ -242,7 +241,7 @@ class Trainer:
                 progress.step += steps if split == "train" else 0
                 progress.global_batch = pairs.global_batch_size
                 logs = split == "train" and math.ceil(part.pairs / pairs.global_batch_size) % self.log_every == 0
-                profiled = split == "train" and self._profile.over(progress.step)
+                profiled = split == "train" and self._profile.should_stop(progress.step)
                 due = logs or profiled or self._saver.due() or part.pairs == pairs.pairs
                 while len(waiting) > (0 if due else AHEAD):
                     self._look_at(split, *waiting.pop(0))
@@ -258,7 +257,7 @@ class Trainer:
                 if due:
                     part.sums = {key: float(totals[key]) for key in summed}
                     if profiled:
-                        self._profile.finish()
+                        self._profile.stop()
                     if logs:
                         self._log_steps()
                     if self._saver.due():
@@ -313,7 +312,7 @@ class Trainer:
         progress.tested = split == "test" and progress.tested
         self._sound = progress.tested
         images = pairs.batch_names(progress.epoch, pair, progress.draw)
-        self.summary.event(split, progress.epoch + 1, step, "not finite", figures=bad, images=images)
+        self.summary.write_event(split, progress.epoch + 1, step, "not finite", figures=bad, images=images)
         row = getattr(progress, f"bad_{split}")
         row.append(
             f"epoch {progress.epoch + 1}, step {step} ({split}): {_listed(bad)} not finite, with {_listed(images)}"
@@ -327,7 +326,7 @@ class Trainer:
         part = getattr(self.progress, split)
         figures = _means(part.sums)
         figures["seconds"] = part.seconds
-        figures.update(self._speed[split].figures())
+        figures.update(self._speed[split].metrics())
         figures["skipped_steps"] = float(part.skipped)
         return figures
 
@@ -350,9 +349,9 @@ class Trainer:
         progress = self.progress
         since = {key: value - progress.logged.get(key, 0.0) for key, value in progress.train.sums.items()}
         progress.logged = dict(progress.train.sums)
-        values = {**_means(since), **self._learning_rates(), **self._speed["steps"].figures()}
+        values = {**_means(since), **self._learning_rates(), **self._speed["steps"].metrics()}
         self._speed["steps"].reset()
-        self.summary.scalars("steps", progress.epoch + 1, progress.step, values)
+        self.summary.write_scalars("steps", progress.epoch + 1, progress.step, values)
 
     def _warn_of_silent_failures(self, figures):
         adversarial = self.gan.config.objective.adversarial
@@ -360,7 +359,7 @@ class Trainer:
             if name not in self.progress.warned:
                 self.progress.warned.append(name)
                 self.say(f"epoch {self.progress.epoch}: {text}")
-                self.summary.event("test", self.progress.epoch, self.progress.step, name)
+                self.summary.write_event("test", self.progress.epoch, self.progress.step, name)
 
     def _scores(self):
         """(figures, best): the scores of the generators as they are now, and the KID of each direction where it is the best so far.
@@ -422,7 +421,7 @@ class Trainer:
         self._saver.plan()
         place = self.progress
         self.summary.rewind(place.log_bytes, place.epoch, place.step)
-        self.summary.event("train", place.epoch + 1, place.step, "went back", bad_steps=steps)
+        self.summary.write_event("train", place.epoch + 1, place.step, "went back", bad_steps=steps)
         self.say(
             f"{len(steps)} steps in a row were not finite: training goes back to {path} and on from there with another order of the"
             " pictures"
@@ -435,7 +434,7 @@ def plot(gan, test, summary, epoch):
     x, y = (to_float(np.stack([test.picture(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
     fake_y, cycle_x, fake_x, cycle_y = (picture.numpy() for picture in gan.cycle(x, y))
     names = [part[:count] for part in test.names]
-    return summary.cycles(epoch, (x, fake_y, cycle_x), (y, fake_x, cycle_y), names)
+    return summary.write_cycles(epoch, (x, fake_y, cycle_x), (y, fake_x, cycle_y), names)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from cyclegan.reporting import sample_images
 
 
 def flat(*values, count=1):
-    """float32 [count, 4, 4, channels], all pixels alike."""
+    """Return float32 [count, 4, 4, channels], all pixels alike."""
     return np.broadcast_to(np.float32(values), (count, 4, 4, len(values)))
 
 
@@ -21,25 +21,26 @@ def write(folder, epoch, forward=FORWARD, backward=BACKWARD, names=("h", "z")):
     sample_images.write(folder, epoch, forward, backward, names)
 
 
-def shown(folder, said=None):
-    """The items of a run's page, written anew."""
-    sample_images.write_page(folder, pytest.fail if said is None else said.append)
+def items(folder):
+    """Write the report of a run; return its items."""
+    sample_images.write_report(folder)
     (found,) = re.findall(r'"application/json">(.*?)</script>', (folder / "index.html").read_text(encoding="utf-8"))
     return json.loads(found)["items"]
 
 
-def frames(folder, said=None):
-    return [[frame["epoch"] for frame in item["frames"]] for item in shown(folder, said)]
+def epochs(folder):
+    """Write the report of a run; return the epochs of each item."""
+    return [[frame["epoch"] for frame in item["frames"]] for item in items(folder)]
 
 
 def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_every_epoch_is_a_frame_of_every_sample(tmp_path):
+def test_each_epoch_is_a_frame_of_each_sample(tmp_path):
     write(tmp_path, 10)
     write(tmp_path, 5, backward=(flat(1), flat(0.5), flat(0.2)))
-    x, y = shown(tmp_path)
+    x, y = items(tmp_path)
     assert (x["name"], x["direction"], x["input"]) == ("h", "X → Y", "samples/inputs/x_1.png")
     assert (y["name"], y["direction"], y["input"]) == ("z", "Y → X", "samples/inputs/y_1.png")
     assert [frame["epoch"] for frame in x["frames"]] == [5, 10]
@@ -54,30 +55,30 @@ def test_every_epoch_is_a_frame_of_every_sample(tmp_path):
             Image.open(tmp_path / path).load()
 
 
-def test_the_pictures_are_those_that_were_given(tmp_path):
+def test_image_files(tmp_path):
     write(tmp_path, 1, (flat(-1), flat(0), flat(1)), (flat(1, -1, 0, 1, 1), flat(0.5, 1), flat(-1, 1, 0, 0, 1)))
     levels = {}
     for name in files(tmp_path):
         if name.endswith(".png"):
-            picture = np.asarray(Image.open(tmp_path / name))
-            assert picture.shape[:2] == (4, 4)
-            levels[name.split("samples/")[1]] = picture[0, 0].tolist()
+            image = np.asarray(Image.open(tmp_path / name))
+            assert image.shape[:2] == (4, 4)
+            levels[name.split("samples/")[1]] = image[0, 0].tolist()
     assert levels == {
         "inputs/x_1.png": 0, "epoch_001/fake_y_1.png": 128, "epoch_001/cycle_x_1.png": 255,
         "inputs/y_1.png": [255, 0, 128], "epoch_001/fake_x_1.png": 191, "epoch_001/cycle_y_1.png": [0, 255, 128],
     }  # fmt: skip
 
 
-def test_scores_are_grey_levels_and_left_out_where_there_are_none(tmp_path):
-    nothing = flat(np.nan, 0, 0)
-    write(tmp_path, 1, (flat(0), flat(0, 0, 0), flat(0.1)), (flat(0, 0, 0), nothing, flat(1, 0, 0)))
-    x, y = ([frame["scores"] for frame in item["frames"]] for item in shown(tmp_path))
+def test_scores_in_grey_levels(tmp_path):
+    not_finite = flat(np.nan, 0, 0)
+    write(tmp_path, 1, (flat(0), flat(0, 0, 0), flat(0.1)), (flat(0, 0, 0), not_finite, flat(1, 0, 0)))
+    x, y = ([frame["scores"] for frame in item["frames"]] for item in items(tmp_path))
     assert x == [{"cycle error": pytest.approx(12.75)}]  # gray and RGB can't be compared
     assert y == [{"cycle error": pytest.approx(127.5 / 3)}]
     assert np.asarray(Image.open(tmp_path / "samples/epoch_001/fake_x_1.png"))[0, 0].tolist() == [0, 128, 128]
 
 
-def test_going_back_removes_later_epochs_and_nothing_else(tmp_path):
+def test_remove_after_keeps_other_files(tmp_path):
     for epoch in (9, 10, 200, 1000):
         write(tmp_path, epoch)
         (tmp_path / "samples" / f"epoch_{epoch:03d}.png").write_bytes(b"")
@@ -90,21 +91,21 @@ def test_going_back_removes_later_epochs_and_nothing_else(tmp_path):
     for name in kept:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    assert sample_images.rewind(tmp_path, 9) and frames(tmp_path) == [[9], [9]]
+    assert sample_images.remove_after(tmp_path, 9) and epochs(tmp_path) == [[9], [9]]
     ours = ["epoch_009.png", "epoch_009/cycle_x_1.png", "epoch_009/cycle_y_1.png", "epoch_009/fake_x_1.png"]
     ours += ["epoch_009/fake_y_1.png", "epoch_009/frames.json", "inputs/x_1.png", "inputs/y_1.png"]
     assert files(tmp_path) == sorted(["index.html", *kept, *(f"samples/{name}" for name in ours)])
     assert not (tmp_path / "samples" / "epoch_1000").exists()
-    assert not sample_images.rewind(tmp_path / "elsewhere", 0)
+    assert not sample_images.remove_after(tmp_path / "elsewhere", 0)
 
 
-def test_an_epoch_that_was_written_in_part_is_not_shown(tmp_path):
+def test_partly_written_epoch_is_left_out(tmp_path):
     write(tmp_path, 1)
     write(tmp_path, 2)
     (tmp_path / "samples" / "epoch_002" / "frames.json").unlink()
     shutil.rmtree(tmp_path / "samples" / "inputs")
     write(tmp_path, 3)
-    assert frames(tmp_path) == [[1, 3], [1, 3]] and (tmp_path / "samples" / "inputs" / "x_1.png").exists()
+    assert epochs(tmp_path) == [[1, 3], [1, 3]] and (tmp_path / "samples" / "inputs" / "x_1.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -119,24 +120,23 @@ def test_an_epoch_that_was_written_in_part_is_not_shown(tmp_path):
     ],
     ids=range(13),
 )
-def test_a_damaged_epoch_is_said_once_and_left_out(tmp_path, damage):
+def test_damaged_epoch_is_left_out_with_one_warning(tmp_path, caplog, damage):
     for epoch in (1, 2):
         write(tmp_path, epoch)
     (tmp_path / "samples" / "epoch_001" / "frames.json").write_bytes(damage)
-    said = []
-    assert frames(tmp_path, said) == frames(tmp_path, said) == [[2], [2]]
-    (text,) = said
-    assert re.search(r"epoch_001/frames.json is damaged \(.+\) and removed; the page goes without epoch 1", text)
+    assert epochs(tmp_path) == epochs(tmp_path) == [[2], [2]]
+    (text,) = caplog.messages
+    assert re.search(r"epoch_001/frames.json is damaged \(.+\) and was removed; the report leaves out epoch 1", text)
     write(tmp_path, 1)
-    assert frames(tmp_path) == [[1, 2], [1, 2]]
+    assert epochs(tmp_path) == [[1, 2], [1, 2]]
 
 
-def test_names_may_be_anything(tmp_path):
+def test_odd_names(tmp_path):
     write(tmp_path, 1, names=(["caf\udce9/<b>\n"], ['"&']))
-    assert [item["name"] for item in shown(tmp_path)] == ["caf\\udce9/<b>\\n", '"&']
+    assert [item["name"] for item in items(tmp_path)] == ["caf\\udce9/<b>\\n", '"&']
 
 
-def test_samples_stay_in_their_order(tmp_path):
-    pictures = (flat(0, count=11),) * 3
-    write(tmp_path, 1, pictures, pictures, ([f"x{i}" for i in range(11)], [f"y{i}" for i in range(11)]))
-    assert [item["name"] for item in shown(tmp_path)] == [f"{domain}{i}" for domain in "xy" for i in range(11)]
+def test_order_of_samples(tmp_path):
+    images = (flat(0, count=11),) * 3
+    write(tmp_path, 1, images, images, ([f"x{i}" for i in range(11)], [f"y{i}" for i in range(11)]))
+    assert [item["name"] for item in items(tmp_path)] == [f"{domain}{i}" for domain in "xy" for i in range(11)]

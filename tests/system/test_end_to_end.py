@@ -143,7 +143,7 @@ def test_train_watch_stop_and_resume_on_a_folder_of_photographs(photos, tmp_path
     for text in (
         "Number of devices: 2",
         "Replicas: 2, global batch: 2 x 1 = 2",
-        "Steps per epoch: 3 for training (5 pairs), 1 for testing (2 pairs)",
+        "Steps per epoch: 3 for training (5 pairs), 1 for validation (2 pairs)",
         f"Writing to {folder}",
         "Epoch 001/001",
         "MAE(X, F(G(X)))",
@@ -261,10 +261,10 @@ def test_tensorboard_shows_no_seam_where_a_run_was_killed_and_resumed(tmp_path, 
         summary = SummaryWriter(tmp_path)
         summary.rewind(log_bytes, epoch, step)
         for number in range(step + 1, step + steps + 1):
-            summary.scalars("steps", 1 + number // 3, number, {"a": number + 0.25 * epoch})
+            summary.write_scalars("steps", 1 + number // 3, number, {"a": number + 0.25 * epoch})
             if number % 3 == 0:
                 for split in ("train", "test"):
-                    summary.scalars(split, number // 3, number, {"a": number + 0.5 * epoch})
+                    summary.write_scalars(split, number // 3, number, {"a": number + 0.5 * epoch})
             if number == 6:
                 start.place = (summary.log_bytes, 2, 6)
 
@@ -299,7 +299,7 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     figures = train.main(["--data_dir", str(tmp_path / "tfds"), "--epochs", "1", "--load_size", "36", *TINY])
     output = capsys.readouterr().out
-    assert "Steps per epoch: 4 for training (4 pairs), 2 for testing (2 pairs)" in output
+    assert "Steps per epoch: 4 for training (4 pairs), 2 for validation (2 pairs)" in output
     assert "Writing to runs/horse2zebra" in output
     assert 0 < figures["test"]["error/MAE(X, F(G(X)))"] < 2
     assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()

@@ -125,7 +125,7 @@ def test_its_pages_are_looked_at(demo, used, browser):
         browser.open(page)
         assert browser.js("document.querySelectorAll('ol > li').length") == count
         assert all(browser.widths()) and len(browser.widths()) == 3 * count
-        assert browser.complaints() == []
+        assert browser.problems() == []
     shown = "document.querySelectorAll('ol img')[1].src.split('samples/')[1].split('/')[0]"
     browser.js("document.querySelector('input[type=range]').focus()")
     seen = [browser.js(shown)]

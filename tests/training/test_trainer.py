@@ -23,16 +23,16 @@ class Recorder:
     def __init__(self):
         self.calls = []
 
-    def scalars(self, split, epoch, step, values):
+    def write_scalars(self, split, epoch, step, values):
         self.calls.append((split, epoch, step, values))
 
-    def event(self, split, epoch, step, event, **details):
+    def write_event(self, split, epoch, step, event, **details):
         self.calls.append((event, epoch, step, details))
 
     def rewind(self, log_bytes, epoch, step):
         self.calls.append(("rewind", epoch, step))
 
-    def cycles(self, epoch, forward, backward, names):
+    def write_cycles(self, epoch, forward, backward, names):
         self.calls.append(("plot", epoch, len(forward[0])))
 
     def flush(self):
@@ -187,7 +187,8 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
     assert saves[0] == 0 and saves[-1] == fit.loop.progress.step < 3
 
 
-def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch, capsys):
+def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
+    caplog.set_level("INFO")
     done = []
     monkeypatch.setattr(
         "tensorflow.profiler.experimental.start", lambda folder: done.append((folder, fit.loop.progress.step))
@@ -197,9 +198,9 @@ def test_a_profile_is_of_the_steps_asked_for(fit, monkeypatch, capsys):
     assert done == [("nowhere", 2), 5] and not fit.said
     fit(3, profile=(8, 12), verbose=1)  # of which there are nine
     told = "Profile of steps 9 to 9 written to nowhere/plugins/profile"
-    assert done[2:] == [("nowhere", 8), 9] and told in capsys.readouterr().out and not fit.said
+    assert done[2:] == [("nowhere", 8), 9] and told in caplog.messages and not fit.said
     fit(3, profile=(2, 4), steps=3, verbose=1)
-    assert done[4:] == [("nowhere", 0), 6] and "Profile of steps 1 to 6 written to" in capsys.readouterr().out
+    assert done[4:] == [("nowhere", 0), 6] and "Profile of steps 1 to 6 written to" in caplog.text
     assert not fit.said
     fit(3, profile=(9, 12))
     assert fit.said == ["--profile 9:12 profiles nothing: the steps to come are 1 to 9, counted over the whole run"]
@@ -489,7 +490,7 @@ def test_the_samples_are_the_first_test_pictures(pictures_of):
     x, y = pictures_of(7, 16, seed=1), pictures_of(6, 16, seed=2)
     seen = []
     gan = types.SimpleNamespace(cycle=lambda x, y: seen.extend([x, y]) or [tf.constant(x)] * 4)
-    summary = types.SimpleNamespace(cycles=lambda epoch, x, y, names: (epoch, len(x), len(y), names))
+    summary = types.SimpleNamespace(write_cycles=lambda epoch, x, y, names: (epoch, len(x), len(y), names))
     names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
     assert plot(gan, UnpairedDataset(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3, [*names])
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
