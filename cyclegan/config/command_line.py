@@ -44,7 +44,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
     if settings.get("dataset") != preset.get("dataset") and "output_dir" not in given:
         settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     config = Config.from_settings(**settings)
-    _refuse_flags_without_effect(config, typed, settings)
+    _refuse_flags_without_effect(config, typed)
     return Config.from_settings(**{name: value for name, value in settings.items() if name not in config.unused})
 
 
@@ -83,11 +83,13 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> None:
+    """Refuse flags that have no effect with the others, unless they ask for what is the case without them."""
+    general = Config().settings()
     for name in (name for name in NEEDS if name in config.unused & set(typed)):
-        rest = {other: value for other, value in settings.items() if other != name}
-        value_without = Config.from_settings(**rest).settings()[name]
-        if typed[name] not in (value_without, "auto"):
+        derived = name in defaults.DERIVED
+        harmless = ("auto", 0) if derived else (general[name],)
+        if typed[name] not in harmless:
             raise UserError(
                 f"--{name} {typed[name]}: has no effect here; expected it with {NEEDS[name][0]} only: drop the flag"
             )

@@ -1,3 +1,4 @@
+import os
 import types
 
 import pytest
@@ -14,14 +15,14 @@ def flat(config):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_sets_what_it_says(preset):
+def test_preset_sets_its_values(preset):
     config = flat(parse_args(["--preset", preset]))
     assert config.preset == preset
     assert {name: getattr(config, name) for name in PRESETS[preset]} == PRESETS[preset]
     assert any(getattr(config, name) != getattr(flat(Config.from_settings()), name) for name in PRESETS[preset])
 
 
-def test_the_presets_are_the_published_settings():
+def test_presets_are_the_published_settings():
     paper, tutorial = (flat(parse_args(["--preset", name])) for name in ("paper", "tutorial"))
     assert (paper.variant, paper.generator, paper.pool_size, paper.epochs, paper.decay_from) == (
         *("paper", "resnet_9blocks", 50, 200, 100),
@@ -34,7 +35,7 @@ def test_the_presets_are_the_published_settings():
     )
 
 
-def test_flags_win_over_a_file_and_that_over_a_preset(tmp_path):
+def test_flags_win_over_file_over_preset(tmp_path):
     saved = Config.from_settings(filters=8, lr=0.5, epochs=7, pool_size=3, dataset="stripes", output_dir=str(tmp_path))
     serialization.save(tmp_path / "config.json", saved, {}, {})
     flags = [
@@ -52,7 +53,7 @@ def test_flags_win_over_a_file_and_that_over_a_preset(tmp_path):
     assert (config.filters, config.epochs, config.dataset, config.preset) == (8, 7, "stripes", "tutorial")
 
 
-def test_a_file_alone_gives_the_same_training_in_another_folder(tmp_path):
+def test_config_file_gives_the_same_training(tmp_path):
     saved = Config.from_settings(
         filters=8, generator="resnet_2blocks", lr=0.5, image_size=128, clear_output_dir=True, output_dir="there"
     )
@@ -62,20 +63,20 @@ def test_a_file_alone_gives_the_same_training_in_another_folder(tmp_path):
     assert differ == {"output_dir", "clear_output_dir"}
 
 
-def test_a_file_that_is_no_configuration_is_refused(tmp_path):
+def test_invalid_config_file_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="can't be read as the configuration of a run"):
         parse_args(["--config", str(tmp_path / "config.json")])
 
 
-def test_an_unknown_preset_is_refused(capsys):
+def test_unknown_preset_is_refused(capsys):
     with pytest.raises(SystemExit):
         parse_args(["--preset", "best"])
     assert "invalid choice: 'best'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("steps", ["x", "0", "-1", "1.5", "", "lambda"])
-def test_a_number_of_steps_that_is_none_is_refused_in_words(steps, capsys):
+def test_invalid_steps_per_call_is_refused(steps, capsys):
     with pytest.raises(SystemExit):
         parse_args([f"--steps_per_call={steps}"])
     message = capsys.readouterr().err
@@ -83,7 +84,7 @@ def test_a_number_of_steps_that_is_none_is_refused_in_words(steps, capsys):
     assert flat(parse_args(["--steps_per_call=auto"])).steps_per_call is None
 
 
-def test_a_generator_is_named_the_same_however_it_was_asked_for():
+def test_generator_and_residual_blocks_agree():
     for flags in ([], ["--generator", "resnet_9blocks"], ["--residual_blocks", "9"]):
         config = flat(parse_args(flags))
         assert (config.generator, config.residual_blocks) == ("resnet_9blocks", 9)
@@ -94,12 +95,12 @@ def test_a_generator_is_named_the_same_however_it_was_asked_for():
     assert flat(parse_args(["--dataset", "stripes"])).generator == "resnet_3blocks"
 
 
-def test_the_affinity_of_normalizations_is_the_variants():
+def test_norm_affine_follows_variant():
     assert Config.from_settings().norm_affine == "yes" and Config.from_settings(variant="paper").norm_affine == "no"
     assert Config.from_settings(variant="paper", norm_affine="yes").norm_affine == "yes"
 
 
-def test_sizes_that_are_not_square():
+def test_shapes_of_non_square_images():
     config = Config.from_settings(image_size=128, image_width=256)
     assert config.image_shape == (128, 256) and config.load_shape == (143, 286)
 
@@ -130,7 +131,7 @@ def saved(tmp_path):
         ("--dataset stripes", {"image_size": 256, "filters": 64, "residual_blocks": 9, "lr": 2e-4, "load_size": 256}),
     ],
 )
-def test_what_follows_from_a_flag_follows_from_the_one_given_by_hand(saved, flags, expected):
+def test_derived_settings_follow_the_flags(saved, flags, expected):
     for first in (saved(), ["--preset", "paper"]):
         config = flat(parse_args([*first, *flags.split(), "--output_dir", "elsewhere"]))
         for name, value in expected.items():
@@ -138,7 +139,7 @@ def test_what_follows_from_a_flag_follows_from_the_one_given_by_hand(saved, flag
                 assert getattr(config, name) == value, name
 
 
-def test_what_was_chosen_stays_whatever_else_is_given(saved):
+def test_chosen_settings_stay(saved):
     chosen = {
         "lr_discriminator": 0.5,
         "decay_from": 3,
@@ -151,13 +152,13 @@ def test_what_was_chosen_stays_whatever_else_is_given(saved):
 
 
 @pytest.mark.parametrize("flags", [["--generator", "unet_256"], ["--residual_blocks", "4"]])
-def test_another_generator_replaces_a_chosen_one(saved, flags):
+def test_generator_flags_replace_the_saved_generator(saved, flags):
     config = flat(parse_args([*saved(generator="resnet_2blocks"), *flags]))
     assert (config.generator, config.residual_blocks) in (("unet_256", None), ("resnet_4blocks", 4))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_asked_for_once_does_not_become_a_presets(saved, preset):
+def test_presets_are_not_modified(saved, preset):
     before = dict(PRESETS[preset])
     parse_args([*saved(beta_1=0.25), "--preset", preset, "--beta_2", "0.5"])
     assert PRESETS[preset] == before
@@ -172,11 +173,133 @@ def test_what_is_asked_for_once_does_not_become_a_presets(saved, preset):
         ("--preset demo --dataset /my/photos --output_dir there", "there"),
     ],
 )
-def test_a_presets_folder_is_for_the_presets_pictures(flags, folder):
+def test_output_dir_of_a_preset_is_for_its_dataset(flags, folder):
     assert flat(parse_args(flags.split())).output_dir == folder
 
 
-def test_a_preset_tells_what_of_it_is_in_effect():
-    config = flat(parse_args(["--preset", "tutorial", "--pool_size", "3"]))
+def test_preset_flags_in_effect():
+    config = parse_args(["--preset", "tutorial", "--pool_size", "3"])
     assert "--beta_2 0.9" in config.preset_flags and "pool_size" not in config.preset_flags
     assert Config.from_settings().preset_flags == ""
+
+
+def test_flags_take_dashes_and_underscores():
+    assert parse_args(["--batch-size", "3", "--clear-output-dir"]) == parse_args(
+        ["--batch_size", "3", "--clear_output_dir"]
+    )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--epochs ten",
+        "--adversarial wgan",
+        "--cache tape",
+        "--verbose 3",
+        "--precision double",
+        "--xla 1",
+        "--no_such_flag",
+        "--epoch 3",
+    ],
+)
+def test_argparse_errors_are_one_line_with_code_2(flags, capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse_args(flags.split())
+    message = capsys.readouterr().err
+    assert exit.value.code == 2 and message.count("\n") == 1 and flags.split()[0] in message
+
+
+def test_help_has_groups_defaults_and_units(capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse_args(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert exit.value.code == 0
+    for part in (
+        "data:",
+        "networks:",
+        "optimization:",
+        "run:",
+        "default: 256; stripes: 64",
+        "in pixels",
+        "(default: 200)",
+    ):
+        assert part in text
+    assert "None" not in text
+
+
+def test_presets_win_over_suited_defaults():
+    config = flat(parse_args(["--preset", "paper", "--dataset", "stripes"]))
+    assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
+    assert flat(parse_args(["--preset", "paper", "--image_size", "128"])).generator == "resnet_9blocks"
+    assert flat(parse_args(["--preset", "fast", "--dataset", "stripes", "--filters", "8"])).filters == 8
+
+
+def test_saved_networks_win_on_another_dataset(tmp_path):
+    path = str(tmp_path / "config.json")
+    serialization.save(path, Config.from_settings(dataset="stripes"), {}, {})
+    config = flat(parse_args(["--config", path, "--dataset", "mine", "--preset", "fast"]))
+    assert (config.filters, config.generator, config.image_size, config.lr) == (16, "resnet_3blocks", 64, 1e-3)
+    assert config.output_dir == os.path.join("runs", "mine")
+    serialization.save(path, Config.from_settings(dataset="mine"), {}, {})
+    config = flat(parse_args(["--config", path, "--dataset", "stripes"]))
+    assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
+
+
+@pytest.mark.parametrize(
+    "switch, flag, wanted",
+    [
+        ("--adversarial lsgan", "--lambda_gp 5.0", "--adversarial wgan-gp"),
+        ("--adversarial hinge", "--label_smoothing 0.1", "--adversarial lsgan or bce"),
+        ("--discriminator pixel", "--discriminator_layers 5", "--discriminator patch"),
+        ("--norm batch", "--norm_affine no", "--norm instance"),
+        ("--norm none", "--norm_affine yes", "--norm instance"),
+        ("--lr_schedule constant", "--decay_from 3", "--lr_schedule linear or cosine"),
+        ("--preset tutorial", "--decay_from 100", "--lr_schedule linear or cosine"),
+        ("--preprocess crop", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
+        ("--preprocess none", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
+        ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
+        *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
+        ("--channels_x 1", "--lambda_identity 2.0", "--channels_x equal to --channels_y"),
+        ("--channels_y 1", "--lambda_identity 5.0", "--channels_x equal to --channels_y"),
+    ],
+)
+def test_flags_without_effect_are_refused(switch, flag, wanted):
+    with pytest.raises(UserError) as error:
+        parse_args([*switch.split(), *flag.split()])
+    assert str(error.value) == f"{flag}: has no effect here; expected it with {wanted} only: drop the flag"
+
+
+def test_lambda_identity_0_is_accepted_without_effect():
+    config = parse_args(["--channels_x", "1", "--lambda_identity", "0"])
+    assert config.objective.lambda_identity == 0
+
+
+def test_flags_at_their_default_are_accepted_without_effect():
+    flags = "--lambda_gp 10 --adversarial hinge --label_smoothing 0 --norm batch --norm_affine auto"
+    assert parse_args(flags.split()).unused == {
+        "lambda_gp",
+        "label_smoothing",
+        "norm_affine",
+        "evaluate_features",
+    }
+    drawn = parse_args(["--dataset", "stripes", "--preprocess", "none", "--load_size", "80"])
+    assert drawn.data.load_size == 80 and not drawn.unused & {"load_size"}
+
+
+@pytest.mark.parametrize(
+    "saved, flags",
+    [
+        ({"adversarial": "wgan-gp", "lambda_gp": 5.0}, "--adversarial lsgan"),
+        ({"label_smoothing": 0.1}, "--adversarial hinge"),
+        ({"discriminator_layers": 4}, "--discriminator pixel"),
+        ({"norm_affine": "no"}, "--norm batch"),
+        ({"decay_from": 3}, "--lr_schedule constant"),
+        ({"load_size": 300}, "--preprocess crop"),
+        ({"cache_gb": 2.0}, "--cache disk"),
+    ],
+    ids=str,
+)
+def test_saved_settings_without_effect_are_dropped(tmp_path, saved, flags):
+    path = str(tmp_path / "config.json")
+    serialization.save(path, Config.from_settings(**saved), {}, {})
+    assert parse_args(["--config", path, *flags.split()]) == parse_args(flags.split())

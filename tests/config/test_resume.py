@@ -1,0 +1,23 @@
+from cyclegan.config import Config
+from cyclegan.config.command_line import parse_args
+from cyclegan.config.fields import FIXED, FREE, WARN
+from cyclegan.config.resume import changed_settings
+
+
+def test_changed_settings_by_kind():
+    old, new = Config.from_settings(filters=8, lr=1.0, epochs=2), Config.from_settings(filters=9, lr=2.0, epochs=3)
+    assert changed_settings(old, new, FIXED) == ["filters 8 -> 9"]
+    assert changed_settings(old, new, WARN) == ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0"]
+    assert changed_settings(old, new, FREE) == ["epochs 2 -> 3"]
+
+
+def test_settings_without_effect_may_change_on_resume():
+    run = Config.from_settings(
+        norm="batch", norm_affine="no", lr_schedule="constant", decay_from=3, cache="ram", cache_gb=2.0
+    )
+    again = parse_args(["--norm", "batch", "--lr_schedule", "constant", "--cache", "ram"])
+    assert not [change for kind in (FIXED, WARN, FREE) for change in changed_settings(run, again, kind)]
+    assert changed_settings(run, Config.from_settings(), FIXED) == [
+        "norm 'batch' -> 'instance'",
+        "norm_affine 'no' -> 'yes'",
+    ]
