@@ -1,4 +1,7 @@
-"""One TensorFlow process for all tests, with three logical CPU devices, so that replicas can be tried anywhere."""
+"""Start TensorFlow once per test process, with three logical CPU devices, and choose which tests run.
+
+Without `--all`, tests marked `slow` are left out, and of the cases of a test marked `sampled` the first one runs.
+"""
 
 import gc
 import os
@@ -18,14 +21,33 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+LONGEST = ("tests/system/", "tests/training/")
 make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
+
+
+def pytest_addoption(parser):
+    """Add --all."""
+    parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what only --all runs; let the longest files begin, so that no process is left alone with them at the end."""
+    if not config.getoption("--all"):
+        seen, kept, left_out = set(), [], []
+        for item in items:
+            test = item.nodeid.split("[")[0]
+            skipped = item.get_closest_marker("slow") or (item.get_closest_marker("sampled") and test in seen)
+            (left_out if skipped else kept).append(item)
+            seen.add(test)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def collected():
-    """What modules leave behind is looked through once after each, not each time: that takes seconds, of the graphs of all."""
+    """Collect the garbage of a test file when it is done, and never look at the survivors again: that would take seconds."""
     yield
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
