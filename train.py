@@ -38,7 +38,7 @@ def main(argv=None):
         from cyclegan.networks import compat
         from cyclegan.reporting import overview
         from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
-        from cyclegan.training import schedule
+        from cyclegan.training import resume_warnings, schedule
         from cyclegan.training.gan import CycleGAN
         from cyclegan.training.trainer import Trainer
 
@@ -77,7 +77,7 @@ def main(argv=None):
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
             checkpoints = CheckpointManager(
-                run.path / "checkpoints", gan.state(), config.run.keep, logger.warning, team
+                run.path / "checkpoints", gan.state(), config.run.keep, team
             )
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
@@ -110,7 +110,12 @@ def main(argv=None):
         if progress.epoch >= config.optimization.epochs:
             return {}
         inform = logger.warning if team.is_chief else lambda text: None  # of what all workers know
-        for text in (*run.warnings, *progress.batch_warnings(strategy.num_replicas_in_sync, batch, train.pairs)):
+        warnings = resume_warnings.batch_size_warnings(
+            progress.global_batch_size, batch, strategy.num_replicas_in_sync, train.pairs
+        )
+        if run.saved_config:
+            warnings += resume_warnings.learning_rate_warnings(run.saved_config, config, progress.epoch)
+        for text in (*run.warnings, *warnings):
             inform(text)
         run.start(domains.fingerprint())
         summary = SummaryWriter(run.path) if team.is_chief else NullSummaryWriter()

@@ -111,7 +111,7 @@ def evaluate(arguments):
         from cyclegan.evaluation.evaluator import Evaluator
         from cyclegan.inference.restore import restore
 
-    found = restore(arguments.run, arguments.checkpoint, say=warn)
+    found = restore(arguments.run, arguments.checkpoint)
     config = found.config
     extractor = features.extractor(
         arguments.features, [found.channels(direction)[1] for direction in _directions(arguments)]

@@ -13,6 +13,7 @@ files are those of a checkpoint of the other kind, linked, where the file system
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import pathlib
 import re
@@ -23,6 +24,8 @@ import tensorflow as tf
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
@@ -36,16 +39,15 @@ class CheckpointManager:
         folder: where they are; made when the first one is saved.
         state: dict of all that evolves on the devices: models, optimizers and variables by name. Restoring wants the same names.
         keep: how many to keep, the newest ones.
-        say: called with a text when something did not go as it should.
         workers: the `workers.Workers` that train together, if there are several: each holds all of the state, and calls `save`,
             `drop` and `restore` at the same places. The chief writes, and says which checkpoint is restored.
     """
 
-    def __init__(self, folder, state, keep=3, say=print, workers=None):
+    def __init__(self, folder, state, keep=3, workers=None):
         self.folder = pathlib.Path(folder)
         self.keep = keep
-        self.say = say
         self.workers = workers
+        self.restored = None  # the checkpoint that `restore` has read
         self._checkpoint = tf.train.Checkpoint(**state)
 
     def all(self):
@@ -147,7 +149,10 @@ class CheckpointManager:
         Raises:
             UserError: there are checkpoints, but none can be read.
         """
-        return self._restore_together() if self.workers and self.workers.count > 1 else self._restore_newest(whole)
+        together = self.workers and self.workers.count > 1
+        found = self._restore_together() if together else self._restore_newest(whole)
+        self.restored = found and found[1]
+        return found
 
     def _restore_together(self):
         """The chief restores the newest that it can read, and the others the same one."""
@@ -186,7 +191,7 @@ class CheckpointManager:
             except UNREADABLE as error:
                 failed.append(f"{path} ({_first_line(error)})")
                 if path != checkpoints[0]:
-                    self.say(f"Checkpoint {path} can't be read ({_first_line(error)}); trying the one before")
+                    logger.warning(f"Checkpoint {path} can't be read ({_first_line(error)}); trying the one before")
         if failed:
             over = "; start over with --clear_output_dir or in another --output_dir" if whole else ""
             raise UserError(
@@ -219,7 +224,7 @@ class CheckpointManager:
 
 
 def _name(progress):
-    return _name_of(progress.epoch, progress.train.pairs, progress.test.pairs)
+    return _name_of(progress.epoch, progress.train.pairs_done, progress.test.pairs_done)
 
 
 def _name_of(epoch, train, test):

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import pathlib
-import re
 import shutil
 import socket
 
@@ -13,7 +12,6 @@ from cyclegan.config import serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.training import schedule
 
 # What a run writes, and so what clearing removes: files, and folders of checkpoints.
 WRITTEN = (
@@ -66,6 +64,7 @@ class RunDirectory:
         self.path = pathlib.Path(config.run.output_dir)
         self.config, self.stack, self.writes = config, stack, writes
         self.warnings = []  # what changes in this run from here on, texts
+        self.saved_config = None  # the `Config` of the run so far, if it has a checkpoint
         self._saved_data = None
         self._lock = None
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
@@ -113,7 +112,7 @@ class RunDirectory:
             saved = saved.replace(**{name: getattr(config, name) for name in OF_PICTURES})
         self._refuse(changed_settings(saved, config, FIXED))
         self.warnings = [f"{change} from here on" for change in changed_settings(saved, config, WARN)]
-        self.warnings += schedule.jumps(saved, config, self._epochs_done())
+        self.saved_config = saved
 
     def check_data(self, fingerprint):
         """Compares the data with what the run was trained on; what `fingerprint` (see `sources.Domains`) says of bytes may differ.
@@ -208,11 +207,6 @@ class RunDirectory:
                 f"{self.path}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for it,"
                 " stop it, or use another --output_dir"
             ) from None
-
-    def _epochs_done(self):
-        """How many whole epochs, by the names of the checkpoints."""
-        names = (re.match(r"epoch_(\d+)", path.name) for path in self.path.glob("checkpoints/epoch_*"))
-        return max((int(name[1]) for name in names if name), default=0)
 
     def _saved(self):
         """What config.json holds if it is one of ours, even of another version: a dict; empty if it is not."""

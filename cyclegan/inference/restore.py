@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
+import logging
 import pathlib
-import sys
 
 import tensorflow as tf
 
@@ -12,8 +12,10 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.distribution.strategy import grow_memory
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +45,11 @@ class RestoredRun:
 
 
 @functools.cache  # once, on however many devices a run is restored
-def _warn(text):
-    print(f"Warning: {printable(text)}", file=sys.stderr, flush=True)
+def _warn_once(text):
+    logger.warning(text)
 
 
-def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
+def restore(run, checkpoint=None, precision=None, device=None):
     """Makes the generators of a run and restores their weights. Nothing is written.
 
     Where TensorFlow has not started yet, it takes the memory of GPUs as needed from then on: another program may use them too.
@@ -56,7 +58,6 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
         run: the run's folder.
         checkpoint: the name of one of its checkpoints, "best-x2y" or "epoch_0010" say; by default the newest that can be read.
         precision: "float32", "bfloat16" or "float16", what they compute in; by default what the run was trained in.
-        say: called with a text for each checkpoint that can't be read, and for one from before the first step of training.
         device: TensorFlow's name of the device that they are on; `None` is where TensorFlow puts them.
 
     Returns:
@@ -76,7 +77,7 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
     with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
         G = generators.generator(config, config.data.channels_x, config.data.channels_y, name=f"G{ending}")
         F = generators.generator(config, config.data.channels_y, config.data.channels_x, name=f"F{ending}")
-    checkpoints = CheckpointManager(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F}, say=say)
+    checkpoints = CheckpointManager(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F})
     if checkpoint:
         path = checkpoints.folder / checkpoint
         if not path.is_dir() or path.parent != checkpoints.folder:
@@ -91,5 +92,5 @@ def restore(run, checkpoint=None, precision=None, say=_warn, device=None):
             raise UserError(f"{run}: no checkpoint yet; expected a run that has begun to train")
         progress, path = found
     if data and not progress.step:  # a run that was only imported has seen no data
-        say(f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one")
+        _warn_once(f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one")
     return RestoredRun(run, config, G, F, path, progress)

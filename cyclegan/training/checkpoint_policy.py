@@ -86,12 +86,12 @@ class CheckpointPolicy:
         self.check()
         self.summary.flush()
         progress.log_bytes = self.summary.log_bytes
-        before, best = progress.best, best or {}
-        progress.best = {**before, **best}
+        before, best = progress.best_kid, best or {}
+        progress.best_kid = {**before, **best}
         try:
             path = self.checkpoints.save(progress, sound, [f"best-{direction}" for direction in best])
         except UserError as error:
-            progress.best = before
+            progress.best_kid = before
             again = f". {then}, and tries again in {RETRY_SECONDS:.0f} s"
             self.say(f"{error}{'' if self.stopping else again}")
             self.plan(RETRY_SECONDS)
@@ -115,7 +115,7 @@ class CheckpointPolicy:
             raise Stopped(
                 self.stopping,
                 f"stopped by {signal.Signals(self.stopping).name}{of} after {progress.epoch} epochs and"
-                f" {progress.train.pairs} pairs (step {progress.step}), {where}; the same command resumes",
+                f" {progress.train.pairs_done} pairs (step {progress.step}), {where}; the same command resumes",
             )
         return path
 

@@ -27,21 +27,3 @@ def rates(config, done):
     """
     times = factor(config.optimization.lr_schedule, config.optimization.epochs, config.optimization.decay_from, done)
     return config.optimization.lr * times, config.optimization.lr_discriminator * times
-
-
-def jumps(saved, config, done):
-    """What the user should know where a run is resumed with other --epochs, a list of one text or of none.
-
-    Args:
-        saved: the `Config` of the run so far.
-        config: that of the run from here on.
-        done: whole epochs done.
-    """
-    before, now = (factor(each.lr_schedule, each.epochs, each.decay_from, done) for each in (saved, config))
-    if config.optimization.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
-        return []
-    return [
-        f"epochs {saved.epochs} -> {config.optimization.epochs}:"
-        f" after epoch {done} the learning rate is {rates(config, done)[0]:.3g} from here"
-        f" on; as the run was saved it would have been {rates(saved, done)[0]:.3g}"
-    ]

@@ -87,9 +87,9 @@ class Trainer:
     def __post_init__(self):
         for split in ("train", "test"):
             part, pairs = getattr(self.progress, split), getattr(self, split)
-            if part.pairs > pairs.pairs:
+            if part.pairs_done > pairs.pairs:
                 raise UserError(
-                    f"the checkpoint is of {part.pairs} {split} pairs; expected at most {pairs.pairs}: it is not one of this run;"
+                    f"the checkpoint is of {part.pairs_done} {split} pairs; expected at most {pairs.pairs}: it is not one of this run;"
                     " use another --output_dir"
                 )
         self._take_up(self.progress)
@@ -116,13 +116,13 @@ class Trainer:
         figures = {}
         if self.progress.epoch >= self.epochs:
             return figures
-        if not self.progress.step:
+        if not self.progress.step and not self.checkpoints.restored:
             self.checkpoints.save(self.progress)  # to go back to; and what can't be written is better known now
         # One iterator for all epochs of a split, so that the next epoch is prefetched and nothing is traced again.
         self._batches = {}
         # Whether no step was bad since one was good, so that the weights are worth saving; and whether one was good with the
         # weights of the last checkpoint, so that this is worth going back to.
-        self._sound, self._confirmed = True, self.progress.tested
+        self._sound, self._confirmed = True, self.progress.validated
         flops = self.gan.flops(*self.train.size) * self.train.global_batch_size
         self._speed = {
             "train": Throughput(flops, self.peak),
@@ -147,7 +147,7 @@ class Trainer:
     def _warn_of_no_profile(self):
         first = self.progress.step + 1
         epochs = self.epochs - self.progress.epoch - 1
-        last = self.progress.step + self.train.steps_from(self.progress.train.pairs) + epochs * self.train.steps
+        last = self.progress.step + self.train.steps_from(self.progress.train.pairs_done) + epochs * self.train.steps
         if self.profile and not (self.profile[0] < last and first <= self.profile[1]):
             wanted = "--profile {}:{}".format(*self.profile)
             self.say(f"{wanted} profiles nothing: the steps to come are {first} to {last}, counted over the whole run")
@@ -195,10 +195,10 @@ class Trainer:
         """
         progress, pairs = self.progress, getattr(self, split)
         part, step = getattr(progress, split), getattr(self, f"{split}_step")
-        if part.pairs >= pairs.pairs:
+        if part.pairs_done >= pairs.pairs:
             return
         if split not in self._batches:
-            self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs, progress.draw)
+            self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs_done, progress.reshuffles)
         names = (*self.gan.figures[split], SAMPLES)
         summed = part.sums or dict.fromkeys(names, 0.0)
         # All are added up, so that nothing is traced again in the next epoch, where all are wanted.
@@ -208,8 +208,8 @@ class Trainer:
         speed.reset()
         mark = time.perf_counter()
         with self._bar(split) as bar:
-            while part.pairs < pairs.pairs:
-                steps = pairs.call(0, progress.epoch, part.pairs)[2]
+            while part.pairs_done < pairs.pairs:
+                steps = pairs.call(0, progress.epoch, part.pairs_done)[2]
                 if split == "train" and self._profile.should_start(progress.step, steps):
                     while waiting:
                         self._look_at(split, *waiting.pop(0))
@@ -235,14 +235,14 @@ class Trainer:
                     if self._saver.together:
                         told["wishes"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
                     totals, good, figures = step(batches, totals, tf.constant(steps), *given, **told)
-                waiting.append((part.pairs, progress.step, good, figures))
-                done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs)
-                part.pairs += done
+                waiting.append((part.pairs_done, progress.step, good, figures))
+                done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs_done)
+                part.pairs_done += done
                 progress.step += steps if split == "train" else 0
-                progress.global_batch = pairs.global_batch_size
-                logs = split == "train" and math.ceil(part.pairs / pairs.global_batch_size) % self.log_every == 0
+                progress.global_batch_size = pairs.global_batch_size
+                logs = split == "train" and math.ceil(part.pairs_done / pairs.global_batch_size) % self.log_every == 0
                 profiled = split == "train" and self._profile.should_stop(progress.step)
-                due = logs or profiled or self._saver.due() or part.pairs == pairs.pairs
+                due = logs or profiled or self._saver.due() or part.pairs_done == pairs.pairs
                 while len(waiting) > (0 if due else AHEAD):
                     self._look_at(split, *waiting.pop(0))
                 now = time.perf_counter()
@@ -294,9 +294,9 @@ class Trainer:
             self._saver.hear({name: float(figures.pop(name)[-1]) for name in WISHES})
         for i, was_good in enumerate(good):
             if was_good:
-                progress.tested = split == "test"
+                progress.validated = split == "test"
                 self._sound = self._confirmed = True
-                getattr(progress, f"bad_{split}").clear()
+                getattr(progress, f"nonfinite_{split}").clear()
                 continue
             values = {name: float(value[i]) for name, value in figures.items()}
             number = step + (i + 1 if split == "train" else 0)
@@ -305,15 +305,15 @@ class Trainer:
     def _bad_step(self, split, pair, step, figures):
         pairs, progress = getattr(self, split), self.progress
         bad = [name for name, value in figures.items() if not math.isfinite(value)]
-        getattr(progress, split).skipped += 1
+        getattr(progress, split).skipped_steps += 1
         # Scales are powers of 2; this one is the rounded sum of the replicas' shares.
         if figures.get(LOSS_SCALE, 0.0) > 1.5 * SMALLEST_SCALE and set(bad) <= {*GRADIENTS}:
             return  # how the loss scale of float16 is found
-        progress.tested = split == "test" and progress.tested
-        self._sound = progress.tested
-        images = pairs.batch_names(progress.epoch, pair, progress.draw)
+        progress.validated = split == "test" and progress.validated
+        self._sound = progress.validated
+        images = pairs.batch_names(progress.epoch, pair, progress.reshuffles)
         self.summary.write_event(split, progress.epoch + 1, step, "not finite", figures=bad, images=images)
-        row = getattr(progress, f"bad_{split}")
+        row = getattr(progress, f"nonfinite_{split}")
         row.append(
             f"epoch {progress.epoch + 1}, step {step} ({split}): {_listed(bad)} not finite, with {_listed(images)}"
         )
@@ -327,18 +327,18 @@ class Trainer:
         figures = _means(part.sums)
         figures["seconds"] = part.seconds
         figures.update(self._speed[split].metrics())
-        figures["skipped_steps"] = float(part.skipped)
+        figures["skipped_steps"] = float(part.skipped_steps)
         return figures
 
     def _rates_of_call(self):
         """The learning rates of the steps of the next call, float32 [steps_per_call, 2]."""
-        place, pairs = self.progress.train.pairs, self.train
+        place, pairs = self.progress.train.pairs_done, self.train
         done = [place + step * pairs.global_batch_size for step in range(pairs.steps_per_call)]
         return tf.constant([self.rates(self.progress.epoch + pair / pairs.pairs) for pair in done], tf.float32)
 
     def _learning_rates(self):
         """Those of the last step, by name; one where both are the same."""
-        pairs = self.progress.train.pairs - 1  # of the last batch, whatever its size
+        pairs = self.progress.train.pairs_done - 1  # of the last batch, whatever its size
         first = pairs - pairs % self.train.global_batch_size
         rates = self.rates(self.progress.epoch + max(first, 0) / self.train.pairs)
         names = ("learning_rate", "learning_rate_discriminators") if rates[0] != rates[1] else ("learning_rate",)
@@ -347,8 +347,8 @@ class Trainer:
     def _log_steps(self):
         """A line about the steps since the last such line of this epoch."""
         progress = self.progress
-        since = {key: value - progress.logged.get(key, 0.0) for key, value in progress.train.sums.items()}
-        progress.logged = dict(progress.train.sums)
+        since = {key: value - progress.logged_sums.get(key, 0.0) for key, value in progress.train.sums.items()}
+        progress.logged_sums = dict(progress.train.sums)
         values = {**_means(since), **self._learning_rates(), **self._speed["steps"].metrics()}
         self._speed["steps"].reset()
         self.summary.write_scalars("steps", progress.epoch + 1, progress.step, values)
@@ -369,12 +369,12 @@ class Trainer:
         progress, name = self.progress, self.evaluation.extractor.name
         if not self._sound:
             return {}, {}
-        if progress.best_by != name:
-            if progress.best:
+        if progress.best_kid_features != name:
+            if progress.best_kid:
                 self.say(
-                    f"scores are by other features from here on ({progress.best_by} -> {name}): the best begin anew"
+                    f"scores are by other features from here on ({progress.best_kid_features} -> {name}): the best begin anew"
                 )
-            progress.best, progress.best_by = {}, name
+            progress.best_kid, progress.best_kid_features = {}, name
         try:
             with _short_of_memory_said():
                 scores = {direction: self.evaluation.scores(direction, errors=False) for direction in DIRECTIONS}
@@ -382,13 +382,13 @@ class Trainer:
             self.say(f"epoch {progress.epoch} has no scores: {error}")
             return {}, {}
         found = {f"score/{direction}/{key}": value for direction in scores for key, value in scores[direction].items()}
-        best = {d: s["KID"] for d, s in scores.items() if s["KID"] < progress.best.get(d, math.inf)}
+        best = {d: s["KID"] for d, s in scores.items() if s["KID"] < progress.best_kid.get(d, math.inf)}
         return {key: value for key, value in found.items() if math.isfinite(value)}, best
 
     def _save(self, best=None):
         """Saves where training is if it is worth saving, and leaves if that was asked for. `best`: see `CheckpointPolicy.save`."""
         if self._saver.save_and_obey(self.progress, self._sound, best):
-            self._confirmed = self.progress.tested
+            self._confirmed = self.progress.validated
 
     def _go_back(self):
         """Takes up training from the last good checkpoint, with another order of the pictures.
@@ -397,8 +397,8 @@ class Trainer:
             TrainingError: that was done before, or there is no checkpoint.
         """
         left = self.progress
-        steps = max(left.bad_train, left.bad_test, key=len)
-        if left.draw:
+        steps = max(left.nonfinite_train, left.nonfinite_test, key=len)
+        if left.reshuffles:
             raise TrainingError(
                 f"{steps[0]}: so it began. Training has diverged again after going back once, and stops; the"
                 " last checkpoint is from before. Try a lower --lr, and look at the pictures named"
@@ -414,10 +414,10 @@ class Trainer:
             )
         progress, path = found
         self._take_up(progress)
-        self.progress.draw += 1
+        self.progress.reshuffles += 1
         self.progress.warned = left.warned
-        self.progress.bad_train, self.progress.bad_test = [], []
-        self._sound, self._confirmed, self._batches = True, self.progress.tested, {}
+        self.progress.nonfinite_train, self.progress.nonfinite_test = [], []
+        self._sound, self._confirmed, self._batches = True, self.progress.validated, {}
         self._saver.plan()
         place = self.progress
         self.summary.rewind(place.log_bytes, place.epoch, place.step)

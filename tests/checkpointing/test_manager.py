@@ -16,13 +16,13 @@ from tests.team import in_threads
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, caplog):
     """A function that makes a state and its Checkpoints, as a new start of the program would."""
 
     def start(keep=3, names=("a", "b")):
         state = {name: tf.Variable([0.0, 0.0], name=name) for name in names}
-        said = []
-        return state, CheckpointManager(tmp_path / "checkpoints", state, keep, said.append), said
+        caplog.clear()
+        return state, CheckpointManager(tmp_path / "checkpoints", state, keep)
 
     return start
 
@@ -30,12 +30,12 @@ def run(tmp_path):
 def at(epoch, pairs=0, test_pairs=0):
     """A place in training."""
     return TrainState(
-        epoch=epoch, step=10 * epoch + pairs, train=PassState(pairs=pairs), test=PassState(pairs=test_pairs)
+        epoch=epoch, step=10 * epoch + pairs, train=PassState(pairs_done=pairs), test=PassState(pairs_done=test_pairs)
     )
 
 
 def save(run, *epochs, keep=3):
-    state, checkpoints, _ = run(keep)
+    state, checkpoints = run(keep)
     for epoch in epochs:
         state["a"].assign([epoch, epoch])
         checkpoints.save(at(epoch))
@@ -50,16 +50,16 @@ def test_without_checkpoints_nothing_is_restored(run, tmp_path):
     assert run()[1].restore() is None and not list(tmp_path.iterdir())
 
 
-def test_the_newest_comes_back(run):
+def test_the_newest_comes_back(run, caplog):
     save(run, 1, 2, 10)
-    state, checkpoints, said = run()
+    state, checkpoints = run()
     progress, folder = checkpoints.restore()
     assert (progress, folder.name) == (at(10), "epoch_0010")
-    assert state["a"].numpy().tolist() == [10, 10] and not said
+    assert state["a"].numpy().tolist() == [10, 10] and not caplog.messages
 
 
 def test_places_inside_an_epoch_have_names_and_an_order(run):
-    state, checkpoints, _ = run(keep=9)
+    state, checkpoints = run(keep=9)
     places = [at(0), at(0, 7), at(0, 120), at(0, 120, 3), at(0, 120, 20), at(1), at(1, 5), at(10)]
     for i, place in enumerate(places):
         state["a"].assign([i, i])
@@ -69,14 +69,14 @@ def test_places_inside_an_epoch_have_names_and_an_order(run):
         "epoch_0000_pair_00120_test_0020", "epoch_0001", "epoch_0001_pair_00005", "epoch_0010",
     ]  # fmt: skip
     for i, place in reversed(list(enumerate(places))):
-        state, checkpoints, _ = run()
+        state, checkpoints = run()
         progress, folder = checkpoints.restore()
         assert progress == place and state["a"].numpy().tolist() == [i, i]
         shutil.rmtree(folder)
 
 
 def test_going_back_makes_what_came_after_void(run):
-    _, checkpoints, _ = run(keep=9)
+    _, checkpoints = run(keep=9)
     for place in (at(1), at(1, 4), at(2)):
         checkpoints.save(place)
     checkpoints.save(at(1, 2))
@@ -99,7 +99,7 @@ def test_the_newest_ones_are_kept_and_nothing_else(run):
 @pytest.mark.parametrize(
     "damage", ["truncated", "flipped", "empty", "missing", "manifest", "flipped manifest", "foreign", "no manifest"]
 )
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, damage):
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, caplog, damage):
     checkpoints = save(run, 1, 2)
     folder = checkpoints.all()[-1]
     data = next(folder.glob("state.data*"))
@@ -124,16 +124,16 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, dama
         (folder / "manifest.json").write_text(json.dumps(manifest))
     else:
         (folder / "manifest.json").unlink()
-    state, checkpoints, said = run()
+    state, checkpoints = run()
     assert checkpoints.restore()[0].epoch == 1
     assert state["a"].numpy().tolist() == [1, 1]
-    assert len(said) == 1 and "epoch_0002 can't be read" in said[0]
+    assert len(caplog.messages) == 1 and "epoch_0002 can't be read" in caplog.messages[0]
     if damage == "foreign":
-        assert "unknown fields of a place in training: '__class__'" in said[0]
+        assert "unknown fields of a training state: '__class__'" in caplog.messages[0]
     state["a"].assign([5, 5])  # training goes on from epoch 1 and saves epoch 2 anew
     checkpoints.save(at(2))
-    state, checkpoints, said = run()
-    assert checkpoints.restore()[0].epoch == 2 and state["a"].numpy().tolist() == [5, 5] and not said
+    state, checkpoints = run()
+    assert checkpoints.restore()[0].epoch == 2 and state["a"].numpy().tolist() == [5, 5] and not caplog.messages
 
 
 def test_when_none_can_be_read_training_does_not_start_over_by_itself(run):
@@ -174,14 +174,14 @@ def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, stra
 def test_what_could_not_be_read_does_not_push_out_what_can(run):
     checkpoints = save(run, 2, 4, 6)
     next((checkpoints.folder / "epoch_0006").glob("state.data*")).write_bytes(b"")
-    _, checkpoints, _ = run(keep=1)
+    _, checkpoints = run(keep=1)
     assert checkpoints.restore()[0].epoch == 4
     checkpoints.save(at(5))
     assert names(checkpoints) == ["epoch_0005"]
 
 
-def test_a_save_that_fails_leaves_the_ones_before_alone(run, monkeypatch):
-    state, checkpoints, _ = run()
+def test_a_save_that_fails_leaves_the_ones_before_alone(run, caplog, monkeypatch):
+    state, checkpoints = run()
     state["a"].assign([1, 1])
     checkpoints.save(at(1))
 
@@ -193,28 +193,28 @@ def test_a_save_that_fails_leaves_the_ones_before_alone(run, monkeypatch):
         UserError, match="epoch_0002 could not be written .*No space left on device.*epoch_0001 is complete"
     ):
         checkpoints.save(at(2))
-    state, checkpoints, said = run()
-    assert checkpoints.restore()[0].epoch == 1 and not said
+    state, checkpoints = run()
+    assert checkpoints.restore()[0].epoch == 1 and not caplog.messages
 
 
-def test_a_save_that_was_killed_half_way_is_not_seen(run):
+def test_a_save_that_was_killed_half_way_is_not_seen(run, caplog):
     checkpoints = save(run, 1)
     shutil.copytree(checkpoints.folder / "epoch_0001", checkpoints.folder / ".partial_epoch_0002")
-    _, checkpoints, said = run()
-    assert checkpoints.restore()[0].epoch == 1 and not said
+    _, checkpoints = run()
+    assert checkpoints.restore()[0].epoch == 1 and not caplog.messages
     checkpoints.save(at(2))
     assert sorted(names(checkpoints)) == ["epoch_0001", "epoch_0002"]
 
 
 def best(run):
     """What is found under the name "best-x2y", as another start of the program would find it: the values of "a"."""
-    state, checkpoints, _ = run()
+    state, checkpoints = run()
     checkpoints.restore_from(checkpoints.folder / "best-x2y")
     return state["a"].numpy().tolist()
 
 
 def save_best(run, epoch, names=("best-x2y",), keep=3):
-    state, checkpoints, _ = run(keep)
+    state, checkpoints = run(keep)
     state["a"].assign([epoch, epoch])
     return checkpoints.save(at(epoch), names=names)
 
@@ -311,15 +311,14 @@ def test_a_better_one_that_can_not_be_written_leaves_the_one_there_was(run, monk
 
 
 def worker_of(team, folder, value=0.0):
-    """(state, Checkpoints, what it said) of one worker of several; its weights are `value` before it restores."""
-    said = []
+    """(state, checkpoint manager) of one worker of several; its weights are `value` before it restores."""
     state = {"a": tf.Variable([value, value], name="a")}
-    return state, CheckpointManager(folder, state, keep=2, say=said.append, workers=team), said
+    return state, CheckpointManager(folder, state, keep=2, workers=team)
 
 
-def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path):
+def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path, caplog):
     def save(team):
-        _, checkpoints, _ = worker_of(team, tmp_path, value=float(team.index))
+        _, checkpoints = worker_of(team, tmp_path, value=float(team.index))
         for epoch in (1, 2, 3):
             assert checkpoints.save(at(epoch)) == tmp_path / f"epoch_{epoch:04d}"
         if not team.is_chief:
@@ -329,17 +328,17 @@ def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch_0002", "epoch_0003"]
 
     def restore(team):
-        state, checkpoints, said = worker_of(team, tmp_path, value=7.0)
+        state, checkpoints = worker_of(team, tmp_path, value=7.0)
         progress, path = checkpoints.restore()
-        return progress, path, state["a"].numpy().tolist(), said
+        return progress, path, state["a"].numpy().tolist()
 
-    assert in_threads(3, restore) == [(at(3), tmp_path / "epoch_0003", [0.0, 0.0], [])] * 3  # the chief's weights
+    assert in_threads(3, restore) == [(at(3), tmp_path / "epoch_0003", [0.0, 0.0])] * 3  # the chief's weights
     data = next((tmp_path / "epoch_0003").glob("state.data*"))
     data.write_bytes(b"x" * data.stat().st_size)
-    chief, *others = in_threads(3, restore)
-    assert "can't be read" in chief[3][0]
-    assert chief[:3] == (at(2), tmp_path / "epoch_0002", [0.0, 0.0])
-    assert others == [(*chief[:3], [])] * 2  # only the chief has to say it
+    assert not caplog.messages
+    assert in_threads(3, restore) == [(at(2), tmp_path / "epoch_0002", [0.0, 0.0])] * 3
+    (text,) = caplog.messages  # only the chief logs it
+    assert "can't be read" in text
 
 
 def test_nothing_to_restore_is_so_for_all(tmp_path):

@@ -56,18 +56,11 @@ def test_more_epochs_say_that_the_decay_of_the_learning_rates_moves(run):
         assert again.warnings == ["decay_from 100 -> 250 from here on"]
 
 
-@pytest.mark.parametrize(
-    "epochs, text",
-    [
-        (300, "epochs 200 -> 300: after epoch 150 the learning rate is 0.00015 from here on; as the run was saved it"),
-        (160, "epochs 200 -> 160: after epoch 150 the learning rate is 3.33e-05 from here on; as the run was saved it"),
-    ],
-)
-def test_other_epochs_that_make_the_learning_rate_jump_are_said(run, epochs, text):
-    for name in ("epoch_0150_pair_00012", "epoch_0149", "epoch_mine"):
-        (run / "checkpoints" / name).mkdir()
-    with open_run(run, epochs=epochs, decay_from=100) as again:
-        assert again.warnings == [f"{text} would have been 0.0001"]
+def test_the_saved_configuration(run, tmp_path):
+    with open_run(run, epochs=300, decay_from=100) as again:
+        assert again.saved_config.optimization.epochs == 200 and not again.warnings
+    with open_run(tmp_path / "new") as new:
+        assert new.saved_config is None
 
 
 def test_other_networks_are_refused_with_the_list_of_what_differs(run):
@@ -250,8 +243,8 @@ def test_closing_twice_is_harmless(run):
 HOLDER = """
 import sys
 from cyclegan.config import Config
-from cyclegan.run_folder import RunFolder
-run = RunFolder(Config.from_settings(output_dir=sys.argv[1]), {"keras": 2, "tensorflow": "2.15.1"})
+from cyclegan.checkpointing.run_directory import RunDirectory
+run = RunDirectory(Config.from_settings(output_dir=sys.argv[1]), {"keras": 2, "tensorflow": "2.15.1"})
 run.start({"trainA": "3 pictures (1)"})
 print("open", flush=True)
 sys.stdin.read()
@@ -319,6 +312,6 @@ def test_nothing_stays_open(run):
 
 def test_a_process_without_a_standard_input_locks_too(run):
     # As cron and `nohup command <&-` start it: the first file that is opened becomes number 0.
-    program = "import os; os.close(0)\n" + HOLDER.replace("sys.stdin.read()", "RunFolder(run.config, run.stack)")
+    program = "import os; os.close(0)\n" + HOLDER.replace("sys.stdin.read()", "RunDirectory(run.config, run.stack)")
     done = subprocess.run([sys.executable, "-c", program, str(run)], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "open\n" and "another process trains there" in done.stderr

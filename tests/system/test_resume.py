@@ -240,7 +240,7 @@ def test_stopped_by_a_signal_at_any_step_and_resumed(world, undisturbed, tmp_pat
         epochs,
         3 * epochs + min(3, steps + 1),
     )  # that step and no other was finished
-    assert (progress.train.pairs, progress.test.pairs) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
+    assert (progress.train.pairs_done, progress.test.pairs_done) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
 
@@ -253,7 +253,7 @@ def test_calls_of_several_steps_are_the_same_and_can_be_stopped_in_between(world
             world.finish(folder, wait_for(signal.SIGTERM)(call), steps_per_call=2, log_every=2)
         epochs, calls = divmod(call - 1, 3)
         progress = world.begin(folder).progress
-        assert (progress.epoch, progress.train.pairs) == (epochs, (12, 13, 13)[calls])
+        assert (progress.epoch, progress.train.pairs_done) == (epochs, (12, 13, 13)[calls])
         loop = world.finish(folder, steps_per_call=1 + call % 2, log_every=2)
         check_equal(world, loop, folder, (values, place(loop), lines))
 
@@ -366,7 +366,7 @@ class Poison:
 
 def test_a_poisoned_weight_sends_training_back_once(world, undisturbed, tmp_path):
     loop = world.finish(tmp_path, Poison(STEPS + 2), epochs=5, max_bad_steps=3)
-    assert loop.progress.draw == 1 and loop.progress.epoch == 5
+    assert loop.progress.reshuffles == 1 and loop.progress.epoch == 5
     assert any("goes back to" in text and "epoch_0001" in text for text in world.said)
     lines = log(tmp_path)
     assert [(line["split"], line["step"]) for line in lines if "event" not in line] == [
@@ -391,7 +391,7 @@ def test_a_run_that_went_back_resumes_exactly_too(world, tmp_path):
         hook = Poison(2)
         world.finish(parts, lambda *at: (hook(*at), wait_for(signal.SIGTERM)(2 + 5)(*at)), epochs=4, max_bad_steps=3)
     loop = world.finish(parts, epochs=4)
-    assert loop.progress.draw == 1
+    assert loop.progress.reshuffles == 1
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
     assert log(parts) == log(whole)
@@ -416,7 +416,7 @@ def test_told_to_stop_while_the_weights_are_broken(world, tmp_path):
         )
     assert sorted(path.name for path in (parts / "checkpoints").iterdir()) == ["epoch_0001", "epoch_0001_pair_00012"]
     loop = world.finish(parts, epochs=3, max_bad_steps=3)
-    assert loop.progress.draw == 1
+    assert loop.progress.reshuffles == 1
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
     assert log(parts) == log(whole)
@@ -429,7 +429,7 @@ def test_a_checkpoint_of_weights_that_were_just_broken_is_not_what_training_goes
         loop.rates = lambda done: (1e38, 1e38) if step == STEPS + 1 else RATES  # of the next step
 
     loop = world.finish(tmp_path, hook, checkpoint_minutes=0, max_bad_steps=3, epochs=4)
-    assert loop.progress.draw == 1 and any(
+    assert loop.progress.reshuffles == 1 and any(
         "goes back to" in text and "epoch_0001_pair_00006" in text for text in world.said
     )
     assert all(np.isfinite(value).all() for value in world.values())
@@ -632,7 +632,7 @@ def test_a_place_that_does_not_fit_the_data_is_refused(world, tmp_path):
     loop = world.begin(tmp_path)
     loop.progress.train.sums = {"os.system": 1.0}
     assert not dataclasses.replace(loop).progress.train.sums
-    loop.progress.train.pairs = 99
+    loop.progress.train.pairs_done = 99
     with pytest.raises(UserError, match="it is not one of this run"):
         dataclasses.replace(loop)
 
@@ -666,9 +666,9 @@ def kept(folder):
     found = {}
     for path in sorted((folder / "checkpoints").glob("best-*")):
         place = json.loads((path / "manifest.json").read_text())["progress"]
-        assert not place["train"]["pairs"]
+        assert not place["train"]["pairs_done"]
         data = next(path.glob("state.data*")).read_bytes()
-        found[path.name] = (place["epoch"], place["best"], data)
+        found[path.name] = (place["epoch"], place["best_kid"], data)
     return found
 
 
@@ -688,8 +688,8 @@ def test_scores_do_not_change_what_is_trained(world, undisturbed, scored):
     tests = [line for line in lines if line["split"] == "test"]
     assert [keys - set(line) for line in tests] == [set(), set()]
     assert [{k: v for k, v in line.items() if k not in keys} for line in lines] == undisturbed[2]
-    assert set(best) == {"best-x2y", "best-y2x"} and where["best_by"] == "random"
-    for direction, value in where["best"].items():
+    assert set(best) == {"best-x2y", "best-y2x"} and where["best_kid_features"] == "random"
+    for direction, value in where["best_kid"].items():
         epochs = [line["epoch"] for line in tests if line[f"score/{direction}/KID"] == value]
         assert (
             value == min(line[f"score/{direction}/KID"] for line in tests) and best[f"best-{direction}"][0] == epochs[0]

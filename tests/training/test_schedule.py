@@ -49,14 +49,3 @@ def test_more_epochs_are_as_if_there_had_always_been_so_many():
     finished, longer = Config.from_settings(lr=1.0, epochs=4), Config.from_settings(lr=1.0, epochs=8)
     assert schedule.rates(finished, 4)[0] == 0 and schedule.rates(longer, 4)[0] == 1
     assert schedule.rates(longer, 6)[0] == 0.5
-
-
-@pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_more_epochs_are_told_only_where_they_make_the_rates_jump(kind):
-    saved, longer = (Config.from_settings(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
-    (text,) = schedule.jumps(saved, longer, 8)
-    assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
-    assert not schedule.jumps(saved, longer, 4)
-    assert not schedule.jumps(saved, saved.replace(lr=0.1), 8)  # is said of itself
-    constant = saved.replace(lr_schedule="constant")
-    assert not schedule.jumps(constant, constant.replace(epochs=12), 8)

@@ -18,6 +18,7 @@ class Recorder:
     """Stands for the Summary and the Checkpoints of a run: writes down what is asked of them."""
 
     log_bytes = 0
+    restored = None
     folder = "nowhere"
 
     def __init__(self):
@@ -44,7 +45,7 @@ class Recorder:
     def save(self, progress, sound=True, names=()):
         self.saved = progress.to_dict()
         self.calls.append(("save", progress.epoch, progress.step))
-        self.calls += [(name, progress.epoch, dict(progress.best)) for name in names]
+        self.calls += [(name, progress.epoch, dict(progress.best_kid)) for name in names]
         return f"checkpoint of step {progress.step}"
 
     def restore(self):
@@ -182,7 +183,7 @@ def test_a_picture_that_can_not_be_read_any_more_ends_training_with_a_checkpoint
     with pytest.raises(TrainingError, match="two.jpg; repair it or put it back"):
         fit.loop.fit()
     place = fit.recorder.saved["train"]
-    assert place["pairs"] == place["sums"][SAMPLES] == place["sums"]["loss_G/loss"]
+    assert place["pairs_done"] == place["sums"][SAMPLES] == place["sums"]["loss_G/loss"]
     saves = [call[2] for call in fit.recorder.calls if call[0] == "save"]
     assert saves[0] == 0 and saves[-1] == fit.loop.progress.step < 3
 
@@ -204,10 +205,10 @@ def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
     assert not fit.said
     fit(3, profile=(9, 12))
     assert fit.said == ["--profile 9:12 profiles nothing: the steps to come are 1 to 9, counted over the whole run"]
-    place = TrainState(epoch=1, step=3, global_batch=3)
+    place = TrainState(epoch=1, step=3, global_batch_size=3)
     fit(3, place, profile=(1, 3))
     assert fit.said == ["--profile 1:3 profiles nothing: the steps to come are 4 to 9, counted over the whole run"]
-    fit(3, TrainState(epoch=1, step=3, global_batch=3), profile=(1, 4))
+    fit(3, TrainState(epoch=1, step=3, global_batch_size=3), profile=(1, 4))
     assert len(done) == 8 and not fit.said
 
 
@@ -253,25 +254,25 @@ def test_scores_are_logged_and_the_best_of_each_direction_are_kept(fit, capsys):
         ("best-y2x", 4, {"x2y": 0.5, "y2x": 0.3}), ("best-x2y", 5, {"x2y": 0.2, "y2x": 0.3}),
     ]  # fmt: skip
     assert recorder.of("save") == [0, 2, 4, 5]  # also where checkpoint_every does not ask for one
-    assert (done.progress.best, done.progress.best_by) == ({"x2y": 0.2, "y2x": 0.3}, "random")
+    assert (done.progress.best_kid, done.progress.best_kid_features) == ({"x2y": 0.2, "y2x": 0.3}, "random")
     assert "x2y/FID: 50  x2y/KID: 0.5  y2x/FID: 90  y2x/KID: 0.9" in capsys.readouterr().out
 
 
 def test_a_resumed_run_knows_the_best_so_far(fit):
-    place = {"epoch": 3, "step": 9, "best": {"x2y": 0.1, "y2x": 0.1}, "best_by": "random"}
+    place = {"epoch": 3, "step": 9, "best_kid": {"x2y": 0.1, "y2x": 0.1}, "best_kid_features": "random"}
     _, recorder, _ = fit(4, TrainState(**place), evaluation=Scored([0.2, 0.05]), evaluate_every=1)
     assert of_the_best(recorder) == [("best-y2x", 4, {"x2y": 0.1, "y2x": 0.05})] and not fit.said
     _, recorder, _ = fit(4, TrainState(**place), evaluation=Scored([0.2, 0.3], "inception"), evaluate_every=1)
     assert [call[2] for call in of_the_best(recorder)] == [{"x2y": 0.2, "y2x": 0.3}] * 2
     assert len(fit.said) == 1 and "by other features from here on (random -> inception)" in fit.said[0]
     _, recorder, done = fit(4, TrainState(**place))  # not scored any more
-    assert not of_the_best(recorder) and done.progress.best == place["best"]
+    assert not of_the_best(recorder) and done.progress.best_kid == place["best_kid"]
 
 
 def test_without_scores_training_goes_on(fit):
     kids = [0.5, 0.5, TrainingError("a translation is not finite"), 0.4, float("nan")]
     _, recorder, done = fit(3, evaluation=Scored(kids), evaluate_every=1)
-    assert recorder.of("test") == [1, 2, 3] and done.progress.best == {"x2y": 0.4, "y2x": 0.5}
+    assert recorder.of("test") == [1, 2, 3] and done.progress.best_kid == {"x2y": 0.4, "y2x": 0.5}
     assert fit.said == ["epoch 2 has no scores: a translation is not finite"]
     assert [sorted(k for k in values if "KID" in k) for values in recorder.values("test")] == [
         ["score/x2y/KID", "score/y2x/KID"], [], ["score/x2y/KID"]
@@ -348,7 +349,7 @@ def test_a_step_that_is_not_finite_is_left_out_counted_and_named(fit):
     assert events[0][3]["images"] == done.train.batch_names(0, 3)
     assert "epoch 1, step 2 (train): loss_G/loss, " in fit.said[0] and events[0][3]["images"][0] in fit.said[0]
     assert "nothing was updated (1 in a row)" in fit.said[0]
-    assert done.progress.step == 6 and done.progress.draw == 0
+    assert done.progress.step == 6 and done.progress.reshuffles == 0
 
 
 @pytest.mark.parametrize("scale, diverges", [(1.0, True), (1.0000001, True), (2.0, False), (1.9999999, False)])
@@ -401,7 +402,7 @@ def test_too_many_bad_steps_in_a_row_go_back_to_the_last_checkpoint_with_another
         ("save", 3, 9),
     ]
     assert "went back" in [call[0] for call in recorder.calls] and "goes back to checkpoint of step 3" in fit.said[-1]
-    assert done.progress.draw == 1 and done.progress.step == 9
+    assert done.progress.reshuffles == 1 and done.progress.step == 9
     first_try, second_try = seen[7:14], seen[14:21]
     assert first_try != second_try
     assert recorder.of("train") == [1, 2, 3]
@@ -451,8 +452,8 @@ def test_silent_failures_are_said_once(fit):
 def test_another_batch_size_goes_on_with_the_pictures_that_are_left(fit, batch):
     whole, rest = [], []
     fit(1, seen=whole)
-    place = TrainState(step=1, global_batch=3)
-    place.train.pairs, place.train.sums = 3, {**dict.fromkeys(LOSSES, 3.0), SAMPLES: 3.0}
+    place = TrainState(step=1, global_batch_size=3)
+    place.train.pairs_done, place.train.sums = 3, {**dict.fromkeys(LOSSES, 3.0), SAMPLES: 3.0}
     figures, _, done = fit(1, place, batch=batch, seen=rest, value=2.0)
     assert rest == whole[3:]
     assert figures["train"]["loss_G/loss"] == pytest.approx((3 * 1 + 4 * 2) / 7)
@@ -498,8 +499,8 @@ def test_the_samples_are_the_first_test_pictures(pictures_of):
 
 
 def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit):
-    place = TrainState(step=1, global_batch=3)
-    place.train.pairs = 3
+    place = TrainState(step=1, global_batch_size=3)
+    place.train.pairs_done = 3
     place.train.sums = {**dict.fromkeys(LOSSES[1:], 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
     _, recorder, _ = fit(2, place)
     first, second = recorder.values("train")
@@ -509,12 +510,12 @@ def test_a_loss_that_is_switched_on_or_off_inside_an_epoch_has_no_mean_of_it(fit
 
 
 def test_going_back_to_where_other_losses_were_summed_is_going_on_with_those_of_now(fit, monkeypatch):
-    place = TrainState(step=1, global_batch=3)
-    place.train.pairs = 3
+    place = TrainState(step=1, global_batch_size=3)
+    place.train.pairs_done = 3
     place.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
     saved = place.to_dict()
     monkeypatch.setattr(Recorder, "restore", lambda self: (TrainState.from_dict(saved), "the checkpoint"))
     _, recorder, done = fit(2, place, bad=(1, 2), max_bad_steps=2)
-    assert done.progress.draw == 1
+    assert done.progress.reshuffles == 1
     for values in recorder.values("train"):
         assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)

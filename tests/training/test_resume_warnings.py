@@ -1,0 +1,54 @@
+import pytest
+
+from cyclegan.config import Config
+from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
+
+
+def test_no_warning_for_the_same_batch_or_a_new_run():
+    assert batch_size_warnings(6, 6, 3) == batch_size_warnings(6, 6, 2) == []
+    assert batch_size_warnings(0, 8, 2) == []
+
+
+def test_a_batch_larger_than_an_epoch():
+    (text,) = batch_size_warnings(0, 8, 2, pairs=5)
+    assert text == "the global batch of 8 is larger than an epoch of 5 pairs: most of each step is idle"
+
+
+@pytest.mark.parametrize(
+    "replicas, batch, steps, advice",
+    [
+        (3, 3, "more", "--batch_size 2"),
+        (3, 12, "fewer", "--batch_size 2"),
+        (1, 1, "more", "--batch_size 6"),
+        (6, 12, "fewer", "--batch_size 1"),
+        (4, 4, "more", "--devices 3 --batch_size 2"),
+        (8, 8, "fewer", "--devices 6 --batch_size 1"),
+    ],
+)
+def test_another_batch_size(replicas, batch, steps, advice):
+    (text,) = batch_size_warnings(6, batch, replicas)
+    assert text.startswith(f"the global batch is {batch} pairs instead of 6 from here on")
+    assert f"has {steps} steps, " in text and text.endswith(f"For the same batch use {advice}")
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
+    saved, longer = (Config.from_settings(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
+    (text,) = learning_rate_warnings(saved, longer, 8)
+    assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
+    assert not learning_rate_warnings(saved, longer, 4)
+    assert not learning_rate_warnings(saved, saved.replace(lr=0.1), 8)  # reported as a changed setting
+    constant = saved.replace(lr_schedule="constant")
+    assert not learning_rate_warnings(constant, constant.replace(epochs=12), 8)
+
+
+@pytest.mark.parametrize(
+    "epochs, text",
+    [
+        (300, "epochs 200 -> 300: after epoch 150 the learning rate is 0.00015 from here on; as the run was saved it"),
+        (160, "epochs 200 -> 160: after epoch 150 the learning rate is 3.33e-05 from here on; as the run was saved it"),
+    ],
+)
+def test_other_epochs(epochs, text):
+    saved, config = Config.from_settings(), Config.from_settings(epochs=epochs, decay_from=100)
+    assert learning_rate_warnings(saved, config, 150) == [f"{text} would have been 0.0001"]
