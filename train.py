@@ -76,9 +76,7 @@ def main(argv=None):
         )
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
-            checkpoints = CheckpointManager(
-                run.path / "checkpoints", gan.state(), config.run.keep, team
-            )
+            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep, team)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         team.hold(gan, checkpoints)
         together = team.of_chief(
@@ -104,7 +102,7 @@ def main(argv=None):
             folder=run.path,
             checkpoint=folder,
             epochs_done=progress.epoch,
-            pairs_done=progress.train.pairs,
+            pairs_done=progress.train.pairs_done,
         )
         overview.log(config, facts)
         if progress.epoch >= config.optimization.epochs:

@@ -92,5 +92,7 @@ def restore(run, checkpoint=None, precision=None, device=None):
             raise UserError(f"{run}: no checkpoint yet; expected a run that has begun to train")
         progress, path = found
     if data and not progress.step:  # a run that was only imported has seen no data
-        _warn_once(f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one")
+        _warn_once(
+            f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one"
+        )
     return RestoredRun(run, config, G, F, path, progress)

@@ -198,7 +198,9 @@ class Trainer:
         if part.pairs_done >= pairs.pairs:
             return
         if split not in self._batches:
-            self._batches[split] = pairs.distributed(self.strategy, progress.epoch, part.pairs_done, progress.reshuffles)
+            self._batches[split] = pairs.distributed(
+                self.strategy, progress.epoch, part.pairs_done, progress.reshuffles
+            )
         names = (*self.gan.figures[split], SAMPLES)
         summed = part.sums or dict.fromkeys(names, 0.0)
         # All are added up, so that nothing is traced again in the next epoch, where all are wanted.

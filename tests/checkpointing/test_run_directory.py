@@ -47,7 +47,7 @@ def test_the_same_run_goes_on(run):
 def test_other_settings_of_the_training_are_said(run):
     with open_run(run, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0) as again:
         # The batch size is not among them: it is the global batch that counts, see `progress.TrainState.batch_warnings`.
-        expected = ("lr 0.0002 -> 1.0", "lr_discriminator 0.0002 -> 1.0", "lambda_cycle 10.0 -> 2.0")
+        expected = ("lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0", "lr_discriminator 0.0002 -> 1.0")
         assert again.warnings == [f"{change} from here on" for change in expected]
 
 

@@ -100,7 +100,7 @@ def test_unknown_fields_are_refused_by_name(part):
 
 @pytest.mark.parametrize("values", [None, [], "epoch", 3, True])
 def test_what_is_no_place_at_all_is_refused(values):
-    assert f"progress is {values!r}, expected its fields" in loaded(values)
+    assert f"TrainState is {values!r}, expected its fields" in loaded(values)
 
 
 @pytest.mark.parametrize("part, name", [(None, "logged_sums"), (None, "best_kid"), ("train", "sums"), ("test", "sums")])
@@ -145,7 +145,10 @@ def test_the_next_epoch_begins_with_nothing_done_and_keeps_the_rest():
     place = in_the_middle()
     place.next_epoch()
     kept = {"step": 40, "reshuffles": 1, "global_batch_size": 6, "log_bytes": 1234, "warned": ["G inverts"]}
-    row = {name: getattr(in_the_middle(), name) for name in ("nonfinite_train", "nonfinite_test", "validated", "best_kid", "best_kid_features")}
+    row = {
+        name: getattr(in_the_middle(), name)
+        for name in ("nonfinite_train", "nonfinite_test", "validated", "best_kid", "best_kid_features")
+    }
     assert place == TrainState(epoch=4, **kept, **row)
     place.train.sums["samples"] = 1  # no two passes share their sums
     assert place.test.sums == {} and TrainState().train.sums == {}
