@@ -268,7 +268,7 @@ class Trainer:
 
     def _bar(self, split):
         pairs = getattr(self, split)
-        left = pairs.steps_from(getattr(self.progress, split).pairs)
+        left = pairs.steps_from(getattr(self.progress, split).pairs_done)
         return tqdm.tqdm(
             total=pairs.steps,
             initial=pairs.steps - left,
