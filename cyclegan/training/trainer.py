@@ -89,8 +89,8 @@ class Trainer:
             part, pairs = getattr(self.progress, split), getattr(self, split)
             if part.pairs_done > pairs.pairs:
                 raise UserError(
-                    f"the checkpoint is of {part.pairs_done} {split} pairs; expected at most {pairs.pairs}: it is not one of this run;"
-                    " use another --output_dir"
+                    f"the checkpoint is of {part.pairs_done} {split} pairs; expected at most {pairs.pairs}: it is not one of this"
+                    " run; use another --output_dir"
                 )
         self._take_up(self.progress)
 
