@@ -109,7 +109,7 @@ def main(argv=None):
             return {}
         inform = logger.warning if team.is_chief else lambda text: None  # of what all workers know
         warnings = resume_warnings.batch_size_warnings(
-            progress.global_batch_size, batch, strategy.num_replicas_in_sync, train.pairs
+            progress.global_batch_size, batch, strategy.num_replicas_in_sync, train.epoch_size
         )
         if run.saved_config:
             warnings += resume_warnings.learning_rate_warnings(run.saved_config, config, progress.epoch)

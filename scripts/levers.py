@@ -36,9 +36,9 @@ def _reduced_one_by_one(tensors):
     return tf.nest.map_structure(lambda tensor: context.all_reduce(tf.distribute.ReduceOp.SUM, tensor), tensors)
 
 
-def _read_when_due(self, strategy, epoch=0, pair=0, draw=0):
+def _read_when_due(self, strategy, epoch=0, position=0, reshuffles=0):
     for number in itertools.count():
-        yield tuple(map(tf.constant, self.batches(*self.call(number, epoch, pair), draw)))
+        yield tuple(map(tf.constant, self.batches(*self.call(number, epoch, position), reshuffles)))
 
 
 STEP = {

@@ -1,195 +1,182 @@
-"""Pairs of pictures for every step: two unpaired domains, zipped, augmented, batched and distributed.
+"""Batches of two unpaired domains: read, augmented, batched and distributed over the replicas."""
 
-Everything here is a function of the seed and the place in training, so a run can go on from any pair of any epoch.
-"""
+from __future__ import annotations
 
-import functools
-import math
+from collections.abc import Iterator, Sequence
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
 
-WORKERS = 4  # calls whose pictures are read at the same time
+from cyclegan.data.image_array import ImageArray
+from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
 
-
-def place(at, count):
-    """What is at a place of an epoch of `count` samples, whose batches are all full: (its number, its weight).
-
-    Where there are no samples left, the first ones fill the last batch up, with weight 0 instead of 1.
-
-    Args:
-        at: from 0, an int or an array of them.
-    """
-    return at % count, np.float32(at < count)
+PARALLEL_CALLS = 4  # calls whose images are read at the same time
 
 
 class UnpairedDataset:
-    """The order of two domains' pictures in training or testing, and the pictures themselves.
+    """Batches of pairs of images: one of each domain, for training or for testing.
 
-    An epoch has min(|X|, |Y|) pairs. In each, pictures are drawn without replacement from each domain; within
-    ceil(|domain| / pairs) epochs of one draw every picture of a domain is used at least once. All batches are full: the
-    last one of an epoch is filled up with pictures of weight 0.
+    `UnpairedSampler` defines the pairs of an epoch. All batches are full: images of weight 0 fill the last one of an epoch.
 
     Args:
-        x, y: the pictures of the domains: uint8 or uint16 [N, h, w, C], arrays or what looks like them to those who take one
-            picture at a time (see `pictures.ImageSet.images`). Heights and widths may differ from picture to picture.
-        global_batch_size: pairs per step, over all replicas.
-        size: (height, width) of the pictures that come out, in pixels.
-        seed: of the order and the augmentation, at least 0; `None` means testing: the order of the files, no augmentation.
-        names: two lists of texts, what the pictures of x and y are called.
-        steps_per_call: steps whose batches are handed over together, at most.
-        flip: flip training pictures at random.
+        x: Images of domain X: uint8 or uint16 [N, h, w, C]. Heights and widths may differ between images.
+        y: Images of domain Y.
+        global_batch_size: Pairs per step, over all replicas.
+        size: (height, width) of the batches in pixels.
+        seed: Seed of the order and of the augmentation, at least 0. `None` is for testing: the order of the files, and crops of
+            the middle.
+        names: Names of the images of X and of Y.
+        steps_per_call: Most steps of a call of the train function.
+        flip: Whether to flip training images at random.
+
+    Attributes:
+        domains: The images of X and Y.
+        names: Names of the images of X and Y.
+        sampler: The order of the images and their augmentation.
+        epoch_size: Pairs in an epoch.
+        steps_per_epoch: Steps in an epoch.
     """
 
-    def __init__(self, x, y, global_batch_size, size, seed=None, names=None, steps_per_call=1, flip=True):
+    def __init__(
+        self,
+        x: ImageArray,
+        y: ImageArray,
+        global_batch_size: int,
+        size: Sequence[int],
+        seed: Optional[int] = None,
+        names: Optional[Sequence[Sequence[str]]] = None,
+        steps_per_call: int = 1,
+        flip: bool = True,
+    ) -> None:
         self.domains = (x, y)
         self.global_batch_size = global_batch_size
         self.size = tuple(size)
-        self.seed = seed
         self.flip = flip
         self.steps_per_call = steps_per_call
         self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("xy", self.domains))
-        self.pairs = min(len(x), len(y))
-        self.steps = self.steps_from(0)  # per epoch
-        # For each of two domains: this epoch and the next one, which is prefetched.
-        self.order = functools.lru_cache(maxsize=4)(self.order)
-        self.augmentation = functools.lru_cache(maxsize=4)(self.augmentation)
-
-    def steps_from(self, pair):
-        """How many steps an epoch has left when `pair` pairs of it are done."""
-        return math.ceil((self.pairs - pair) / self.global_batch_size)
-
-    def order(self, domain, epoch, draw=0):
-        """Which pictures of a domain (0 or 1) an epoch uses: int [pairs]. Another `draw` gives another order."""
-        count = len(self.domains[domain])
-        if self.seed is None:
-            return np.arange(self.pairs)
-        # A permutation serves as many epochs as it takes to use all of it; the last of them wraps round to its beginning.
-        serves = math.ceil(count / self.pairs)
-        permutation = self._rng(domain, 0, epoch // serves, draw).permutation(count)
-        return permutation[(epoch % serves * self.pairs + np.arange(self.pairs)) % count]
-
-    def augmentation(self, domain, epoch, draw=0):
-        """Where to crop, down and across, and whether to flip, for each pair of an epoch: float [pairs, 3] in [0, 1).
-
-        A crop begins at this share of the places there are, so that the draw does not depend on the pictures' sizes.
-        """
-        return self._rng(domain, 1, epoch, draw).random((self.pairs, 3))
-
-    def picture(self, domain, epoch, pair, draw=0):
-        """The picture of a domain (0 or 1) in a pair of an epoch: [height, width, C]."""
-        image = self.domains[domain][self.order(domain, epoch, draw)[pair]]
-        room = [have - wanted for have, wanted in zip(image.shape, self.size)]
-        if self.seed is None:
-            (top, left), flip = (space // 2 for space in room), False
-        else:
-            *places, coin = self.augmentation(domain, epoch, draw)[pair]
-            top, left = (int(place * (space + 1)) for place, space in zip(places, room))
-            flip = self.flip and coin < 0.5
-        image = image[top : top + self.size[0], left : left + self.size[1]]
-        return _flipped(image) if flip else np.ascontiguousarray(image)
-
-    def batch_names(self, epoch, pair, draw=0):
-        """What the pictures of the batch that begins with a pair of an epoch are called: a list of texts."""
-        pairs = slice(pair, min(pair + self.global_batch_size, self.pairs))
-        return [self.names[domain][i] for domain in (0, 1) for i in self.order(domain, epoch, draw)[pairs]]
+        self.sampler = UnpairedSampler((len(x), len(y)), global_batch_size, seed)
+        self.epoch_size = self.sampler.epoch_size
+        self.steps_per_epoch = self.steps_left(0)
 
     @property
-    def failure(self):
-        """Why a picture could not be read, a text; `None` while all could."""
-        return next((d.failure for d in self.domains if getattr(d, "failure", None)), None)
+    def failure(self) -> Optional[str]:
+        """Why an image could not be read; `None` if all could."""
+        return next(filter(None, (getattr(domain, "failure", None) for domain in self.domains)), None)
 
-    def call(self, number=0, epoch=0, pair=0):
-        """What the call `number` does of those that begin with a pair of an epoch.
+    def steps_left(self, position: int) -> int:
+        """Return the number of steps that remain in an epoch after `position` pairs."""
+        return self.sampler.steps_left(position)
 
-        Calls end where the steps that an epoch has behind it are a multiple of `steps_per_call`, and with the epoch; so they are
-        the same wherever training was interrupted.
+    def call(self, number: int = 0, epoch: int = 0, position: int = 0) -> Call:
+        """Return the steps of a call, counted from a position in training; see `UnpairedSampler.call`."""
+        return self.sampler.call(number, epoch, position, self.steps_per_call)
+
+    def image(self, domain: int, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
+        """Return the augmented image of a domain (0 or 1) in a pair of an epoch: [height, width, C]."""
+        image = self.domains[domain][self.sampler.image_index(domain, epoch, position, reshuffles)]
+        height, width = self.size
+        rows, columns = image.shape[0] - height, image.shape[1] - width  # room for the crop to move
+        if self.sampler.seed is None:
+            top, left, flip = rows // 2, columns // 2, False
+        else:
+            down, right, coin = self.sampler.augmentation(domain, epoch, position, reshuffles)
+            top, left, flip = int(down * (rows + 1)), int(right * (columns + 1)), self.flip and coin < 0.5
+        image = image[top : top + height, left : left + width]
+        return _flipped(image) if flip else np.ascontiguousarray(image)
+
+    def batch_names(self, epoch: int, position: int, reshuffles: int = 0) -> list[str]:
+        """Return the names of the images of X, then of Y, in the batch that begins at a position of an epoch."""
+        batch = np.arange(position, min(position + self.global_batch_size, self.epoch_size))
+        return [
+            self.names[domain][i]
+            for domain in (0, 1)
+            for i in self.sampler.image_index(domain, epoch, batch, reshuffles)
+        ]
+
+    def batches(
+        self, epoch: int, position: int, steps: int, reshuffles: int = 0, replica: int = 0, replicas: int = 1
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the share of a replica in the batches of consecutive steps.
+
+        Args:
+            epoch: Epoch, from 0.
+            position: First pair of the first step, counted in the epoch.
+            steps: Number of steps, at most `steps_per_call`.
+            reshuffles: Times the order was redrawn after training went back to a checkpoint.
+            replica: Index of the replica.
+            replicas: Number of replicas.
 
         Returns:
-            (epoch, pair, steps): its first pair, and how many steps it has.
-        """
-        done = math.ceil(pair / self.global_batch_size)  # steps of the epoch
-        together = self.steps_per_call
-        left = math.ceil((done + self.steps_from(pair)) / together) - done // together  # calls of it
-        if number >= left:
-            more, number = divmod(number - left, math.ceil(self.steps / together))
-            epoch, pair, done = epoch + 1 + more, 0, 0
-        block = done // together + number
-        start = max(block * together, done)
-        end = min((block + 1) * together, done + self.steps_from(pair))
-        return epoch, pair + (start - done) * self.global_batch_size, end - start
-
-    def batches(self, epoch, pair, steps, draw=0, replica=0, replicas=1):
-        """A replica's share of some batches of an epoch, the first of which begins with a pair.
-
-        Returns:
-            (x, y, weight): [steps_per_call, N, height, width, C] twice, uint8 or uint16 as the pictures are, and float32
-            [steps_per_call, N], with N the samples of a replica. The weight is 1, or 0 for a sample that fills up the last batch
-            of an epoch. Only the first `steps` mean something.
+            Images of X and of Y, [steps_per_call, N, height, width, C], and their weights, float32 [steps_per_call, N], with N
+            pairs per replica. A weight is 1, or 0 for padding. Entries after the first `steps` are zeros.
         """
         share = self.global_batch_size // replicas
         shape = (self.steps_per_call, share, *self.size)
-        images = [np.zeros((*shape, domain.shape[3]), domain.dtype) for domain in self.domains]
+        x, y = (np.zeros((*shape, domain.shape[3]), domain.dtype) for domain in self.domains)
         weight = np.zeros((self.steps_per_call, share), np.float32)
         for step, sample in np.ndindex(steps, share):
-            at = pair + step * self.global_batch_size + replica * share + sample
-            number, weight[step, sample] = place(at, self.pairs)
-            for domain in (0, 1):
-                images[domain][step, sample] = self.picture(domain, epoch, number, draw)
-        return (*images, weight)
+            at = position + step * self.global_batch_size + replica * share + sample
+            pair, weight[step, sample] = sample_at(at, self.epoch_size)
+            x[step, sample] = self.image(0, epoch, pair, reshuffles)
+            y[step, sample] = self.image(1, epoch, pair, reshuffles)
+        return x, y, weight
 
-    def dataset(self, epoch=0, pair=0, draw=0, replicas=1, here=None):
-        """The batches of each call (see `call`) from a pair of an epoch (from 0) on, without an end.
+    def tf_dataset(
+        self,
+        epoch: int = 0,
+        position: int = 0,
+        reshuffles: int = 0,
+        replicas: int = 1,
+        local_replicas: Optional[range] = None,
+    ) -> tf.data.Dataset:
+        """Return an endless dataset of the batches of each call (see `call`), from a position in training on.
 
         Args:
-            replicas: how many there are in all.
-            here: a range of those whose shares are wanted; `None` for all.
+            epoch: Epoch of the position, from 0.
+            position: Pair, counted in the epoch.
+            reshuffles: Times the order was redrawn after training went back to a checkpoint.
+            replicas: Number of replicas, over all workers.
+            local_replicas: Replicas of this worker; `None` for all.
 
         Returns:
-            A `tf.data.Dataset` of what `batches` returns: for each call, the shares of these replicas one after the other.
+            The elements are what `batches` returns: for each call, one element per local replica.
         """
-        here = here or range(replicas)
+        local = range(replicas) if local_replicas is None else local_replicas
+        dtypes = (*(tf.as_dtype(domain.dtype) for domain in self.domains), tf.float32)
+        steps = (self.steps_per_call, self.global_batch_size // replicas)
+        shapes = (*((*steps, *self.size, domain.shape[3]) for domain in self.domains), steps)
 
-        types = (*(tf.as_dtype(domain.dtype) for domain in self.domains), tf.float32)
+        def read(index: np.int64) -> tuple[np.ndarray, ...]:
+            number, replica = divmod(int(index), len(local))
+            return self.batches(*self.call(number, epoch, position), reshuffles, local[replica], replicas)
 
-        def read(index):
-            number, replica = divmod(int(index), len(here))
-            at, first, steps = self.call(number, epoch, pair)
-            return self.batches(at, first, steps, draw, here[replica], replicas)
-
-        def element(index):
-            x, y, weight = tf.numpy_function(read, [index], types)
-            shape = (self.steps_per_call, self.global_batch_size // replicas)
-            pictures = (
-                tf.ensure_shape(part, [*shape, *self.size, domain.shape[3]])
-                for part, domain in zip((x, y), self.domains)
-            )
-            return (*pictures, tf.ensure_shape(weight, shape))
+        def element(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return tuple(map(tf.ensure_shape, tf.numpy_function(read, [index], dtypes), shapes))
 
         options = tf.data.Options()
-        # Getting rid of an iterator, also when the program ends, would wait up to a minute for the autotuner's thread.
+        # The end of an iterator, also at the end of the program, would wait up to a minute for the thread of the autotuner.
         options.autotune.enabled = False
-        # Without an end for TensorFlow too, or workers would ask each other before every call whether there is more.
-        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=WORKERS, deterministic=True)
-        return elements.prefetch(2 * len(here)).with_options(options)
+        # If TensorFlow knew of an end, workers would ask each other before every call whether there is more.
+        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=PARALLEL_CALLS, deterministic=True)
+        return elements.prefetch(2 * len(local)).with_options(options)
 
-    def distributed(self, strategy, epoch=0, pair=0, draw=0):
-        """An iterator of the batches of each call, see `dataset`, each replica of a strategy with its share."""
+    def distributed(
+        self, strategy: tf.distribute.Strategy, epoch: int = 0, position: int = 0, reshuffles: int = 0
+    ) -> Iterator[tuple[tf.Tensor, ...]]:
+        """Return an iterator of the batches of each call (see `tf_dataset`), with one share per replica of a strategy."""
 
-        def dataset(context):
+        def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             replicas = context.num_replicas_in_sync
-            local = replicas // context.num_input_pipelines  # of this worker
-            first = context.input_pipeline_id * local
-            return self.dataset(epoch, pair, draw, replicas, range(first, first + local))
+            count = replicas // context.num_input_pipelines
+            first = context.input_pipeline_id * count
+            return self.tf_dataset(epoch, position, reshuffles, replicas, range(first, first + count))
 
-        return iter(strategy.distribute_datasets_from_function(dataset))
-
-    def _rng(self, domain, purpose, epoch, draw):
-        return np.random.default_rng([self.seed, domain, purpose, epoch, *([draw] if draw else [])])
+        return iter(strategy.distribute_datasets_from_function(of_worker))
 
 
-def _flipped(image):
-    """A copy of [height, width, C] with left and right exchanged; one of a channel after the other is three times as fast."""
+def _flipped(image: np.ndarray) -> np.ndarray:
+    """Return a copy of [height, width, C] with left and right exchanged; channel by channel, which is three times as fast."""
     flipped = np.empty(image.shape, image.dtype)
     for channel in range(image.shape[2]):
         flipped[..., channel] = image[:, ::-1, channel]

@@ -161,12 +161,12 @@ class _Centred:
         self.size, self.dtype = tuple(size), np.dtype(images.dtype)
 
     def __len__(self):
-        return self._pairs.pairs
+        return self._pairs.epoch_size
 
     def batch(self, indices, count):
         """The pictures of some indices, the last of them again and again up to `count`: [count, H, W, C]."""
         whole = [*indices] + [indices[-1]] * (count - len(indices))
-        return np.stack([self._pairs.picture(0, 0, i) for i in whole])
+        return np.stack([self._pairs.image(0, 0, i) for i in whole])
 
 
 def _grey_levels(pictures, others):

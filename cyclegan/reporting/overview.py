@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 class Pairs(Protocol):
     """Size of an epoch of training or validation, as `data.unpaired.UnpairedDataset` has it."""
 
-    pairs: int
-    steps: int
+    epoch_size: int
+    steps_per_epoch: int
     steps_per_call: int
     global_batch_size: int
 
@@ -81,7 +81,8 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
     compiled = ", XLA" if config.performance.xla == "on" else ""
     yield f"Precision: {config.performance.precision}{compiled}, steps per call: {train.steps_per_call}"
     yield (
-        f"Steps per epoch: {train.steps} for training ({train.pairs} pairs), {test.steps} for validation ({test.pairs} pairs)"
+        f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
+        f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
     yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
     yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
@@ -89,7 +90,7 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
 
 def _position(config: Config, facts: Facts) -> Iterator[str]:
     if facts.checkpoint:
-        part = f" and {facts.pairs_done} of {facts.train.pairs} pairs of the next" if facts.pairs_done else ""
+        part = f" and {facts.pairs_done} of {facts.train.epoch_size} pairs of the next" if facts.pairs_done else ""
         yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {config.optimization.epochs} epochs{part} are done"
     if facts.epochs_done >= config.optimization.epochs:
         yield f"Nothing is left to do{' or to profile' if config.performance.profile else ''}: raise --epochs to train longer"

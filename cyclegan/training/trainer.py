@@ -87,10 +87,10 @@ class Trainer:
     def __post_init__(self):
         for split in ("train", "test"):
             part, pairs = getattr(self.progress, split), getattr(self, split)
-            if part.pairs_done > pairs.pairs:
+            if part.pairs_done > pairs.epoch_size:
                 raise UserError(
-                    f"the checkpoint is of {part.pairs_done} {split} pairs; expected at most {pairs.pairs}: it is not one of this"
-                    " run; use another --output_dir"
+                    f"the checkpoint is of {part.pairs_done} {split} pairs; expected at most {pairs.epoch_size}: it is not one"
+                    " of this run; use another --output_dir"
                 )
         self._take_up(self.progress)
 
@@ -147,7 +147,11 @@ class Trainer:
     def _warn_of_no_profile(self):
         first = self.progress.step + 1
         epochs = self.epochs - self.progress.epoch - 1
-        last = self.progress.step + self.train.steps_from(self.progress.train.pairs_done) + epochs * self.train.steps
+        last = (
+            self.progress.step
+            + self.train.steps_left(self.progress.train.pairs_done)
+            + epochs * self.train.steps_per_epoch
+        )
         if self.profile and not (self.profile[0] < last and first <= self.profile[1]):
             wanted = "--profile {}:{}".format(*self.profile)
             self.say(f"{wanted} profiles nothing: the steps to come are {first} to {last}, counted over the whole run")
@@ -195,7 +199,7 @@ class Trainer:
         """
         progress, pairs = self.progress, getattr(self, split)
         part, step = getattr(progress, split), getattr(self, f"{split}_step")
-        if part.pairs_done >= pairs.pairs:
+        if part.pairs_done >= pairs.epoch_size:
             return
         if split not in self._batches:
             self._batches[split] = pairs.distributed(
@@ -210,7 +214,7 @@ class Trainer:
         speed.reset()
         mark = time.perf_counter()
         with self._bar(split) as bar:
-            while part.pairs_done < pairs.pairs:
+            while part.pairs_done < pairs.epoch_size:
                 steps = pairs.call(0, progress.epoch, part.pairs_done)[2]
                 if split == "train" and self._profile.should_start(progress.step, steps):
                     while waiting:
@@ -238,13 +242,13 @@ class Trainer:
                         told["wishes"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
                     totals, good, figures = step(batches, totals, tf.constant(steps), *given, **told)
                 waiting.append((part.pairs_done, progress.step, good, figures))
-                done = min(steps * pairs.global_batch_size, pairs.pairs - part.pairs_done)
+                done = min(steps * pairs.global_batch_size, pairs.epoch_size - part.pairs_done)
                 part.pairs_done += done
                 progress.step += steps if split == "train" else 0
                 progress.global_batch_size = pairs.global_batch_size
                 logs = split == "train" and math.ceil(part.pairs_done / pairs.global_batch_size) % self.log_every == 0
                 profiled = split == "train" and self._profile.should_stop(progress.step)
-                due = logs or profiled or self._saver.due() or part.pairs_done == pairs.pairs
+                due = logs or profiled or self._saver.due() or part.pairs_done == pairs.epoch_size
                 while len(waiting) > (0 if due else AHEAD):
                     self._look_at(split, *waiting.pop(0))
                 now = time.perf_counter()
@@ -268,10 +272,10 @@ class Trainer:
 
     def _bar(self, split):
         pairs = getattr(self, split)
-        left = pairs.steps_from(getattr(self.progress, split).pairs_done)
+        left = pairs.steps_left(getattr(self.progress, split).pairs_done)
         return tqdm.tqdm(
-            total=pairs.steps,
-            initial=pairs.steps - left,
+            total=pairs.steps_per_epoch,
+            initial=pairs.steps_per_epoch - left,
             desc=LABELS[split],
             disable=not self.verbose,
             # A log file gets a line every half minute.
@@ -336,13 +340,13 @@ class Trainer:
         """The learning rates of the steps of the next call, float32 [steps_per_call, 2]."""
         place, pairs = self.progress.train.pairs_done, self.train
         done = [place + step * pairs.global_batch_size for step in range(pairs.steps_per_call)]
-        return tf.constant([self.rates(self.progress.epoch + pair / pairs.pairs) for pair in done], tf.float32)
+        return tf.constant([self.rates(self.progress.epoch + pair / pairs.epoch_size) for pair in done], tf.float32)
 
     def _learning_rates(self):
         """Those of the last step, by name; one where both are the same."""
         pairs = self.progress.train.pairs_done - 1  # of the last batch, whatever its size
         first = pairs - pairs % self.train.global_batch_size
-        rates = self.rates(self.progress.epoch + max(first, 0) / self.train.pairs)
+        rates = self.rates(self.progress.epoch + max(first, 0) / self.train.epoch_size)
         names = ("learning_rate", "learning_rate_discriminators") if rates[0] != rates[1] else ("learning_rate",)
         return dict(zip(names, rates))
 
@@ -432,8 +436,8 @@ class Trainer:
 
 def plot(gan, test, summary, epoch):
     """Plots the cycles of the first test pictures. Returns the path of the PNG."""
-    count = min(SAMPLE_PICTURES, test.pairs)
-    x, y = (to_float(np.stack([test.picture(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
+    count = min(SAMPLE_PICTURES, test.epoch_size)
+    x, y = (to_float(np.stack([test.image(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
     fake_y, cycle_x, fake_x, cycle_y = (picture.numpy() for picture in gan.cycle(x, y))
     names = [part[:count] for part in test.names]
     return summary.write_cycles(epoch, (x, fake_y, cycle_x), (y, fake_x, cycle_y), names)

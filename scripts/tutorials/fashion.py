@@ -5,7 +5,7 @@ import socket
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.data.unpaired import place
+from cyclegan.data.sampler import sample_at
 from cyclegan.errors import UserError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -67,7 +67,7 @@ def batches(images, labels, batch_size, seed=None):
     """
     count = len(labels)
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
-    numbers, weights = place(np.arange(-(-count // batch_size) * batch_size), count)
+    numbers, weights = sample_at(np.arange(-(-count // batch_size) * batch_size), count)
     filled = order[numbers]
     examples = tf.data.Dataset.from_tensor_slices((images[filled], labels[filled], weights))
     return examples.batch(batch_size, drop_remainder=True)

@@ -129,7 +129,7 @@ def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, mo
     builder = stripes.builder(16, stripes_dir)
     stored, _ = tfds_source.find(dict.fromkeys(("trainA", "trainB"), builder))
     share = [pair for pair in range(12) if pair % 6 in (2, 3)]
-    expected = [stored[f"train{'AB'[d]}"][pairs.order(d, 0)[pair]] for pair in share for d in (0, 1)]
+    expected = [stored[f"train{'AB'[d]}"][pairs.sampler.image_index(d, 0, pair)] for pair in share for d in (0, 1)]
     assert read == expected
     monkeypatch.undo()
     alone = sources.load(config, tmp_path)

@@ -44,12 +44,12 @@ def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
 
 def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due(strategies, monkeypatch):
     pictures = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
-    read, picture = [], UnpairedDataset.picture
+    read, picture = [], UnpairedDataset.image
     pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
     ahead = pairs.distributed(strategies[1])
     expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
     pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
-    monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
+    monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or picture(pairs, *at))
     ahead = pairs.distributed(strategies[1])
     next(ahead)
     for _ in range(100):  # those of the next call, which nobody has asked for
@@ -60,7 +60,7 @@ def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due
         pytest.fail(f"{len(read)} pictures were read ahead")
     pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
     read = []
-    monkeypatch.setattr(pairs, "picture", lambda *at: read.append(at) or picture(pairs, *at))
+    monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or picture(pairs, *at))
     with levers.without("prefetch"):
         batches = pairs.distributed(strategies[1])
         for number, parts in enumerate(expected):

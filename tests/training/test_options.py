@@ -154,7 +154,7 @@ def seen(folder, options):
     figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
     gan.update(gradients, tf.constant(True), kept)
     assert np.isfinite([float(value) for value in figures.values()]).all()
-    return domains.size, b"".join(pairs.picture(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.pairs))
+    return domains.size, b"".join(pairs.image(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.epoch_size))
 
 
 OF_PICTURES = [
