@@ -1,0 +1,1 @@
+"""Image files: readers, writer, color, geometry and value range, with NumPy only."""

@@ -1,75 +1,123 @@
-"""The sizes of pictures: what they are resized to, and what comes out in the end; no TensorFlow.
+"""Sizes of images: orientation, resizing, and the modes of --preprocess.
 
-The ways of --preprocess are those of pytorch-CycleGAN-and-pix2pix (`data/base_dataset.py`).
+The modes are those of pytorch-CycleGAN-and-pix2pix (`data/base_dataset.py`).
 """
 
-import numpy as np
+from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from cyclegan.config.data import MIN_SIDE, DataConfig
 from cyclegan.errors import UserError
 
-LEAST = 16  # pixels that the networks need
 
-
-def resized(config, sizes, training):
-    """What pictures are resized to, before training pictures are cropped at random and test pictures in the middle.
+def upright(image: np.ndarray, orientation: int) -> np.ndarray:
+    """Return a view of an image, rotated and mirrored as EXIF's orientation requires.
 
     Args:
-        config: the `Config`.
+        image: [h, w, C].
+        orientation: 1 to 8; other values leave the image as it is.
+    """
+    # tifffile.tifffile.reorient is not public, and exchanges 7 and 8.
+    if orientation in (5, 6, 7, 8):
+        image = image.swapaxes(0, 1)
+    row_step = -1 if orientation in (3, 4, 7, 8) else 1
+    column_step = -1 if orientation in (2, 3, 6, 7) else 1
+    return image[::row_step, ::column_step]
+
+
+def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Resize an image with Pillow's bicubic filter, which avoids aliasing.
+
+    Args:
+        image: uint8 or uint16 [h, w, C].
+        size: (height, width) in pixels.
+
+    Returns:
+        The same type [*size, C].
+    """
+    height, width = size
+    if image.shape[:2] == (height, width):
+        return image
+    channels = image.shape[2]
+    if image.dtype == np.uint8 and channels in (1, 3):
+        whole = Image.fromarray(image[..., 0] if channels == 1 else image)
+        return np.asarray(whole.resize((width, height), Image.Resampling.BICUBIC)).reshape(height, width, channels)
+    # Pillow has no 16-bit RGB and no more than four bands, but it resizes a band of floats.
+    bands = (Image.fromarray(image[..., band].astype(np.float32)) for band in range(channels))
+    resized = np.stack([np.asarray(band.resize((width, height), Image.Resampling.BICUBIC)) for band in bands], axis=-1)
+    return np.rint(np.clip(resized, 0, np.iinfo(image.dtype).max)).astype(image.dtype)
+
+
+def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: bool) -> np.ndarray:
+    """Return the sizes to which images are resized before they are cropped.
+
+    Training images are then cropped at random, validation images in the middle.
+
+    Args:
+        data: The data section of the configuration.
+        multiple: Number of pixels that the sides of the networks' input have to be multiples of.
         sizes: int [N, 2], heights and widths in pixels.
-        training: whether they are training pictures: in `resize_and_crop`, test pictures are not cropped.
+        training: Whether these are training images; `resize_and_crop` crops only those.
 
     Returns:
         int [N, 2].
     """
-    if config.preprocess == "resize_and_crop":
-        return np.broadcast_to(config.load_shape if training else config.image_shape, sizes.shape)
-    if config.preprocess.startswith("scale_width"):
+    if data.preprocess == "resize_and_crop":
+        return np.broadcast_to(data.load_shape if training else data.image_shape, sizes.shape)
+    if data.preprocess.startswith("scale_width"):
         heights, widths = sizes[:, 0].astype(np.int64), sizes[:, 1].astype(np.int64)
-        heights = np.maximum(config.load_size * heights // widths, config.image_size)
-        sizes = np.stack([heights, np.full_like(heights, config.load_size)], axis=1)
-    if "crop" in config.preprocess:
+        heights = np.maximum(data.load_size * heights // widths, data.image_size)
+        sizes = np.stack([heights, np.full_like(heights, data.load_size)], axis=1)
+    if "crop" in data.preprocess:
         return sizes
-    return np.maximum(np.rint(sizes / config.multiple).astype(np.int64), 1) * config.multiple
+    return np.maximum(np.rint(sizes / multiple).astype(np.int64), 1) * multiple
 
 
-def final_size(config, sizes, outcomes, names):
-    """(height, width) in pixels of all pictures that the networks see.
+def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: Sequence[str]) -> tuple[int, int]:
+    """Return the (height, width) in pixels of every image that the networks see.
 
     Args:
-        config: the `Config`.
-        sizes: int [N, 2], heights and widths in pixels, of all pictures of all splits.
-        outcomes: int [N, 2], what `resized` makes of them.
-        names: what they are called.
+        data: The data section of the configuration.
+        sizes: int [N, 2], heights and widths in pixels of all images of all splits.
+        resized: int [N, 2], the result of `resized_sizes` for them.
+        names: Names of the images.
 
     Raises:
-        UserError: a picture is smaller than the crop; or, without one, pictures come out of two sizes, or too small.
+        UserError: An image is smaller than the crop; or, without a crop, images come out at two sizes, or too small.
     """
 
-    def said(i):
-        changed = "" if (sizes[i] == outcomes[i]).all() else f", resized to {shown(outcomes[i])}"
-        return f"{names[i]} ({shown(sizes[i])}{changed})"
+    def describe(i: int) -> str:
+        change = "" if (sizes[i] == resized[i]).all() else f", resized to {format_size(resized[i])}"
+        return f"{names[i]} ({format_size(sizes[i])}{change})"
 
-    if "crop" in config.preprocess:
-        small = np.flatnonzero((outcomes < config.image_shape).any(axis=1))
+    if "crop" in data.preprocess:
+        small = np.flatnonzero((resized < data.image_shape).any(axis=1))
         if len(small):
             raise UserError(
-                f"--preprocess {config.preprocess}: {len(small)} pictures are too small to crop {shown(config.image_shape)}"
-                f" from, {said(small[0])} for one; expected at least that: use a smaller --image_size, or --preprocess"
-                " resize_and_crop"
+                f"--preprocess {data.preprocess}: {len(small)} images are smaller than the crop, for example"
+                f" {describe(small[0])}; expected at least {format_size(data.image_shape)}: use a smaller --image_size, or"
+                " --preprocess resize_and_crop"
             )
-        return config.image_shape
-    other = np.flatnonzero((outcomes != outcomes[0]).any(axis=1))
+        return data.image_shape
+    other = np.flatnonzero((resized != resized[0]).any(axis=1))
     if len(other):
         raise UserError(
-            f"--preprocess {config.preprocess}: {said(0)} and {said(other[0])} come out of different sizes; expected one size for"
-            " all pictures of both domains: use --preprocess crop or resize_and_crop"
+            f"--preprocess {data.preprocess}: {describe(0)} and {describe(other[0])} come out at different sizes; expected one"
+            " size for all images of both domains: use --preprocess crop or resize_and_crop"
         )
-    size = tuple(int(side) for side in outcomes[0])
-    if min(size) < LEAST:
-        raise UserError(f"--preprocess {config.preprocess}: {said(0)}: expected at least {shown((LEAST, LEAST))}")
-    return size
+    height, width = (int(side) for side in resized[0])
+    if min(height, width) < MIN_SIDE:
+        raise UserError(
+            f"--preprocess {data.preprocess}: {describe(0)}; expected at least {format_size((MIN_SIDE, MIN_SIDE))}: use larger"
+            " images, or --preprocess resize_and_crop"
+        )
+    return height, width
 
 
-def shown(size):
-    """(height, width) as a text."""
+def format_size(size: Sequence[int] | np.ndarray) -> str:
+    """Format a (height, width) for a message."""
     return f"{size[1]} x {size[0]} pixels"

@@ -20,7 +20,7 @@ def to_float(images: ArrayOrTensor) -> ArrayOrTensor:
     """
     half = 32767.5 if images.dtype == np.uint16 else 127.5
     # Tensors have no method that casts; TensorFlow's true division of uint8 and uint16 gives float32, exactly.
-    levels = images.astype(np.float32) if isinstance(images, np.ndarray) else images / 1
+    levels: Any = images.astype(np.float32) if isinstance(images, np.ndarray) else images / 1
     return levels / half - 1.0
 
 

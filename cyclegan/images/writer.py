@@ -1,18 +1,23 @@
-"""Writes a picture file, at its full depth where its format has that; no TensorFlow."""
+"""Writing of image files, at full depth where the format has it."""
+
+from __future__ import annotations
 
 import os
 import pathlib
-import struct
 import threading
 import zlib
+from typing import Any, Optional
 
+import imagecodecs
 import numpy as np
-from PIL import Image
+import tifffile
+from PIL import Image, PngImagePlugin
 
 from cyclegan.errors import UserError
+from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth
 
-# By --format: what files are called.
+# File name endings by --format; the first is the one to write.
 FORMATS = {
     "png": (".png",),
     "jpeg": (".jpg", ".jpeg"),
@@ -21,85 +26,89 @@ FORMATS = {
     "bmp": (".bmp",),
     "gif": (".gif",),
 }
-DEEP = ("png", "tiff")  # those that hold 16 bits
-CLEAR = ("png", "tiff", "webp", "gif")  # those that hold opacity
-OPTIONS = {
-    "jpeg": {"quality": 95, "subsampling": 0},
-    "webp": {"quality": 95},
-    "tiff": {"compression": "tiff_adobe_deflate"},
-}
+DEEP_FORMATS = ("png", "tiff")  # hold 16 bits
+OPACITY_FORMATS = ("png", "tiff", "webp", "gif")
+OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "webp": {"quality": 95}}
+PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has to follow
 
 
-def format_of(name):
-    """The format that a file's name stands for, or `None`."""
+def format_of(name: str | os.PathLike[str]) -> Optional[str]:
+    """Return the format that the ending of a file name stands for, or `None`."""
     ending = pathlib.PurePath(name).suffix.lower()
     return next((format for format, endings in FORMATS.items() if ending in endings), None)
 
 
-def write(path, picture, format=None):
-    """Writes a `decoding.DecodedImage`, whole or not at all; the folders on the way are made.
+def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[str] = None) -> None:
+    """Write an image file, completely or not at all, and make its folder.
 
-    What the format can't hold is left out: opacity, and the lower half of 16 bits. JPEG and WebP are compressed with quality 95.
+    Leaves out what the format cannot hold: opacity, and the lower half of 16 bits. JPEG and WebP get quality 95.
 
     Args:
-        format: one of `FORMATS`; by default what the name says.
+        path: The file.
+        image: The image.
+        format: One of `FORMATS`; by default the one of the file name.
 
     Raises:
-        UserError: the format has no place for so many channels.
-        OSError: it can't be written.
+        UserError: The format cannot hold so many channels.
+        OSError: The file cannot be written.
     """
     path = pathlib.Path(path)
     format = format or format_of(path.name)
-    pixels, channels = picture.pixels, picture.pixels.shape[2]
+    channels = image.pixels.shape[2]
     if channels not in (1, 3) and format != "tiff":
         raise UserError(f"{channels} channels don't fit into {format}: expected --format tiff")
-    parts = [pixels] if picture.opacity is None or format not in CLEAR else [pixels, picture.opacity]
-    pixels = np.concatenate(parts, axis=2)
-    if format not in DEEP:
-        pixels = to_depth(pixels, np.uint8)
+    opacity = image.opacity if format in OPACITY_FORMATS else None
+    bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
+    if format not in DEEP_FORMATS:
+        bands = to_depth(bands, np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
     try:
-        if format == "tiff" and (pixels.dtype == np.uint16 or channels not in (1, 3)):
-            _write_tiff(partial, pixels, len(parts) > 1, picture.profile)
-        elif pixels.dtype == np.uint16:
-            _write_deep_png(partial, pixels, picture.profile)
+        if format == "tiff":
+            _write_tiff(partial, bands, opacity is not None, image.profile)
+        elif bands.dtype == np.uint16:
+            _write_deep_png(partial, bands, image.profile)
         else:
-            image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-            image = image.convert("RGBA") if format == "gif" and len(parts) > 1 else image  # Pillow drops the A of LA
-            profile = {"icc_profile": picture.profile} if picture.profile else {}
-            image.save(partial, format, **OPTIONS.get(format, {}), **profile)
+            _write_with_pillow(partial, bands, format, image.profile)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _write_tiff(path, pixels, clear, profile):
-    import tifffile  # few need it
+def _write_with_pillow(path: pathlib.Path, bands: np.ndarray, format: Optional[str], profile: bytes) -> None:
+    image = Image.fromarray(_without_single_axis(bands))
+    if format == "gif" and image.mode == "LA":  # of which Pillow would drop the opacity
+        image = image.convert("RGBA")
+    options = {"icc_profile": profile} if profile else {}
+    image.save(path, format, **OPTIONS.get(format or "", {}), **options)
 
-    colours = pixels.shape[2] - clear
+
+def _write_tiff(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:
+    """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
+    channels = bands.shape[2] - has_opacity
+    is_rgb = channels == 3
     tifffile.imwrite(
         path,
-        pixels if pixels.shape[2] > 1 else pixels[..., 0],
-        photometric="rgb" if colours == 3 else "minisblack",
-        planarconfig="contig" if pixels.shape[2] > 1 else None,
-        extrasamples=["unassalpha"] * clear + ["unspecified"] * (pixels.shape[2] - clear - (3 if colours == 3 else 1)),
+        _without_single_axis(bands),
+        photometric="rgb" if is_rgb else "minisblack",
+        planarconfig="contig" if bands.shape[2] > 1 else None,
+        extrasamples=["unassalpha"] * has_opacity + ["unspecified"] * (channels - (3 if is_rgb else 1)),
         compression="adobe_deflate",
         iccprofile=profile or None,
         metadata=None,
     )
 
 
-def _write_deep_png(path, pixels, profile):
-    import imagecodecs  # few need it
+def _write_deep_png(path: pathlib.Path, bands: np.ndarray, profile: bytes) -> None:
+    """Write 16 bits with imagecodecs, because Pillow has no 16-bit RGB."""
+    encoded = imagecodecs.png_encode(_without_single_axis(bands))
+    with open(path, "wb") as file:
+        file.write(encoded[:PNG_HEADER_BYTES])
+        if profile:  # imagecodecs writes none
+            PngImagePlugin.putchunk(file, b"iCCP", b"ICC\0\0", zlib.compress(profile))
+        file.write(encoded[PNG_HEADER_BYTES:])
 
-    encoded = imagecodecs.png_encode(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    header = 8 + 25  # bytes of the signature and of IHDR, which the profile's chunk has to follow
-    path.write_bytes(
-        encoded[:header] + (_chunk(b"iCCP", b"ICC\0\0" + zlib.compress(profile)) if profile else b"") + encoded[header:]
-    )
 
-
-def _chunk(kind, content):
-    """A chunk of a PNG (ISO/IEC 15948, 5.3): length, kind, content, CRC-32."""
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+def _without_single_axis(bands: np.ndarray) -> np.ndarray:
+    """Return [h, w] instead of [h, w, 1], as the libraries expect gray."""
+    return bands[..., 0] if bands.shape[2] == 1 else bands

@@ -1,0 +1,44 @@
+"""Conversion between gray and RGB, and blending of transparent pixels with white, for 8 and 16 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def convert_bands(
+    image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Convert the bands of an image to channels and opacity.
+
+    Args:
+        image: uint8 or uint16 [h, w, bands].
+        channels: 1 for gray, 3 for RGB; otherwise the bands are returned as they are.
+        has_opacity: Whether the last band is opacity.
+        premultiplied: Whether the other bands have been multiplied by the opacity.
+
+    Returns:
+        (pixels, opacity): the same type [h, w, channels], and [h, w, 1] or `None`.
+    """
+    if channels not in (1, 3):
+        return image, None
+    if not has_opacity:
+        return _convert_colors(image, channels), None
+    colors, opacity = image[..., :-1], image[..., -1:]
+    return _convert_colors(_blend_with_white(colors, opacity, premultiplied), channels), opacity
+
+
+def _blend_with_white(colors: np.ndarray, opacity: np.ndarray, premultiplied: bool) -> np.ndarray:
+    highest = np.iinfo(colors.dtype).max
+    weight = opacity / highest
+    visible = np.minimum(colors, opacity) if premultiplied else colors * weight
+    return np.rint(visible + highest * (1 - weight)).astype(colors.dtype)
+
+
+def _convert_colors(colors: np.ndarray, channels: int) -> np.ndarray:
+    if colors.shape[2] == channels:
+        return colors
+    if channels == 3:
+        return np.repeat(colors, 3, axis=2)
+    red, green, blue = np.moveaxis(colors.astype(np.uint32), 2, 0)
+    gray = (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16  # Pillow's mode L, ITU-R 601-2
+    return gray[..., None].astype(colors.dtype)

@@ -1,0 +1,112 @@
+"""Reading of images with Pillow: JPEG, BMP, WebP, GIF, and what Pillow decodes without loss of PNG and TIFF."""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+import numpy as np
+from PIL import ExifTags, Image, ImageFile, ImageOps
+
+from cyclegan.images.color import convert_bands
+from cyclegan.images.image import DecodedImage, Header, check_pixel_count
+
+END_MARKERS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # no compressed pixels look like them
+TAIL_BYTES = 4096  # where the end marker is searched: cameras and programs append to a file
+ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB is a color
+
+Image.MAX_IMAGE_PIXELS = None  # `check_pixel_count` refuses large images before they are decoded
+
+
+class PillowReader:
+    """Read a file that Pillow has opened."""
+
+    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO) -> None:
+        check_pixel_count(*image.size)
+        self._image = image
+        tail, length = _read_tail(file)
+        self._orientation = _find_orientation(image, tail)
+        width, height = image.size if self._orientation < 5 else reversed(image.size)
+        end_marker = END_MARKERS.get(image.format or "", b"")
+        complete = _strips_end_inside(image, length) if image.format == "TIFF" else end_marker in tail
+        self.header = Header(height, width, len(image.getbands()), _is_deep(image), colors=True, complete=complete)
+
+    def read(self, channels: int) -> DecodedImage:
+        """Decode the first frame, upright."""
+        return from_pillow(self._image, channels)
+
+
+def from_pillow(image: Image.Image, channels: int = 3) -> DecodedImage:
+    """Convert a Pillow image.
+
+    Args:
+        image: The image.
+        channels: 1 for gray, 3 for RGB; otherwise the number of its bands, which are returned as they are.
+
+    Raises:
+        ValueError: The pixels are floats.
+    """
+    if image.mode == "F":
+        raise ValueError("a Pillow image of mode F: expected 8 or 16 bits; convert it, or use an array")
+    upright = ImageOps.exif_transpose(image)
+    return DecodedImage(*(_convert_deep_gray if _is_deep(image) else _convert)(upright, channels), get_profile(image))
+
+
+def get_profile(image: Image.Image) -> bytes:
+    """Return the ICC profile of a Pillow image, or nothing."""
+    return image.info.get("icc_profile") or b""
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith("I")
+
+
+def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return (pixels, opacity) of an image of at most 8 bits."""
+    opacity = None
+    if channels in (1, 3):
+        if image.mode in ALPHA_MODES or "transparency" in image.info:
+            image = image.convert("RGBA")
+            opacity = np.asarray(image.getchannel("A"))[..., None]
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        image = image.convert("RGB")
+        image = image.convert("L") if channels == 1 else image
+    return np.asarray(image).reshape(image.height, image.width, channels), opacity
+
+
+def _convert_deep_gray(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return (pixels, opacity) of an image of one band of more than 8 bits; values above 16 bits are clipped."""
+    opacity = None
+    gray = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None]
+    transparent = image.info.get("transparency")
+    if transparent is not None:
+        opacity = np.where(gray == transparent, np.uint16(0), np.uint16(65535))
+        gray[gray == transparent] = 65535  # white shows through
+    return convert_bands(gray, channels, has_opacity=False)[0], opacity
+
+
+def _read_tail(file: BinaryIO) -> tuple[bytes, int]:
+    """Return the last bytes of a file and its length in bytes; the position of the file is kept."""
+    position = file.tell()  # Pillow has read the header, whose thumbnail may have an end marker of its own
+    length = file.seek(0, os.SEEK_END)
+    file.seek(max(position, length - TAIL_BYTES))
+    tail = file.read()
+    file.seek(position)
+    return tail, length
+
+
+def _find_orientation(image: ImageFile.ImageFile, tail: bytes) -> int:
+    """Return the EXIF orientation, 1 to 8, that Pillow has not applied to `size` yet."""
+    if image.format == "TIFF":
+        return 1  # Pillow has turned `size` and will turn the pixels
+    # For a PNG, `getexif` decodes the pixels to find a chunk behind them, and the base class's does not.
+    after_pixels = image.format == "PNG" and b"eXIf" in tail
+    exif = image.getexif() if after_pixels else Image.Image.getexif(image)
+    return exif.get(ExifTags.Base.Orientation, 1)
+
+
+def _strips_end_inside(image: ImageFile.ImageFile, length: int) -> bool:
+    """Return whether the strips or tiles of a TIFF lie inside a file of this length in bytes."""
+    tags = image.tag_v2  # type: ignore[attr-defined]
+    offsets, counts = (tags.get(strips) or tags.get(tiles) or () for strips, tiles in ((273, 324), (279, 325)))
+    return 0 < len(offsets) == len(counts) and max(map(sum, zip(offsets, counts))) <= length

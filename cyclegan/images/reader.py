@@ -1,0 +1,144 @@
+"""Decoding of image files: their facts by the header, and their pixels, upright and at their full depth."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from typing import BinaryIO, NamedTuple, Union
+
+import numpy as np
+import tifffile
+from PIL import Image, UnidentifiedImageError
+
+from cyclegan.images import tiff_reader
+from cyclegan.images.image import DecodedImage, ImageReader
+from cyclegan.images.pillow_reader import PillowReader
+from cyclegan.images.png_reader import PngReader
+from cyclegan.images.tiff_reader import TiffReader
+from cyclegan.images.value_range import to_depth
+
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # by content, not by name; no EPS, which is a program
+ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # those with several frames; a JPEG has previews at most
+PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
+Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
+_large_image_lock = threading.Lock()
+
+
+class ImageFacts(NamedTuple):
+    """Facts about an image that its header gives.
+
+    Attributes:
+        length: Length of the file in bytes.
+        height: Height of the upright image in pixels.
+        width: Width of the upright image in pixels.
+        deep: Whether the image has more than 8 bits per band.
+    """
+
+    length: int
+    height: int
+    width: int
+    deep: bool
+
+
+FACTS_DTYPE = np.dtype([("length", np.int64), ("height", np.int32), ("width", np.int32), ("deep", bool)])
+
+
+def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8) -> np.ndarray:
+    """Decode the first frame of an image, turned upright by its EXIF orientation.
+
+    Args:
+        source: A path, or the content of a file.
+        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. For any other number, the file has to
+            have as many bands, which are returned as they are.
+        dtype: `np.uint8` or `np.uint16`; pixels of the other depth are scaled by 257.
+
+    Returns:
+        dtype [height, width, channels].
+
+    Raises:
+        ValueError: By its header, the image has more than `MAX_PIXELS` pixels, or other bands. Nothing is decoded.
+        OSError and errors of the libraries: The file is not an image, or is damaged.
+    """
+    return to_depth(decode_whole(source, channels).pixels, dtype)
+
+
+def decode_whole(source: Source, channels: int = 3) -> DecodedImage:
+    """Decode an image like `decode`, but at its own depth, and with its opacity and its ICC profile.
+
+    For other numbers of channels than 1 and 3, opacity is one of the bands.
+    """
+    with _open(source) as file:
+        reader = _open_reader(file, channels)
+        is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
+        with _large_image_lock if is_large else contextlib.nullcontext():
+            return reader.read(channels)
+
+
+def check(source: Source, channels: int = 3) -> ImageFacts:
+    """Check an image by its header and its end, which costs next to nothing.
+
+    Decodes the image only where its end is not at the end of the file. Valid files may have anything behind it.
+
+    Raises:
+        The errors of `decode`.
+    """
+    with _open(source) as file:
+        header = _open_reader(file, channels).header
+        length = file.seek(0, os.SEEK_END)
+    if not header.complete:
+        decode(source, channels)
+    return ImageFacts(length, header.height, header.width, header.deep)
+
+
+def has_more_frames(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file has frames or pages after the first, which is the only one that is decoded."""
+    try:
+        with open(path, "rb") as file:
+            if _is_tiff(file):
+                return len(tifffile.TiffFile(file).pages) > 1
+            with Image.open(file, formats=ANIMATED_FORMATS) as image:
+                return image.is_animated  # type: ignore[attr-defined]
+    except Exception:  # the libraries raise almost anything for a damaged file
+        return False
+
+
+def _open(source: Source) -> BinaryIO:
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    return open(source, "rb") if isinstance(source, (str, os.PathLike)) else source.open()
+
+
+def _open_reader(file: BinaryIO, channels: int) -> ImageReader:
+    """Return the reader of a file, after checking that it has the bands for `channels`."""
+    reader = _choose_reader(file)
+    header = reader.header
+    if channels in (1, 3) and not header.colors:
+        raise ValueError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y")
+    if channels not in (1, 3) and header.bands != channels:
+        raise ValueError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y)")
+    return reader
+
+
+def _choose_reader(file: BinaryIO) -> ImageReader:
+    try:
+        image = Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        if _is_tiff(file):  # of many bands, which Pillow does not know
+            return TiffReader(file)
+        raise
+    if image.format == "PNG":
+        return PngReader(image, file)
+    if image.format == "TIFF":
+        tiff_reader.check_samples(image)
+        if tiff_reader.is_beyond_pillow(image):
+            return TiffReader(file)
+    return PillowReader(image, file)
+
+
+def _is_tiff(file: BinaryIO) -> bool:
+    file.seek(0)
+    magic = file.read(4)
+    file.seek(0)
+    return magic in tiff_reader.MAGIC
