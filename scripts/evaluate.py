@@ -222,12 +222,12 @@ def read_folder(config, folder, channels, size):
         raise UserError(f"--real {folder}: no pictures; expected at least 2 of {' '.join(loading.ENDINGS)}")
     looked = loading.look({"real": paths}, {"real": channels})["real"]
     sizes = np.stack([looked["height"], looked["width"]], axis=1)
-    outcomes = geometry.resized(config, sizes, training=False)
-    got = geometry.final_size(config, sizes, outcomes, paths)
+    outcomes = geometry.resized_sizes(config.data, config.networks.multiple, sizes, training=False)
+    got = geometry.final_size(config.data, sizes, outcomes, paths)
     if tuple(got) != tuple(size):
         raise UserError(
-            f"--real {folder}: the pictures come out as {geometry.shown(got)}; expected {geometry.shown(size)}, as the run's"
-            " own: resize them"
+            f"--real {folder}: the images come out at {geometry.format_size(got)}; expected the run's"
+            f" {geometry.format_size(size)}: resize them"
         )
     dtype = np.uint16 if looked["deep"].any() else np.uint8
     files = loading.ImageFiles("real", paths, looked, outcomes, channels, dtype)

@@ -12,7 +12,7 @@ from PIL import UnidentifiedImageError
 
 from cyclegan.data import memory
 from cyclegan.errors import UserError, printable
-from cyclegan.images import decoding
+from cyclegan.images import geometry, reader
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 LISTED = 10  # at most so many files are named in an error
@@ -39,8 +39,8 @@ class ImageSet:
 class ImageFiles:
     """The files of one domain and split, and what is made of them.
 
-    `split`: its name; `sources`: N of what `decoding.decode` reads; `looked`: [N], what `look` found; `sizes`: int [N, 2], heights
-    and widths that the pictures are resized to, in pixels; `channels` and `dtype`: see `decoding.decode`.
+    `split`: its name; `sources`: N of what `reader.decode` reads; `looked`: [N], what `look` found; `sizes`: int [N, 2], heights
+    and widths that the pictures are resized to, in pixels; `channels` and `dtype`: see `reader.decode`.
     """
 
     split: str
@@ -68,11 +68,11 @@ class ImageFiles:
             Broken: it does not decode, or is not what it was when it was looked at.
         """
         with _named(name_of(self.sources[i], self.split, i)):
-            picture = decoding.decode(self.sources[i], self.channels, self.dtype)
+            picture = reader.decode(self.sources[i], self.channels, self.dtype)
             height, width, *_ = picture.shape
             if (height, width) != (self.looked["height"][i], self.looked["width"][i]):
                 raise ValueError(f"it has {width} x {height} pixels, and had others when training was started")
-            return decoding.resize(picture, tuple(self.sizes[i]))
+            return geometry.resize(picture, tuple(self.sizes[i]))
 
 
 class RaggedArray:
@@ -139,24 +139,24 @@ def _named(name):
 
 
 def look(sources, channels, bars=False):
-    """Looks at all without decoding them (see `decoding.check`), several at a time.
+    """Looks at all without decoding them (see `reader.check`), several at a time.
 
     Args:
-        sources: dict of lists of what `decoding.decode` reads, by split.
+        sources: dict of lists of what `reader.decode` reads, by split.
         channels: dict of numbers, by split.
         bars: show a progress bar.
 
     Returns:
-        Dict of arrays [N] of `decoding.LOOKED`, by split.
+        Dict of arrays [N] of `reader.FACTS_DTYPE`, by split.
 
     Raises:
         UserError: some do not decode, by what is seen of them; at most ten are named.
     """
-    looked = {split: np.zeros(len(part), decoding.LOOKED) for split, part in sources.items()}
+    looked = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
 
     def look_at(split, i):
         with _named(name_of(sources[split][i], split, i)):
-            looked[split][i] = decoding.check(sources[split][i], channels[split])
+            looked[split][i] = reader.check(sources[split][i], channels[split])
 
     _for_each(sources, look_at, "Looking", bars)
     return looked

@@ -74,7 +74,7 @@ def load(config, folder=None, bars=False, say=print, share=0, splits=SPLITS):
     files = _look(config, sources, bars)
     outcomes = np.concatenate([files[split].sizes for split in splits])
     sizes = np.concatenate([_sizes(files[split].looked) for split in splits])
-    size = geometry.final_size(config, sizes, outcomes, [name for split in splits for name in names[split]])
+    size = geometry.final_size(config.data, sizes, outcomes, [name for split in splits for name in names[split]])
     needed, cache = loading.bytes_needed(files), config.data.cache
     if cache == "auto":
         most = memory.free() / (4 * (share or 1)) if config.data.cache_gb is None else config.data.cache_gb * 1e9
@@ -113,7 +113,9 @@ def _look(config, sources, bars):
             split,
             sources[split],
             looked[split],
-            geometry.resized(config, _sizes(looked[split]), training=split.startswith("train")),
+            geometry.resized_sizes(
+                config.data, config.networks.multiple, _sizes(looked[split]), training=split.startswith("train")
+            ),
             channels[split],
             dtype,
         )
@@ -129,7 +131,7 @@ def _find(config, bars, splits, whole):
     """What there is, not decoded. `whole`: see `prepared.find`.
 
     Returns:
-        (sources, names, notes): dicts by split of what `decoding.decode` reads, and of lists of texts; and a tuple of texts.
+        (sources, names, notes): dicts by split of what `reader.decode` reads, and of lists of texts; and a tuple of texts.
     """
     dataset, most = config.data.dataset, config.data.max_dataset_size
     if is_prepared(dataset):

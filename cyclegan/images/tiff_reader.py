@@ -96,7 +96,12 @@ def _check_page(page: tifffile.TiffPage) -> None:
     if page.is_tiled:
         check_pixel_count(page.tilewidth, page.tilelength, page.samplesperpixel)
     dtype = page.dtype
-    if dtype not in (np.uint8, np.uint16) or page.bitspersample != 8 * dtype.itemsize or page.imagedepth != 1:
+    if (
+        dtype is None
+        or dtype not in (np.uint8, np.uint16)
+        or page.bitspersample != 8 * dtype.itemsize
+        or page.imagedepth != 1
+    ):
         raise ValueError(f"{page.bitspersample} bits ({dtype}): {EXPECTED}")
     if page.compression not in COMPRESSIONS or page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB):
         raise ValueError(

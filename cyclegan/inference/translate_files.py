@@ -21,7 +21,8 @@ from cyclegan.config.directions import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.distribution.strategy import device_names
 from cyclegan.errors import UserError, printable
-from cyclegan.images import decoding, writer
+from cyclegan.images import geometry, reader, writer
+from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth
 from cyclegan.inference.translator import Model, Path, Size, check_size, resized, translated
 from cyclegan.reporting import html_report
@@ -93,7 +94,7 @@ def translate(
         target: a file where `source` is one, or a folder. The names and sub-folders are those of the originals.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels that pictures are resized to first; by default each keeps its own.
-        format: one of `encoding.FORMATS`; by default that of the original's name.
+        format: one of `writer.FORMATS`; by default that of the original's name.
         overwrite: whether files that are there are replaced.
         batch_size: pictures of one size that are translated at the same time, if they are small enough.
         html: whether to write a page to look at beside the results; each picture is then translated back too.
@@ -209,7 +210,7 @@ class _Work:
     def look(self, file):
         """By its header: (height, width, whether it has 16 bits) of what will be translated, or a text; and the file's pixels."""
         with _Failures(file) as failures:
-            _, height, width, deep = decoding.check(file.source, self.channels)
+            _, height, width, deep = reader.check(file.source, self.channels)
             return (*(self.size[::-1] if self.size else (height, width)), deep), height * width
         return failures.text, 0
 
@@ -218,7 +219,7 @@ class _Work:
         outcomes, read = {}, {}
         for file in batch:
             with _Failures(file) as failures:
-                read[file] = resized(decoding.decode_whole(file.source, self.channels), self.size)
+                read[file] = resized(reader.decode_whole(file.source, self.channels), self.size)
             outcomes[file] = _Outcome(failures.text)
         for file, before, after, cycle in self._translated(read, outcomes):
             with _Failures(file) as failures:
@@ -233,7 +234,7 @@ class _Work:
         with _Failures(file) as failures:
             item = self._item(file, before, after, cycle) if self.folder else None
         tiled = before.shape[0] * before.shape[1] > self.most
-        return _Outcome(unshown=failures.text, item=item, tiled=tiled, cut=decoding.has_more(file.source))
+        return _Outcome(unshown=failures.text, item=item, tiled=tiled, cut=reader.has_more_frames(file.source))
 
     def _translated(self, read, outcomes):
         """(file, picture, translation, translation back) of those that can be: all at once, or, where that fails, one by one."""
@@ -263,7 +264,7 @@ class _Work:
         shown = {}
         for name, pixels in (("input", before), ("output", after), ("cycle", cycle)):
             shown[name] = f"{COPIES}/{file.number:06d}_{name}.png"
-            writer.write(self.folder / shown[name], decoding.DecodedImage(_small(pixels)), "png")
+            writer.write(self.folder / shown[name], DecodedImage(_small(pixels)), "png")
         grey = 255 / np.iinfo(before.dtype).max
         pairs = {"cycle error": cycle, **({"change": after} if after.shape == before.shape else {})}
         scores = {name: float(np.abs(before.astype(np.float32) - other).mean() * grey) for name, other in pairs.items()}
@@ -398,4 +399,4 @@ def _small(pixels):
     pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1]
     shrink = min(1.0, SHOWN / max(pixels.shape[:2]))
     size = tuple(max(1, round(side * shrink)) for side in pixels.shape[:2])
-    return to_depth(decoding.resize(pixels, size), np.uint8)
+    return to_depth(geometry.resize(pixels, size), np.uint8)

@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from cyclegan.config.data import MIN_SIDE
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError
-from cyclegan.images import decoding
-from cyclegan.images.decoding import DecodedImage
-from cyclegan.images.geometry import LEAST
+from cyclegan.images import geometry, pillow_reader, reader
+from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import from_float, to_float
 from cyclegan.inference.restore import restore
 
@@ -168,7 +168,7 @@ class Model:
         if isinstance(image, Image.Image):
             if translator.inputs not in (1, 3):
                 raise ValueError(f"a Pillow image: expected an array of {translator.inputs} channels")
-            picture = decoding.of_pillow(image, translator.inputs)
+            picture = pillow_reader.from_pillow(image, translator.inputs)
         elif isinstance(image, (str, os.PathLike)):
             picture = read(image, translator.inputs)
         else:
@@ -186,7 +186,7 @@ def read(path, channels):
         UserError: it can't be read.
     """
     try:
-        return decoding.decode_whole(path, channels)
+        return reader.decode_whole(path, channels)
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         raise UserError(f"{path} can't be read ({error}): expected a picture of {channels} channels") from error
 
@@ -213,8 +213,8 @@ def resized(picture, size):
     if size is None:
         return picture
     check_size(size)
-    opacity = None if picture.opacity is None else decoding.resize(picture.opacity, size[::-1])
-    return DecodedImage(decoding.resize(picture.pixels, size[::-1]), opacity, picture.profile)
+    opacity = None if picture.opacity is None else geometry.resize(picture.opacity, size[::-1])
+    return DecodedImage(geometry.resize(picture.pixels, size[::-1]), opacity, picture.profile)
 
 
 def check_size(size):
@@ -259,7 +259,7 @@ def _translate_array(translator, array, size):
         if pictures.dtype == np.float32:
             raise ValueError("size with a float32 array: expected uint8 or uint16, or resize it before")
         check_size(size)
-        pictures = np.stack([decoding.resize(picture, size[::-1]) for picture in pictures])
+        pictures = np.stack([geometry.resize(picture, size[::-1]) for picture in pictures])
     translated = translator(pictures)
     translated = translated if array.ndim == 4 else translated[0]
     return translated[..., 0] if len(shape) == 2 and translator.outputs == 1 else translated
@@ -271,7 +271,7 @@ def _to_type(pictures, dtype):
 
 def _padding(side, multiple):
     """(before, after): how many pixels make a side one that the networks take."""
-    missing = max(math.ceil(side / multiple), math.ceil(LEAST / multiple)) * multiple - side
+    missing = max(math.ceil(side / multiple), math.ceil(MIN_SIDE / multiple)) * multiple - side
     return missing // 2, missing - missing // 2
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 from cyclegan.data import records
-from cyclegan.images import decoding
+from cyclegan.images import reader
 
 NOISE = np.random.default_rng(0).integers(0, 256, (3, 150, 180, 3), np.uint8)
 
@@ -54,8 +54,8 @@ def test_pictures_are_found_and_read_one_by_one(path):
     for i in (2, 0, 1):
         with found[i].open() as file:
             assert file.read() == png(NOISE[i])
-        assert (decoding.decode(found[i]) == NOISE[i]).all()
-        assert decoding.check(found[i]) == decoding.check(png(NOISE[i]))
+        assert (reader.decode(found[i]) == NOISE[i]).all()
+        assert reader.check(found[i]) == reader.check(png(NOISE[i]))
 
 
 def test_it_can_be_read_as_any_file(path):
@@ -78,9 +78,9 @@ def test_finding_and_looking_at_a_picture_reads_a_part_of_it(path):
     before = bytes_read()
     first, *_ = found = list(records.find(str(path), "image"))
     finding = bytes_read() - before
-    decoding.check(first)
+    reader.check(first)
     looking = bytes_read() - before - finding
-    decoding.decode(first)
+    reader.decode(first)
     decoded = bytes_read() - before - finding - looking
     assert first.length > 80_000 and finding < 2_000 * len(found)
     # The second time for the checksums of a PNG.
@@ -91,7 +91,7 @@ def test_a_file_that_has_gone_is_one_error(path, recwarn):
     first, *_ = records.find(str(path), "image")
     path.unlink()
     with pytest.raises(FileNotFoundError):
-        decoding.decode(first)
+        reader.decode(first)
     gc.collect()
     assert not recwarn.list
 

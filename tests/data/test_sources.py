@@ -14,7 +14,7 @@ from cyclegan.config import Config
 from cyclegan.data import memory, sources, stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.images import decoding
+from cyclegan.images import reader
 from tests.data.test_cache import resident
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -232,11 +232,11 @@ def test_bands_that_are_not_those_asked_for_are_named(bands, folder):
 def test_without_a_crop_the_headers_decide(photos, tmp_path, cache):
     text = (
         r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels, resized to"
-        r" 24 x 28 pixels\) come out of different sizes.*--preprocess crop or resize_and_crop"
+        r" 24 x 28 pixels\) come out at different sizes.*--preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
         load(photos, cache=cache, preprocess="none")
-    with pytest.raises(UserError, match="crop: 3 pictures are too small to crop 20 x 20 pixels from, trainA/s0/0.jpg"):
+    with pytest.raises(UserError, match="crop: 3 images are smaller than the crop, for example trainA/s0/0.jpg"):
         load(photos, 20, cache=cache, preprocess="crop")
     for split in sources.SPLITS:
         for path in (photos / split).glob("s*/*"):
@@ -342,8 +342,8 @@ def test_drawn_pictures_are_those_of_tfds_however_they_are_cached(stripes_dir, t
 
 @pytest.mark.parametrize("cache, decoded", [("ram", 13), ("disk", 13), ("none", 26)])
 def test_how_often_a_picture_is_decoded(photos, tmp_path, monkeypatch, cache, decoded):
-    decode, calls = decoding.decode, []
-    monkeypatch.setattr(decoding, "decode", lambda source, *how: calls.append(source) or decode(source, *how))
+    decode, calls = reader.decode, []
+    monkeypatch.setattr(reader, "decode", lambda source, *how: calls.append(source) or decode(source, *how))
     domains = load(photos, cache=cache, folder=tmp_path)
     assert len(calls) == (13 if cache == "ram" else 0)
     list(split_images(domains))
@@ -372,8 +372,8 @@ def test_processes_of_one_machine_share_its_memory(photos, monkeypatch):
 
 def test_a_process_with_a_share_decodes_only_what_it_is_asked_for(photos, monkeypatch):
     decoded = []
-    real = decoding.decode
-    monkeypatch.setattr(decoding, "decode", lambda *args, **kwargs: decoded.append(1) or real(*args, **kwargs))
+    real = reader.decode
+    monkeypatch.setattr(reader, "decode", lambda *args, **kwargs: decoded.append(1) or real(*args, **kwargs))
     config = Config.from_settings(dataset=str(photos), load_size=24, image_size=16, cache="ram")
     domains = sources.load(config, share=1)
     assert not decoded

@@ -13,7 +13,7 @@ from cyclegan.config import Config
 from cyclegan.data import sources, stripes, tfds_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
-from cyclegan.images import decoding
+from cyclegan.images import reader
 
 CACHES = ("ram", "disk", "none")
 
@@ -77,7 +77,7 @@ def test_pictures_of_several_files_are_in_the_order_of_the_files(tmp_path):
     assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
     for part in sources.SPLITS:
         assert len(first[part]) == len(second[part]) == stripes.SPLITS[part]
-        assert all((decoding.decode(a) == decoding.decode(b)).all() for a, b in zip(first[part], second[part]))
+        assert all((reader.decode(a) == reader.decode(b)).all() for a, b in zip(first[part], second[part]))
     few, _ = tfds_source.find(dict.fromkeys(sources.SPLITS, split), most=100)
     assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
 
@@ -119,8 +119,8 @@ def test_another_format_of_files_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, monkeypatch, cache):
     config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
-    read, decode = [], decoding.decode
-    monkeypatch.setattr(decoding, "decode", lambda source, *how: read.append(source) or decode(source, *how))
+    read, decode = [], reader.decode
+    monkeypatch.setattr(reader, "decode", lambda source, *how: read.append(source) or decode(source, *how))
     domains = sources.load(config, tmp_path, share=1)
     assert not read
     parts = (domains.train_x.images, domains.train_y.images)

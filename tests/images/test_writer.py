@@ -1,12 +1,12 @@
-"""Pictures in files: what is written is what `decoding` reads."""
+"""Writing of image files, which the readers read back."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cyclegan.errors import UserError
-from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import DecodedImage
+from cyclegan.images import reader, writer
+from cyclegan.images.image import DecodedImage
 
 
 def noise(shape, dtype=np.uint8, seed=0):
@@ -17,13 +17,13 @@ def noise(shape, dtype=np.uint8, seed=0):
 @pytest.mark.parametrize("ending", [".png", ".tif", ".tiff"])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("clear", [False, True])
-def test_lossless_formats_give_back_every_bit(tmp_path, dtype, ending, channels, clear):
+def test_lossless_formats_keep_every_bit(tmp_path, dtype, ending, channels, clear):
     pixels = noise((5, 7, channels), dtype)
     opacity = noise((5, 7, 1), dtype, 1) if clear else None
     path = tmp_path / "new" / f"a{ending}"
     writer.write(path, DecodedImage(pixels, opacity))
-    bands = decoding.decode_whole(path, channels + 1).pixels if clear and dtype == np.uint16 else None
-    found = decoding.decode_whole(path, channels)
+    bands = reader.decode_whole(path, channels + 1).pixels if clear and dtype == np.uint16 else None
+    found = reader.decode_whole(path, channels)
     assert found.pixels.dtype == dtype
     if not clear:
         np.testing.assert_array_equal(found.pixels, pixels)
@@ -40,10 +40,10 @@ def test_lossless_formats_give_back_every_bit(tmp_path, dtype, ending, channels,
 
 @pytest.mark.parametrize("channels", [2, 4, 5])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_other_numbers_of_channels_are_tiffs(tmp_path, channels, dtype):
+def test_only_tiff_holds_other_channels(tmp_path, channels, dtype):
     pixels = noise((4, 6, channels), dtype)
     writer.write(tmp_path / "a.tif", DecodedImage(pixels))
-    np.testing.assert_array_equal(decoding.decode(tmp_path / "a.tif", channels, dtype), pixels)
+    np.testing.assert_array_equal(reader.decode(tmp_path / "a.tif", channels, dtype), pixels)
     with pytest.raises(UserError, match=f"{channels} channels don't fit into png: expected --format tiff"):
         writer.write(tmp_path / "a.png", DecodedImage(pixels))
     assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
@@ -51,13 +51,13 @@ def test_other_numbers_of_channels_are_tiffs(tmp_path, channels, dtype):
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.jpeg", "a.webp", "a.bmp", "a.gif"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_formats_of_8_bits_keep_the_upper_half(tmp_path, name, channels):
+def test_8_bit_formats_keep_the_upper_half(tmp_path, name, channels):
     ramp = np.linspace(0, 65535, 32).astype(np.uint16)
     pixels = np.broadcast_to(ramp[:, None, None], (32, 32, channels)).copy()
     opacity = np.full((32, 32, 1), 65535, np.uint16)
     opacity[:8] = 0
     writer.write(tmp_path / name, DecodedImage(pixels, opacity))
-    found = decoding.decode_whole(tmp_path / name, channels)
+    found = reader.decode_whole(tmp_path / name, channels)
     with Image.open(tmp_path / name) as image:
         assert image.format == {"a.jpg": "JPEG", "a.jpeg": "JPEG"}.get(name, name[2:].upper())
     opaque = slice(8, None)
@@ -68,14 +68,20 @@ def test_formats_of_8_bits_keep_the_upper_half(tmp_path, name, channels):
         assert found.opacity is None
 
 
-def test_the_profile_of_the_colours_is_kept(tmp_path):
+def test_profile_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
-    for name, dtype in (("a.png", np.uint8), ("a.jpg", np.uint8), ("a.tif", np.uint8), ("b.tif", np.uint16)):
+    for name, dtype in (
+        ("a.png", np.uint8),
+        ("b.png", np.uint16),
+        ("a.jpg", np.uint8),
+        ("a.tif", np.uint8),
+        ("b.tif", np.uint16),
+    ):
         writer.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
-        assert decoding.decode_whole(tmp_path / name).profile == profile, name
+        assert reader.decode_whole(tmp_path / name).profile == profile, name
 
 
-def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
+def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     writer.write(path, DecodedImage(noise((4, 4, 3))))
     before = path.read_bytes()
@@ -92,7 +98,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_a_name_says_the_format():
+def test_format_of():
     assert [writer.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
         "jpeg", "tiff", "webp", None, None, None
     ]  # fmt: skip

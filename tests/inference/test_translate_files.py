@@ -14,8 +14,8 @@ from PIL import Image
 
 import cyclegan
 from cyclegan.errors import UserError
-from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import DecodedImage
+from cyclegan.images import reader, writer
+from cyclegan.images.image import DecodedImage
 from cyclegan.inference import translate_files
 from cyclegan.inference.translator import Model, Translator
 from tests.inference.test_restore import make_run
@@ -62,8 +62,8 @@ def test_a_folder_keeps_its_structure_and_each_file_its_size_and_format(model, o
             assert before.format == after.format and after.size == (width, height)
     lossless = [name for name in originals if name.endswith(("png", "tif", "bmp"))]
     for name in lossless:
-        expected = model.x2y(decoding.decode(tmp_path / "in" / name))
-        np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / name), expected)
+        expected = model.x2y(reader.decode(tmp_path / "in" / name))
+        np.testing.assert_array_equal(reader.decode(tmp_path / "out" / name), expected)
 
 
 def test_depth_opacity_and_orientation(model, tmp_path):
@@ -76,25 +76,25 @@ def test_depth_opacity_and_orientation(model, tmp_path):
     Image.fromarray(pictures(20, 24, 3)).save(tmp_path / "in" / "turned.png", exif=exif)
     assert translate_files.translate([model], tmp_path / "in", tmp_path / "out", "y2x").done == 4
     for name in ("deep.png", "deep.tif"):
-        np.testing.assert_array_equal(decoding.decode_whole(tmp_path / "out" / name).pixels, model.y2x(deep))
-    found = decoding.decode_whole(tmp_path / "out" / "clear.png")
+        np.testing.assert_array_equal(reader.decode_whole(tmp_path / "out" / name).pixels, model.y2x(deep))
+    found = reader.decode_whole(tmp_path / "out" / "clear.png")
     np.testing.assert_array_equal(found.opacity, opacity)
     with Image.open(tmp_path / "out" / "turned.png") as image:
         assert image.size == (20, 24) and 0x0112 not in image.getexif()
     np.testing.assert_array_equal(
-        decoding.decode(tmp_path / "out" / "turned.png"), model.y2x(np.rot90(pictures(20, 24, 3), -1))
+        reader.decode(tmp_path / "out" / "turned.png"), model.y2x(np.rot90(pictures(20, 24, 3), -1))
     )
 
 
 def test_one_file_to_a_file_or_into_a_folder(model, originals, tmp_path):
     source = tmp_path / "in" / "a.png"
-    expected = model.x2y(decoding.decode(source))
+    expected = model.x2y(reader.decode(source))
     for target, written in (("one.tiff", "one.tiff"), ("new/one.png", "new/one.png"), ("folder", "folder/a.png")):
         assert translate_files.translate([model], source, tmp_path / target).done == 1
-        np.testing.assert_array_equal(decoding.decode(tmp_path / written), expected)
+        np.testing.assert_array_equal(reader.decode(tmp_path / written), expected)
     translate_files.translate([model], source, tmp_path / "folder", format="tiff", size=(12, 20))
-    resized = model.x2y(decoding.decode(source), size=(12, 20))
-    np.testing.assert_array_equal(decoding.decode(tmp_path / "folder" / "a.tif"), resized)
+    resized = model.x2y(reader.decode(source), size=(12, 20))
+    np.testing.assert_array_equal(reader.decode(tmp_path / "folder" / "a.tif"), resized)
     assert resized.shape == (20, 12, 3)
     with pytest.raises(UserError, match=r"b\.png: --format tiff is called \.tif or \.tiff"):
         translate_files.translate([model], source, tmp_path / "b.png", format="tiff")
@@ -131,14 +131,14 @@ def test_a_broken_file_is_reported_and_the_others_are_translated(model, original
 
 
 def test_a_file_that_breaks_after_it_was_looked_at_leaves_its_batch_whole(model, originals, tmp_path, monkeypatch):
-    decode = decoding.decode_whole
+    decode = reader.decode_whole
 
     def sometimes(source, channels):
         if source.endswith("g.JPEG"):
             raise OSError("gone")
         return decode(source, channels)
 
-    monkeypatch.setattr(decoding, "decode_whole", sometimes)
+    monkeypatch.setattr(reader, "decode_whole", sometimes)
     report = translate_files.translate([model], tmp_path / "in", tmp_path / "out")
     assert report.done == len(originals) - 1 and report.failed == [f"{tmp_path}/in/g.JPEG (gone)"]
 
@@ -221,7 +221,7 @@ def test_channels_that_a_format_has_no_place_for_are_refused_first(tmp_path, str
     with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
         cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
-    assert decoding.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
+    assert reader.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
 
 
 def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
@@ -258,7 +258,7 @@ def test_pictures_of_one_size_are_translated_together(model, tmp_path, monkeypat
     assert sorted(shapes) == [1, 3, 3]
     for number in range(7):
         expected = translator(pictures(1, 16, 20, 3, seed=number))[0]
-        np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / f"{number}.png"), expected)
+        np.testing.assert_array_equal(reader.decode(tmp_path / "out" / f"{number}.png"), expected)
 
 
 class Recording:
@@ -294,7 +294,7 @@ def test_a_network_that_gives_no_numbers_writes_no_picture(model, originals, tmp
     monkeypatch.setitem(model._translators, "x2y", broken)
     report = translate_files.translate([model], tmp_path / "in", tmp_path / "out")
     assert report.done == 0 and len(report.failed) == len(originals) and not (tmp_path / "out").exists()
-    assert "what the network gives is not finite (NaN)" in report.failed[0]
+    assert "the network's output is not finite (NaN)" in report.failed[0]
 
 
 def test_ctrl_c_stops_what_has_not_begun(model, tmp_path, monkeypatch):
@@ -323,12 +323,12 @@ def test_profiles_are_kept_where_they_are_of_such_colours(model, tmp_path):
     ):
         picture = DecodedImage(pictures(16, 20, 3, dtype=dtype), None, profiles[space])
         writer.write(tmp_path / "in" / name, picture)
-        assert decoding.decode_whole(tmp_path / "in" / name).profile == profiles[space]
+        assert reader.decode_whole(tmp_path / "in" / name).profile == profiles[space]
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
     translate_files.translate([model], tmp_path / "in", tmp_path / "out")
-    kept = {name: decoding.decode_whole(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
+    kept = {name: reader.decode_whole(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
     assert kept == {"a.png": profiles[b"RGB "], "b.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
-    assert decoding.decode_whole(tmp_path / "out" / "b.png").pixels.dtype == np.uint16
+    assert reader.decode_whole(tmp_path / "out" / "b.png").pixels.dtype == np.uint16
 
 
 def test_batches_follow_each_other_and_are_bounded():
@@ -347,8 +347,8 @@ def test_batches_follow_each_other_and_are_bounded():
 def test_translation_does_not_wait_for_the_last_header(model, tmp_path, monkeypatch):
     for number in range(20):
         writer.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(pictures(16, 20, 3)))
-    events, check, write = [], decoding.check, writer.write
-    monkeypatch.setattr(decoding, "check", lambda *given: events.append("look") or check(*given))
+    events, check, write = [], reader.check, writer.write
+    monkeypatch.setattr(reader, "check", lambda *given: events.append("look") or check(*given))
     monkeypatch.setattr(writer, "write", lambda *given: events.append("write") or write(*given))
     monkeypatch.setattr(translate_files, "LOOKS", 2)
     monkeypatch.setattr(translate_files.os, "cpu_count", lambda: 1)
@@ -372,7 +372,7 @@ def test_large_pictures_are_counted(folder, tmp_path):
     writer.write(tmp_path / "in" / "b.png", DecodedImage(pictures(20, 20, 3)))
     report = translate_files.translate([model], tmp_path / "in", tmp_path / "out")
     assert (report.done, report.tiled) == (2, 1)
-    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "a.png"), model.x2y(pictures(520, 600, 3)))
+    np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(pictures(520, 600, 3)))
 
 
 def test_several_devices_share_the_pictures(folder, model, originals, tmp_path):
@@ -380,8 +380,8 @@ def test_several_devices_share_the_pictures(folder, model, originals, tmp_path):
     report = translate_files.translate(models, tmp_path / "in", tmp_path / "out", batch_size=1)
     assert report.done == len(originals)
     for name in ("a.png", "f.tif", "i%20 ü#?.png"):
-        expected = model.x2y(decoding.decode(tmp_path / "in" / name))
-        np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / name), expected)
+        expected = model.x2y(reader.decode(tmp_path / "in" / name))
+        np.testing.assert_array_equal(reader.decode(tmp_path / "out" / name), expected)
 
 
 def test_the_page_shows_there_and_back_again(model, originals, tmp_path):
@@ -390,11 +390,11 @@ def test_the_page_shows_there_and_back_again(model, originals, tmp_path):
     assert report.page == tmp_path / "out" / "index.html" and report.done == 10
     shown = sorted(os.listdir(tmp_path / "out" / "index_files"))
     assert len(shown) == 30 and shown[:3] == ["000001_cycle.png", "000001_input.png", "000001_output.png"]
-    before = decoding.decode(tmp_path / "in" / "a.png")
-    np.testing.assert_array_equal(decoding.decode(tmp_path / "out" / "index_files" / "000001_input.png"), before)
+    before = reader.decode(tmp_path / "in" / "a.png")
+    np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "index_files" / "000001_input.png"), before)
     after = model.x2y(before)
     np.testing.assert_array_equal(
-        decoding.decode(tmp_path / "out" / "index_files" / "000001_cycle.png"), model.y2x(after)
+        reader.decode(tmp_path / "out" / "index_files" / "000001_cycle.png"), model.y2x(after)
     )
     text = (tmp_path / "out" / "index.html").read_text()
     error = np.abs(before.astype(float) - model.y2x(after)).mean()
@@ -416,7 +416,7 @@ def test_from_python(folder, model, originals, tmp_path):
     report = cyclegan.translate(folder, tmp_path / "in" / "a.png", tmp_path / "a.png", "y2x")
     assert report.done == 1
     np.testing.assert_array_equal(
-        decoding.decode(tmp_path / "a.png"), model.y2x(decoding.decode(tmp_path / "in" / "a.png"))
+        reader.decode(tmp_path / "a.png"), model.y2x(reader.decode(tmp_path / "in" / "a.png"))
     )
     assert cyclegan.translate(model, tmp_path / "in", tmp_path / "out", format="png", batch_size=2).done == len(
         originals

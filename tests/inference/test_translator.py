@@ -7,8 +7,8 @@ from PIL import Image
 
 import cyclegan
 from cyclegan.errors import UserError
-from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import DecodedImage
+from cyclegan.images import geometry, reader, writer
+from cyclegan.images.image import DecodedImage
 from cyclegan.inference.translator import OVERLAP, Model, Translator, _spans
 from tests.inference.test_restore import UNET, make_run
 
@@ -132,7 +132,7 @@ def test_files_pillow_images_and_arrays_give_the_same(models, tmp_path):
     np.testing.assert_array_equal(np.asarray(model.y2x(Image.fromarray(gray))), model.y2x(expected))
     small = model.x2y(tmp_path / "a.png", size=(16, 20))
     assert small.size == (16, 20)
-    np.testing.assert_array_equal(np.asarray(small)[..., None], model.x2y(decoding.resize(picture, (20, 16))))
+    np.testing.assert_array_equal(np.asarray(small)[..., None], model.x2y(geometry.resize(picture, (20, 16))))
     np.testing.assert_array_equal(model.x2y(picture, size=(16, 20)), np.asarray(small)[..., None])
     np.testing.assert_array_equal(cyclegan.load(folder).x2y(picture), expected)
 
@@ -144,7 +144,7 @@ def test_opacity_orientation_and_depth_of_files(models, tmp_path):
     image = model.x2y(tmp_path / "clear.png")
     assert image.mode == "LA"
     np.testing.assert_array_equal(np.asarray(image)[..., 1:], opacity)
-    over_white = decoding.decode(tmp_path / "clear.png")
+    over_white = reader.decode(tmp_path / "clear.png")
     np.testing.assert_array_equal(np.asarray(image)[..., :1], model.x2y(over_white))
     with Image.open(tmp_path / "clear.png") as opened:
         np.testing.assert_array_equal(np.asarray(model.x2y(opened)), np.asarray(image))

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from cyclegan.data import stripes
-from cyclegan.images import decoding, writer
-from cyclegan.images.decoding import DecodedImage
+from cyclegan.images import geometry, reader, writer
+from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def mixed(tmp_path_factory):
     sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
     sizes.update({"a/c.tif": (50, 64), "d.bmp": (64, 64), "e.gif": (70, 64)})
     for name, size in sizes.items():
-        writer.write(folder / name, DecodedImage(decoding.resize(horse, size)))
+        writer.write(folder / name, DecodedImage(geometry.resize(horse, size)))
     clear = np.linspace(0, 255, 256 * 256).reshape(256, 256, 1).astype(np.uint8)
     writer.write(folder / "clear.png", DecodedImage(horse, clear))
     for name in ("deep.png", "deep.tiff"):
@@ -112,10 +112,10 @@ def test_a_folder_of_mixed_pictures_is_translated(mixed, used):
         with Image.open(path) as before, Image.open(out / path.relative_to(mixed)) as after:
             turned = before.size if path.name != "turned.jpg" else before.size[::-1]
             assert (after.format, after.size) == (before.format, turned), path
-    assert decoding.decode_whole(out / "deep.png").pixels.dtype == np.uint16
+    assert reader.decode_whole(out / "deep.png").pixels.dtype == np.uint16
     np.testing.assert_array_equal(
-        decoding.decode_whole(out / "clear.png").opacity,
-        decoding.decode_whole(mixed / "clear.png").opacity,
+        reader.decode_whole(out / "clear.png").opacity,
+        reader.decode_whole(mixed / "clear.png").opacity,
     )
     assert "index_files" in os.listdir(out) and not (out / "broken.jpg").exists()
 

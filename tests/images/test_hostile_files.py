@@ -1,0 +1,199 @@
+"""Files that are damaged, too large, or no images."""
+
+import os
+import pathlib
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest.mock
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import ImageFile, UnidentifiedImageError
+
+from cyclegan.errors import UserError
+from cyclegan.images import reader
+from tests.data.test_loading import read, refused
+from tests.images.samples import CHANNELS, VALID, chunk, png, tiff
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SIDE = 40_000
+HUGE = {
+    "png": png(SIDE, SIDE, pixels=zlib.compress(bytes(1000))),
+    "bmp": b"BM" + struct.pack("<IIIIiiHHIIIIII", 1000, 0, 54, 40, SIDE, SIDE, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(1000),
+    "gif": b"GIF89a"
+    + struct.pack("<HHBBB", SIDE, SIDE, 0, 0, 0)
+    + b","
+    + struct.pack("<HHHHBB", 0, 0, SIDE, SIDE, 0, 8),
+    "tiff": tiff(SIDE, SIDE),
+    "tiff of five bands": tiff(SIDE, SIDE, 5),
+    "16 bit png": png(SIDE, SIDE, pixels=zlib.compress(bytes(1000)), bits=16),
+}
+HUGE["gif in a small one"] = b"GIF89a" + struct.pack("<HHBBB", 8, 8, 0, 0, 0) + HUGE["gif"][13:]
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
+    path = tmp_path / "a.png"
+    path.write_bytes(HUGE[kind])
+    assert f"{path} (40000 x 40000 pixels" in refused(path) and ": expected at most 180 million)" in refused(path)
+    for function in (reader.decode, reader.check):
+        with pytest.raises(ValueError, match="40000 x 40000 pixels"):
+            function(path)
+
+
+READ_AND_MEASURE = """
+import pathlib, sys, time
+from cyclegan.images import reader
+
+def peak():
+    return int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+reader.decode(sys.argv[1])
+for path in sys.argv[2:]:
+    before, begun = peak(), time.process_time()
+    try:
+        answer = str(reader.decode(path).shape)
+    except Exception:  # decoders raise almost anything; what is measured is what it cost
+        answer = "refused"
+    print(pathlib.Path(path).stem, answer, peak() - before, time.process_time() - begun, sep="|")
+"""
+
+
+def test_decompression_bombs(tmp_path):
+    packer = zlib.compressobj(1)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()  # 200 MiB of zeros
+    pixels, deep = zlib.compress(bytes(8 * 25)), zlib.compress(bytes(8 * 49))
+    bombs = {
+        "ztxt": png(8, 8, chunk(b"zTXt", b"comment\0\0" + bomb), pixels=pixels),
+        "itxt": png(8, 8, chunk(b"iTXt", b"comment\0\1\0\0\0" + bomb), pixels=pixels),
+        "iccp": png(8, 8, chunk(b"iCCP", b"profile\0\0" + bomb), pixels=pixels),
+        "idat": png(8, 8, pixels=bomb),
+        "deep ztxt": png(8, 8, chunk(b"zTXt", b"comment\0\0" + bomb), pixels=deep, bits=16),
+        "deep iccp": png(8, 8, chunk(b"iCCP", b"profile\0\0" + bomb), pixels=deep, bits=16),
+        "deep idat": png(8, 8, pixels=bomb, bits=16),
+    }
+    paths = [tmp_path / f"{name}.png" for name in ("small", *bombs)]
+    for path, content in zip(paths, (png(8, 8, pixels=deep, bits=16), *bombs.values())):
+        path.write_bytes(content)
+        assert len(content) < 2_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", READ_AND_MEASURE, *paths], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lines = [line.split("|") for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == list(bombs)
+    for name, answer, mebibytes, seconds in lines:
+        assert answer in ("(8, 8, 3)", "refused"), name
+        assert float(mebibytes) < 30 and float(seconds) < 1, name
+
+
+class _Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("kind", ["eps", "pdf", "psd", "pickle", "svg", "ppm", "python", "empty"])
+def test_other_files_are_neither_run_nor_read(tmp_path, kind, monkeypatch):
+    content = {
+        "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n",
+        "pdf": b"%PDF-1.4\n1 0 obj <</Type /Catalog>> endobj\ntrailer <</Root 1 0 R>>\n%%EOF\n",
+        "psd": b"8BPS\0\1" + bytes(6) + struct.pack(">HIIHH", 3, 8, 8, 8, 3) + bytes(500),
+        "pickle": pickle.dumps(_Trap(str(tmp_path / "trap"))),
+        "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"></svg>',
+        "ppm": b"P6 8 8 255\n" + bytes(192),  # Pillow opens it unless it is told the formats
+        "python": b"import os; os.mkdir('trap')",
+        "empty": b"",
+    }[kind]
+    run = unittest.mock.Mock(side_effect=AssertionError("a program was started"))
+    monkeypatch.setattr(subprocess, "Popen", run)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "a.png"
+    path.write_bytes(content)
+    assert f"{path} (not a" in refused(path)
+    assert not (tmp_path / "trap").exists() and not run.called
+
+
+def test_trap_works_when_unpickled(tmp_path):
+    pickle.loads(pickle.dumps(_Trap(str(tmp_path / "trap"))))
+    assert (tmp_path / "trap").exists()
+
+
+FUZZ = settings(max_examples=250, deadline=None, derandomize=True, database=None)
+
+
+@st.composite
+def damaged(draw):
+    """Draw a valid file with bytes overwritten, a part removed or repeated, or its end missing; and its channels."""
+    name = draw(st.sampled_from(list(VALID)))
+    content, channels = bytearray(VALID[name]), CHANNELS.get(name, 3)
+    for _ in range(draw(st.integers(0, 4))):
+        # The interesting bytes are those of the header.
+        place = draw(st.integers(0, min(120, len(content) - 1)) | st.integers(0, len(content) - 1))
+        content[place] = draw(st.integers(0, 255) | st.sampled_from([0, 1, 127, 128, 255]))
+    start, end = sorted((draw(st.integers(0, len(content))), draw(st.integers(0, len(content)))))
+    change = draw(st.sampled_from(["nothing", "cut", "take out", "twice"]))
+    if change == "cut":
+        return bytes(content[:end]), channels
+    if change == "take out":
+        return bytes(content[:start] + content[end:]), channels
+    return bytes(content[:end] + content[start:] if change == "twice" else content), channels
+
+
+def reads_or_refuses(content, channels=3):
+    """Return whether a file decodes; assert that it is refused with its name otherwise."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.png")
+        with open(path, "wb") as file:
+            file.write(content)
+        # Small, so that a damaged size does not cost seconds and gigabytes.
+        with unittest.mock.patch("cyclegan.images.image.MAX_PIXELS", 1_000_000):
+            check_agrees_with_decode(content, channels)
+            try:
+                images = read(path, channels=channels)
+            except UserError as error:
+                assert path in str(error) and str(error).isprintable()
+                return False
+    assert images.shape == (1, 8, 8, channels) and images.dtype == np.uint8
+    return True
+
+
+def check_agrees_with_decode(content, channels):
+    """Assert that `check` accepts a file, or raises what `decode` raises."""
+    try:
+        assert reader.check(content, channels)[0] == len(content)
+    except AssertionError:
+        raise
+    except Exception as error:
+        with pytest.raises(type(error)) as decode:
+            reader.decode(content, channels)
+        assert decode.value.args == error.args or isinstance(error, UnidentifiedImageError)
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_samples_decode(name):
+    assert reads_or_refuses(VALID[name], CHANNELS.get(name, 3))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's on what it could decode nevertheless
+@FUZZ
+@given(damaged())
+def test_a_damaged_file_decodes_or_is_refused(damaged_file):
+    reads_or_refuses(*damaged_file)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@FUZZ
+@given(st.sampled_from([b"", *{content[:16] for content in VALID.values()}]), st.binary(max_size=200))
+def test_random_bytes_are_refused(start, content):
+    reads_or_refuses(start + content)

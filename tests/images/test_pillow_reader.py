@@ -1,0 +1,48 @@
+"""Reading with Pillow."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cyclegan.images import pillow_reader, reader
+from tests.images.samples import middle, save
+
+
+def test_modes(tmp_path):
+    def saved(*args, **options):
+        return middle(save(tmp_path / "a.png", *args, **options))
+
+    assert saved(90, mode="L") == [90, 90, 90]
+    assert saved(1, mode="1") == [255, 255, 255]
+    assert saved((0, 0, 0, 0), mode="RGBA") == [255, 255, 255]  # transparent: the white behind it
+    assert saved((200, 0, 0, 255), mode="RGBA") == [200, 0, 0]
+    assert saved((10, 128), mode="LA") == [132, 132, 132]
+    assert saved(257 * 90, mode="I;16") == [90, 90, 90]
+    palette = Image.new("P", (10, 10), 1)
+    palette.putpalette([0, 0, 0, 9, 8, 7])
+    palette.save(tmp_path / "p.png")
+    assert middle(tmp_path / "p.png") == [9, 8, 7]
+    palette.save(tmp_path / "t.png", transparency=1)
+    assert middle(tmp_path / "t.png") == [255, 255, 255]
+    save(tmp_path / "c.jpg", (0, 0, 0, 0), mode="CMYK")
+    assert min(middle(tmp_path / "c.jpg")) > 250
+
+
+def test_gray_equals_pillow(tmp_path):
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 7, 3)).astype(np.uint8))
+    noise.save(tmp_path / "a.png")
+    np.testing.assert_array_equal(reader.decode(tmp_path / "a.png", 1)[..., 0], np.asarray(noise.convert("L")))
+    assert middle(save(tmp_path / "b.png", (0, 0, 0, 0), mode="RGBA"), 1) == [255]
+    assert middle(save(tmp_path / "c.png", 90, mode="L"), 1) == [90]
+    assert middle(save(tmp_path / "d.png", (10, 20), mode="LA"), 2) == [10, 20]
+    assert middle(save(tmp_path / "e.png", (1, 2, 3, 4), mode="RGBA"), 4) == [1, 2, 3, 4]
+
+
+def test_float_images_are_refused():
+    with pytest.raises(ValueError, match="a Pillow image of mode F: expected 8 or 16 bits"):
+        pillow_reader.from_pillow(Image.new("F", (4, 4)), 1)
+
+
+def test_lab_has_no_opacity():
+    image = pillow_reader.from_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
+    assert image.opacity is None and image.pixels.shape == (4, 4, 3)

@@ -1,0 +1,158 @@
+"""Dispatch to the readers, headers and frames."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageOps
+
+from cyclegan.data import loading
+from cyclegan.images import reader
+from tests.data.test_loading import refused
+from tests.images.samples import CHANNELS, VALID, chunk, deep_png, deep_values, middle, save, tiff_of
+
+
+@pytest.mark.parametrize("ending", ["jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "JPG", "PNG", "TIFF"])
+def test_formats(tmp_path, ending):
+    image = reader.decode(save(tmp_path / f"a.{ending}", (200, 100, 50)))
+    assert image.shape == (10, 20, 3) and image.dtype == np.uint8
+    assert np.abs(image.astype(int) - [200, 100, 50]).max() <= 6
+    assert loading.find(tmp_path) == [f"a.{ending}"]
+
+
+def test_format_is_found_by_content(tmp_path):
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
+    for kind in ("mpo", "tiff", "webp"):  # as phones, scanners and web sites name them
+        first, *others = (frame.copy() for frame in frames)  # because saving leaves settings behind
+        first.save(tmp_path / f"a.{kind}", save_all=True, append_images=others)
+        (tmp_path / f"a.{kind}").rename(tmp_path / f"{kind}.jpg")
+        red, green, blue = middle(tmp_path / f"{kind}.jpg")
+        assert red > 240 and green < 15 and blue < 15
+
+
+def test_gif_gives_its_first_frame(tmp_path):
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert middle(tmp_path / "a.gif") == [255, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png", "a.tif", "deep.tif"])
+def test_has_more_frames(tmp_path, name):
+    frames = [np.full((8, 8, 3), level, np.uint8) for level in (0, 120, 250)]
+    for count in (1, 3):
+        if name == "deep.tif":
+            tifffile.imwrite(tmp_path / name, np.stack(frames[:count]).astype(np.uint16), photometric="rgb")
+        else:
+            first, *others = map(Image.fromarray, frames[:count])
+            first.save(tmp_path / name, save_all=True, append_images=others)
+        assert reader.has_more_frames(tmp_path / name) == (count > 1)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:30])
+    assert not reader.has_more_frames(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", [deep_png, tiff_of])
+@pytest.mark.parametrize("bands", [1, 3])
+def test_16_bits_keep_their_depth(kind, bands):
+    values = deep_values(bands)
+    content = kind(values)
+    assert reader.check(content, bands) == (len(content), 12, 10, True)
+    image = reader.decode(content, bands, np.uint16)
+    assert image.dtype == np.uint16
+    np.testing.assert_array_equal(image, values)
+    assert len(np.unique(image[..., 0] >> 8)) == 1 < len(np.unique(image[..., 0]))
+
+
+def test_other_depth_is_scaled():
+    values = deep_values(3)
+    np.testing.assert_array_equal(reader.decode(deep_png(values)), np.round(values / 257))
+    content = io.BytesIO()
+    Image.fromarray(values.astype(np.uint8)).save(content, "png")
+    image = reader.decode(content.getvalue(), 3, np.uint16)
+    assert image.dtype == np.uint16
+    np.testing.assert_array_equal(image, 257 * (values % 256))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_applied_and_in_the_header(tmp_path, orientation):
+    values = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(values).save(tmp_path / "a.png", exif=exif)
+    with Image.open(tmp_path / "a.png") as image:
+        upright = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(upright, values) == (orientation == 1)
+    Image.fromarray(values).save(tmp_path / "b.tiff", exif=exif)
+    deep = deep_png(257 * values.astype(np.uint16))
+    late = deep[:-12] + chunk(b"eXIf", exif.tobytes()[6:]) + deep[-12:]  # after the pixels
+    early = deep[:33] + chunk(b"eXIf", exif.tobytes()[6:]) + deep[33:]
+    five = np.concatenate([values, values[..., :2]], axis=2)
+    bands = tiff_of(five, extratags=[(274, "H", 1, orientation, True)])
+    for source in (tmp_path / "a.png", tmp_path / "b.tiff", early, late):
+        np.testing.assert_array_equal(reader.decode(source), upright)
+        assert reader.check(source)[1:3] == upright.shape[:2]
+    np.testing.assert_array_equal(reader.decode(bands, 5)[..., :3], upright)
+    assert reader.check(bands, 5)[1:3] == upright.shape[:2]
+
+
+def test_pixel_limit(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.png", size=(20, 10))
+    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 200)
+    assert reader.decode(path).shape == (10, 20, 3)
+    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 199)
+    assert "20 x 10 pixels" in refused(path)
+    five = tiff_of(deep_values(5, 10, 20))
+    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 250)
+    assert reader.decode(five, 5).shape == (10, 20, 5)
+    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 249)
+    with pytest.raises(ValueError, match="20 x 10 pixels of 5 bands: expected at most"):
+        reader.decode(five, 5)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Return the list of the sources that are decoded from here on."""
+    decode, sources = reader.decode, []
+    monkeypatch.setattr(reader, "decode", lambda source, *how: sources.append(source) or decode(source, *how))
+    return sources
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_check_does_not_decode(tmp_path, name, decoded):
+    (tmp_path / "a").write_bytes(VALID[name])
+    channels = CHANNELS.get(name, 3)
+    facts = reader.check(VALID[name], channels)
+    assert facts == reader.check(str(tmp_path / "a"), channels) and facts.length == len(VALID[name])
+    assert not decoded
+
+
+@pytest.mark.parametrize("junk", [b"\0" * 3000, b"added by a camera" * 50, b"\n"])
+@pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "png", "palette png"])
+def test_trailing_bytes_are_accepted(name, junk, decoded):
+    assert reader.check(VALID[name] + junk)[0] == len(VALID[name] + junk) and not decoded
+    assert reader.check(VALID[name] + 100 * junk)  # too far from the end: decoded
+
+
+def camera_file(size):
+    """Return a JPEG of noise whose header has a thumbnail with an end marker of its own."""
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (size, size, 3), np.uint8))
+    small, file = io.BytesIO(), io.BytesIO()
+    noise.resize((8, 8)).save(small, "jpeg")
+    noise.save(file, "jpeg", exif=b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + small.getvalue())
+    assert file.getvalue().count(b"\xff\xd9") == 2
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize(
+    "whole",
+    [camera_file(40), camera_file(100), VALID["png"], VALID["progressive jpeg"]],
+    ids=["small", "large", "png", "prog"],
+)
+def test_check_finds_truncated_files(whole, kept):
+    content = whole[: int(len(whole) * kept)]
+    with pytest.raises(Exception) as checking:
+        reader.check(content)
+    with pytest.raises(type(checking.value), match=re.escape(str(checking.value)) if kept > 0.5 else None):
+        reader.decode(content)

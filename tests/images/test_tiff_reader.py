@@ -1,0 +1,74 @@
+"""Reading of TIFF files with tifffile."""
+
+import io
+
+import numpy as np
+import pytest
+import tifffile
+
+from cyclegan.images import reader
+from tests.images.samples import TIFFS, VALID, deep_values, tiff_of
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("kind", [*TIFFS, "in planes"])
+def test_five_bands(kind, dtype):
+    values = deep_values(5).astype(dtype)
+    if kind == "in planes":
+        file = io.BytesIO()
+        tifffile.imwrite(file, np.moveaxis(values, 2, 0), photometric="minisblack", planarconfig="separate")
+        content = file.getvalue()
+    else:
+        content = tiff_of(values, **TIFFS[kind])
+    assert reader.check(content, 5) == (len(content), 12, 10, dtype == np.uint16)
+    np.testing.assert_array_equal(reader.decode(content, 5, dtype), values)
+    with pytest.raises(ValueError, match="bands: 5; expected 4 .--channels_x, --channels_y"):
+        reader.check(content, 4)
+    for channels in (1, 3):
+        for function in (reader.check, reader.decode):
+            with pytest.raises(ValueError, match="bands: 5; expected gray or RGB pixels, or another --channels_x"):
+                function(content, channels)
+
+
+@pytest.mark.parametrize("name", ["as it is", "packed", "in tiles", "in strips"])
+def test_check_finds_truncated_tiff(name):
+    whole = tiff_of(deep_values(5, 40, 40), **TIFFS[name])
+    reader.check(whole, 5)
+    with pytest.raises(ValueError, match="truncated: it has fewer pixels than its header promises"):
+        reader.check(whole[:-300], 5)
+    small = VALID["tiff"]
+    with pytest.raises(OSError):
+        reader.check(small[: len(small) // 2])
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of LZW, deflate"),
+        ({"photometric": "miniswhite"}, "photometric interpretation 0: expected 1 or 2"),
+    ],
+)
+def test_other_kinds_of_tiff_are_refused(options, text):
+    for function in (reader.check, reader.decode):
+        with pytest.raises(ValueError, match=text):
+            function(tiff_of(deep_values(5), **options), 5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint32])
+def test_bands_of_other_types_are_refused(dtype):
+    with pytest.raises(ValueError, match=r"bits .*: expected a flat image of 8 or 16 bits, unsigned"):
+        reader.check(tiff_of(deep_values(5).astype(dtype)), 5)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.int8, np.int16, np.int32, np.uint32], ids=lambda dtype: dtype.__name__
+)
+@pytest.mark.parametrize("bands", [1, 3])
+def test_signed_and_float_tiff_are_refused(dtype, bands):
+    levels = np.arange(-8 * 6 * bands // 2, 8 * 6 * bands // 2).reshape(8, 6, bands)
+    file = io.BytesIO()
+    levels = (levels[..., 0] if bands == 1 else levels).astype(dtype)
+    tifffile.imwrite(file, levels, photometric="minisblack" if bands == 1 else "rgb")
+    for look in (reader.check, reader.decode):
+        with pytest.raises(ValueError, match="expected a flat image of 8 or 16 bits, unsigned"):
+            look(file.getvalue(), bands)
