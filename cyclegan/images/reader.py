@@ -99,7 +99,7 @@ def has_more_frames(path: str | os.PathLike[str]) -> bool:
             if _is_tiff(file):
                 return len(tifffile.TiffFile(file).pages) > 1
             with Image.open(file, formats=ANIMATED_FORMATS) as image:
-                return image.is_animated  # type: ignore[attr-defined]
+                return image.is_animated
     except Exception:  # the libraries raise almost anything for a damaged file
         return False
 

@@ -101,7 +101,7 @@ def _write_tiff(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profil
 
 def _write_deep_png(path: pathlib.Path, bands: np.ndarray, profile: bytes) -> None:
     """Write 16 bits with imagecodecs, because Pillow has no 16-bit RGB."""
-    encoded = imagecodecs.png_encode(_without_single_axis(bands))
+    encoded = imagecodecs.png_encode(np.ascontiguousarray(_without_single_axis(bands)))
     with open(path, "wb") as file:
         file.write(encoded[:PNG_HEADER_BYTES])
         if profile:  # imagecodecs writes none

@@ -169,7 +169,7 @@ def test_what_is_written_but_can_t_be_shown_is_said_to_be_written(model, origina
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(translate_files.page, "write", full)
+    monkeypatch.setattr(translate_files.html_report, "write", full)
     report = translate_files.translate([model], tmp_path / "in" / "b.jpg", tmp_path / "other", html=True)
     assert (report.done, report.failed, report.page) == (1, [], None) and "index.html" in report.unshown[0]
 
