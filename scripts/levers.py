@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
-from cyclegan.networks import compat, normalization
+from cyclegan.networks import compat, instance_normalization
 from cyclegan.networks import convolution as convolution_module
 from cyclegan.training import gan
 from cyclegan.training import trainer as trainer_module
@@ -23,7 +23,7 @@ class KerasAdam(tf.Module):
         self.adam.build(variables)
 
     def apply(self, gradients, variables, rate, good):
-        summed = {} if compat.KERAS > 2 else {"skip_gradients_aggregation": True}  # over the replicas, already
+        summed = {} if compat.KERAS_MAJOR > 2 else {"skip_gradients_aggregation": True}  # over the replicas, already
         self.adam.apply_gradients(zip(gradients, variables), **summed)
 
 
@@ -42,8 +42,8 @@ def _read_when_due(self, strategy, epoch=0, position=0, reshuffles=0):
 
 
 STEP = {
-    "few": lambda: mock.patch.object(convolution_module, "FEW", 0),
-    "norm": lambda: mock.patch.object(normalization, "LARGE", float("inf")),
+    "few": lambda: mock.patch.object(convolution_module, "FEW_CHANNELS", 0),
+    "norm": lambda: mock.patch.object(instance_normalization, "LARGE_SAMPLE", float("inf")),
     "both": lambda: mock.patch.object(gan.CycleGAN, "_both", _one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
     "packed": lambda: mock.patch.object(collectives, "_sum_over_replicas", _reduced_one_by_one),
@@ -57,10 +57,10 @@ FEEDING = {
 def without(name):
     """Within it the package trains without a lever; an empty name leaves all in.
 
-    Of the step, while it is made: few: convolutions to few channels by blocks, see `layers.convolve_to_few`. norm: large samples
-    normalized by one operation each, see `layers.LARGE`. both: two inputs of a network as one batch. adam: Adam as one operation
-    per variable. packed: one reduction for all gradients, which matters with several replicas. Of feeding it: ahead: the host
-    looks at the figures of a call two calls later. prefetch: pictures are read before they are due; without it there can be one
-    replica only.
+    Of the step, while it is made: few: convolutions to few channels by blocks, see `convolution.FEW_CHANNELS`. norm:
+    large samples normalized by one operation each, see `instance_normalization.LARGE_SAMPLE`. both: two inputs of a
+    network as one batch. adam: Adam as one operation per variable. packed: one reduction for all gradients, which
+    matters with several replicas. Of feeding it: ahead: the host looks at the figures of a call two calls later.
+    prefetch: pictures are read before they are due; without it there can be one replica only.
     """
     return {**STEP, **FEEDING}[name]() if name else contextlib.nullcontext()

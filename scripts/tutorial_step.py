@@ -5,18 +5,15 @@ from unittest import mock
 import tensorflow as tf
 
 from cyclegan.images.value_range import to_float
-from cyclegan.networks import compat, convolution, normalization
+from cyclegan.networks import compat, convolution, instance_normalization, transposed_convolution
 from cyclegan.training.gan import CycleGAN
 
 
-def _normalization(epsilon, affine, twice):
+def _normalization(epsilon, affine, second_derivatives):
     """The layer of TensorFlow Addons, or what it does."""
-    if compat.KERAS > 2:
-        return normalization.InstanceNormalization(epsilon, affine, fused=False)
-    return normalization.addons_normalization(epsilon, affine)
-
-
-CONVOLUTIONS = {"Convolution": tf.keras.layers.Conv2D, "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose}
+    if compat.KERAS_MAJOR > 2:
+        return instance_normalization.InstanceNormalization(epsilon, affine, fused=False)
+    return compat.addons_instance_normalization(epsilon, affine)
 
 
 def make(strategy, batch, config):
@@ -32,8 +29,9 @@ def make(strategy, batch, config):
     """
     with strategy.scope():
         with (
-            mock.patch.multiple(convolution, **CONVOLUTIONS),
-            mock.patch.object(normalization, "instance_normalization", _normalization),
+            mock.patch.object(convolution, "Convolution", tf.keras.layers.Conv2D),
+            mock.patch.object(transposed_convolution, "TransposedConvolution", tf.keras.layers.Conv2DTranspose),
+            mock.patch.object(instance_normalization, "make_instance_normalization", _normalization),
         ):
             gan = CycleGAN(batch, config)
         gan.generator_optimizer = gan.discriminator_optimizer = None  # their memory is not the plain form's

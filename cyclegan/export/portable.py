@@ -87,11 +87,11 @@ def _mirrored(layer, x):
 
 _IN_KERAS = {
     "Convolution": _convolution,
-    "UpsamplingConvolution": _upsampling_convolution,
+    "TransposedConvolution": _upsampling_convolution,
     "InstanceNormalization": _instance_normalization,
     "BatchNormalization": _batch_normalization,
     "ReflectionPadding2D": _mirrored,
-    "Doubling": _doubled,
+    "NearestUpsampling2D": _doubled,
     "LeakyReLU": lambda layer, x: keras.LeakyReLU(0.2)(x),
     "Dropout": lambda layer, x: x,
 }

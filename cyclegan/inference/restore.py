@@ -75,8 +75,9 @@ def restore(run, checkpoint=None, precision=None, device=None):
     ending = "_ema" if config.optimization.ema else ""
     grow_memory()
     with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
-        G = generators.generator(config, config.data.channels_x, config.data.channels_y, name=f"G{ending}")
-        F = generators.generator(config, config.data.channels_y, config.data.channels_x, name=f"F{ending}")
+        x, y = config.data.channels_x, config.data.channels_y
+        G = generators.make_generator(config.networks, x, y, name=f"G{ending}")
+        F = generators.make_generator(config.networks, y, x, name=f"F{ending}")
     checkpoints = CheckpointManager(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F})
     if checkpoint:
         path = checkpoints.folder / checkpoint

@@ -1,11 +1,19 @@
-"""The layers that networks are made of; and the one place that knows which stack this is."""
+"""Activation functions."""
+
+from __future__ import annotations
 
 import tensorflow as tf
+
+NEGATIVE_SLOPE = 0.2
 
 
 @tf.keras.utils.register_keras_serializable("cyclegan")
 class LeakyReLU(tf.keras.layers.Layer):
-    """x where x > 0, 0.2 x elsewhere (Keras 2 and 3 name the slope of their own layer differently)."""
+    """Return x where x > 0 and 0.2 x elsewhere.
 
-    def call(self, x):
-        return tf.nn.leaky_relu(x, 0.2)
+    Keras has this layer, but Keras 2 and 3 name its slope differently.
+    """
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Apply the activation to a tensor of any shape."""
+        return tf.nn.leaky_relu(x, NEGATIVE_SLOPE)

@@ -1,57 +1,98 @@
-"""Generators and discriminators, of residual blocks (Zhu et al. 2017, appendix) and as U-Nets (Isola et al. 2017, appendix)."""
+"""Building blocks that the architectures share, according to the network settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from cyclegan.networks import normalization
-from cyclegan.networks.convolution import Doubling, convolution, upsampling_convolution
+from cyclegan.networks import batch_normalization, instance_normalization
+from cyclegan.networks.convolution import make_convolution
 from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.padding import ReflectionPadding2D
+from cyclegan.networks.transposed_convolution import make_transposed_convolution
+from cyclegan.networks.upsampling import NearestUpsampling2D
+
+if TYPE_CHECKING:
+    from cyclegan.config.networks import NetworkConfig
+
+PAPER_EPSILON = 1e-5  # default of PyTorch
 
 
-class _Parts:
-    """What networks are put together from, as the configuration wants it. Each function takes a tensor and gives one.
+class BlockBuilder:
+    """Append layers to a Keras model under construction.
 
-    `twice`: second derivatives are needed.
+    Each method takes a symbolic tensor and returns one. `use_bias` says whether a convolution has a bias; None stands
+    for the setting's default for convolutions before a normalization.
+
+    Attributes:
+        config: Settings of the networks.
     """
 
-    def __init__(self, config, twice=False):
-        self.config, self.twice = config, twice
-        self.paper = config.variant == "paper"
-        # Normalizations take away what is added to all pixels, so biases before them are for the paper's sake only.
-        self.use_bias = config.norm == "none" or (config.norm == "instance" and self.paper)
-        self.transposed = config.upsample == "transpose"
+    def __init__(self, config: NetworkConfig, second_derivatives: bool = False) -> None:
+        """Initialize the builder.
 
-    def convolve(self, x, filters, size, stride=1, use_bias=None):
-        """With padding 1 in the variant "paper", with "same" in "keras"; for these they are what the reference has."""
-        if self.paper:
+        Args:
+            config: Settings of the networks.
+            second_derivatives: Whether second derivatives of the network have to be right.
+        """
+        self.config = config
+        self._second_derivatives = second_derivatives
+        self._paper = config.variant == "paper"
+        # A normalization removes a bias before it; the paper's networks have such biases all the same.
+        self._use_bias = config.norm == "none" or (config.norm == "instance" and self._paper)
+
+    def convolve(
+        self, x: tf.Tensor, filters: int, size: int, stride: int = 1, use_bias: bool | None = None
+    ) -> tf.Tensor:
+        """Convolve with zero padding of 1 pixel (variant "paper") or "same" padding (variant "keras")."""
+        if self._paper:
             x = tf.keras.layers.ZeroPadding2D(1)(x)
-        return self.convolve_inside(x, filters, size, stride, "valid" if self.paper else "same", use_bias)
+        return self._convolve(x, filters, size, stride, "valid" if self._paper else "same", use_bias)
 
-    def convolve_mirrored(self, x, filters, size, use_bias=None):
-        """With reflection padding, so that the size stays."""
-        return self.convolve_inside(ReflectionPadding2D(size // 2)(x), filters, size, use_bias=use_bias)
+    def convolve_reflected(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
+        """Convolve with reflection padding, which keeps the height and width."""
+        return self._convolve(ReflectionPadding2D(size // 2)(x), filters, size, use_bias=use_bias)
 
-    def convolve_inside(self, x, filters, size, stride=1, padding="valid", use_bias=None):
-        """Without padding, or with the layer's own."""
-        use_bias = self.use_bias if use_bias is None else use_bias
-        return convolution(filters, size, stride, padding, use_bias, self.config.init)(x)
+    def convolve_pixels(self, x: tf.Tensor, filters: int, use_bias: bool | None = None) -> tf.Tensor:
+        """Convolve each pixel by itself, with a kernel of 1 x 1."""
+        return self._convolve(x, filters, 1, use_bias=use_bias)
 
-    def enlarge(self, x, filters, size, use_bias=None):
-        """Twice as high and wide: by a transposed convolution, or by nearest neighbours and a convolution (Odena et al. 2016)."""
-        if not self.transposed:
-            return self.convolve_mirrored(Doubling()(x), filters, 3, use_bias)
-        use_bias = self.use_bias if use_bias is None else use_bias
-        # Padding 1 is "same" for an even size. For 3 it is not: PyTorch begins a pixel earlier.
-        padding = "valid" if self.paper and size == 3 else "same"
-        return upsampling_convolution(filters, size, padding, use_bias, self.config.init)(x)
+    def _convolve(
+        self,
+        x: tf.Tensor,
+        filters: int,
+        size: int,
+        stride: int = 1,
+        padding: str = "valid",
+        use_bias: bool | None = None,
+    ) -> tf.Tensor:
+        use_bias = self._use_bias if use_bias is None else use_bias
+        return make_convolution(filters, size, stride, padding, use_bias, self.config.init)(x)
 
-    def normalize(self, x):
+    def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
+        """Double the height and width.
+
+        Either by a transposed convolution with a kernel of `size`, or by repeating pixels and a convolution of 3 x 3
+        (Odena et al. 2016).
+        """
+        if self.config.upsample == "resize":
+            return self.convolve_reflected(NearestUpsampling2D()(x), filters, 3, use_bias)
+        use_bias = self._use_bias if use_bias is None else use_bias
+        # PyTorch's padding of 1 is "same" for an even kernel size. For size 3, its output begins one pixel earlier.
+        padding = "valid" if self._paper and size == 3 else "same"
+        return make_transposed_convolution(filters, size, padding, use_bias, self.config.init)(x)
+
+    def normalize(self, x: tf.Tensor) -> tf.Tensor:
+        """Normalize, if there is a normalization."""
         if self.config.norm == "none":
             return x
         if self.config.norm == "batch":
-            return normalization.BatchNormalization()(x)
-        epsilon = 1e-5 if self.paper else normalization.EPSILON
-        return normalization.instance_normalization(epsilon, self.config.norm_affine == "yes", self.twice)(x)
+            return batch_normalization.BatchNormalization()(x)
+        epsilon = PAPER_EPSILON if self._paper else instance_normalization.EPSILON
+        affine = self.config.norm_affine == "yes"
+        return instance_normalization.make_instance_normalization(epsilon, affine, self._second_derivatives)(x)
 
-    def drop(self, x):
+    def dropout(self, x: tf.Tensor) -> tf.Tensor:
+        """Drop values in training, if there is dropout."""
         return Dropout(self.config.dropout)(x) if self.config.dropout else x

@@ -1,28 +1,40 @@
-"""The layers that networks are made of; and the one place that knows which stack this is."""
+"""Differences between the two stacks: TensorFlow 2.15 with Keras 2 and TensorFlow Addons, and TensorFlow 2.21 with Keras 3.
+
+No other module knows on which stack it runs.
+"""
+
+from __future__ import annotations
 
 import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
-KERAS = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # TensorFlow 2.15 does not say
+from cyclegan.networks.initializers import normal
+
+KERAS_MAJOR = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # tf.keras of TensorFlow 2.15 has no version
+
+# Of this namespace, `pad`, `round` and `cast` take the symbolic tensors of a Keras model under construction.
+ops = tf.keras.ops if KERAS_MAJOR > 2 else tf
 
 
-ops = (
-    tf.keras.ops if KERAS > 2 else tf
-)  # of these, `pad`, `round` and `cast` work on what goes through a network in the making
-
-
-def stack():
-    """The versions that a checkpoint depends on. Checkpoints fit where `keras`, the major version, is the same."""
-    return {"keras": KERAS, "tensorflow": tf.__version__}
+def stack() -> dict[str, Any]:
+    """Return the versions that a checkpoint depends on; it fits every stack with the same major version "keras"."""
+    return {"keras": KERAS_MAJOR, "tensorflow": tf.__version__}
 
 
 @contextlib.contextmanager
-def precision_policy(precision):
-    """While it is entered, layers are made that compute in "float32", "bfloat16" or "float16", with float32 variables."""
+def precision_policy(precision: str) -> Iterator[None]:
+    """Make layers compute in `precision` if they are created inside of this context; their variables are float32.
+
+    Args:
+        precision: "float32", "bfloat16" or "float16".
+    """
     before = tf.keras.mixed_precision.global_policy()
     level = tf.get_logger().level
-    tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU, in terms of its own
+    tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU
     tf.keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
     try:
         yield
@@ -31,9 +43,20 @@ def precision_policy(precision):
         tf.get_logger().setLevel(level)
 
 
-def network(inputs, outputs, name):
-    """A Keras model whose layers each keep their own precision."""
+def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Model:
+    """Return a Keras model in which each layer keeps its own precision."""
     model = tf.keras.Model(inputs, outputs, name=name)
-    if KERAS > 2:  # it would have the variables of float32 layers rounded to the precision that it was made in
+    if KERAS_MAJOR > 2:  # it would round the variables of float32 layers to the precision that the model was created in
         model.dtype_policy = tf.keras.mixed_precision.Policy("float32")
     return model
+
+
+def addons_instance_normalization(epsilon: float, affine: bool) -> tf.keras.layers.Layer:
+    """Return the instance normalization layer of TensorFlow Addons, in float32 and with gamma ~ N(0, 0.02); for Keras 2 only."""
+    with warnings.catch_warnings():
+        # The only message of Addons is that its development has ended, which is why the later stack does without it.
+        warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow_addons")
+        import tensorflow_addons as tfa
+    return tfa.layers.InstanceNormalization(
+        epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32"
+    )

@@ -1,78 +1,91 @@
-"""The layers that networks are made of; and the one place that knows which stack this is."""
+"""Dropout whose random numbers do not depend on the number of replicas or on interruptions."""
+
+from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
-_drawing = threading.local()  # replicas are traced in a thread each
+_active = threading.local()  # each replica is traced in a thread of its own
 
 
 @contextlib.contextmanager
-def draws(seed, rows, start, count):
-    """While it is entered, in this thread, `Dropout` layers may be called with training=True; what they draw is given by this.
+def random_stream(seed: tf.Tensor, global_batch_size: int, start: tf.Tensor | int, count: int) -> Iterator[None]:
+    """Let `Dropout` layers draw their random numbers from this stream while this context is active in this thread.
 
-    What a sample meets is a function of the seed, of its place in the global batch and of how many dropout layers were called
-    before in this context: so it is another one in every layer and in every call of a network, and the same one on any number of
-    replicas and in a run that was stopped and resumed.
+    The numbers of a sample are a function of the seed, the position of the sample in the global batch, and how many
+    dropout layers were called before in this context. So they differ between layers and between calls of a network, and
+    are the same on any number of replicas and in a resumed run.
 
     Args:
-        seed: int32 or int64 tensor [2], another one in each step.
-        rows: samples in the global batch, an int.
-        start: the place of this replica's first sample in it, an int or an int tensor.
-        count: samples on this replica, an int.
+        seed: int32 or int64 tensor [2], different in each step.
+        global_batch_size: Samples in the global batch.
+        start: Position of the first sample of this replica in the global batch.
+        count: Samples on this replica.
     """
-    before = getattr(_drawing, "of", None)
-    _drawing.of = _Draws(seed, rows, start, count)
+    before = getattr(_active, "stream", None)
+    _active.stream = _RandomStream(seed, global_batch_size, start, count)
     try:
         yield
     finally:
-        _drawing.of = before
+        _active.stream = before
 
 
-class _Draws:
-    def __init__(self, seed, rows, start, count):
-        self.seed, self.rows, self.start, self.count = tf.convert_to_tensor(seed), rows, start, count
-        self.calls = 0
+class _RandomStream:
+    """Generator of the random numbers of one step on one replica."""
 
-    def uniform(self, shape):
-        """float32 [N, ...] in [0, 1), this replica's share of what is drawn for the global batch.
+    def __init__(self, seed: tf.Tensor, global_batch_size: int, start: tf.Tensor | int, count: int) -> None:
+        self._seed = tf.convert_to_tensor(seed)
+        self._global_batch_size, self._start, self._count = global_batch_size, start, count
+        self._calls = 0
 
-        N is `count`, or a multiple of it: several inputs of a network, one after the other, as one batch.
+    def uniform(self, shape: tf.TensorShape) -> tf.Tensor:
+        """Return float32 [N, ...] in [0, 1): the share of this replica in numbers for the global batch.
+
+        N is the number of samples of this replica, or a multiple of it if several inputs of a network form one batch.
         """
-        if shape[0] is None or shape[0] % self.count:
-            raise ValueError(f"a batch of {shape[0]} for dropout; expected {self.count} samples or a multiple of it")
-        inputs, rest = shape[0] // self.count, shape[1:]
-        # Of 64 bits, as in `pool.ImagePool`.
-        seed = tf.random.fold_in(self.seed, tf.constant(self.calls, tf.int64), alg="philox")
-        self.calls += 1
-        all_rows = tf.random.stateless_uniform([inputs, self.rows, *rest], seed, alg="philox")
-        ours = tf.slice(all_rows, [0, self.start, *(0 for _ in rest)], [inputs, self.count, *rest])
-        return tf.reshape(ours, shape)
+        if shape[0] is None or shape[0] % self._count:
+            raise ValueError(f"a batch of {shape[0]} for dropout; expected {self._count} samples or a multiple of it")
+        inputs, rest = shape[0] // self._count, shape[1:]
+        # int64, because TensorFlow computes int32 on the host, which the device would wait for.
+        seed = tf.random.fold_in(self._seed, tf.constant(self._calls, tf.int64), alg="philox")
+        self._calls += 1
+        rows = tf.random.stateless_uniform([inputs, self._global_batch_size, *rest], seed, alg="philox")
+        own = tf.slice(rows, [0, self._start, *(0 for _ in rest)], [inputs, self._count, *rest])
+        return tf.reshape(own, shape)
 
 
 @tf.keras.utils.register_keras_serializable("cyclegan")
 class Dropout(tf.keras.layers.Layer):
-    """With `training`, each value is 0 with probability `rate` and divided by 1 - rate otherwise (Srivastava et al. 2014).
+    """Set each value to 0 with probability `rate` and divide the others by 1 - rate (Srivastava et al. 2014).
 
-    Works only inside of `draws` then, and for inputs whose shape is known; without `training` it is the identity.
+    Training needs an active `random_stream` and inputs of known shape; without `training` the layer is the identity.
 
-    Raises:
-        RuntimeError: called with training=True outside of `draws`.
+    Attributes:
+        rate: Share of the values to drop.
     """
 
-    def __init__(self, rate, **kwargs):
+    def __init__(self, rate: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = rate
 
-    def call(self, x, training=False):
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Drop values of a tensor [N, ...] in training.
+
+        Raises:
+            RuntimeError: `training` is true and no `random_stream` is active.
+        """
         if not training:
             return x
-        drawing = getattr(_drawing, "of", None)
-        if drawing is None:
-            raise RuntimeError("Dropout with training=True outside of layers.draws; expected to be called inside of it")
-        kept = drawing.uniform(x.shape) >= self.rate
+        stream = getattr(_active, "stream", None)
+        if stream is None:
+            raise RuntimeError("Dropout with training=True outside of random_stream; call it inside of this context")
+        kept = stream.uniform(x.shape) >= self.rate
         return tf.where(kept, x / tf.cast(1.0 - self.rate, x.dtype), tf.zeros_like(x))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make this layer again."""
         return {**super().get_config(), "rate": self.rate}

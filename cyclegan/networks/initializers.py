@@ -1,21 +1,26 @@
-"""The layers that networks are made of; and the one place that knows which stack this is."""
+"""Initial values of weights."""
+
+from __future__ import annotations
 
 import tensorflow as tf
 
-GAIN = 0.02  # the scale of initial values
+GAIN = 0.02  # scale of the initial values (Zhu et al. 2017, section 4)
 
 
-def normal(mean=0.0):
-    """Initial values N(mean, 0.02) (Zhu et al. 2017, section 4)."""
+def normal(mean: float = 0.0) -> tf.keras.initializers.Initializer:
+    """Return an initializer that draws from N(mean, 0.02)."""
     return tf.keras.initializers.RandomNormal(mean, GAIN)
 
 
-def kernels(init):
-    """The initial values of a convolution's kernel, as `init_weights` of pytorch-CycleGAN-and-pix2pix has them.
+def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
+    """Return an initializer for convolution kernels, as `init_weights` of pytorch-CycleGAN-and-pix2pix has it.
 
-    "normal": N(0, 0.02). The others are N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) for "xavier" (Glorot and Bengio 2010,
-    eq. 16) and 2 / fan_in for "kaiming" (He et al. 2015, eq. 10), or 0.02 times a random "orthogonal" matrix (Saxe et al. 2014).
-    The fan_in of a transposed convolution is what PyTorch takes for it, kernel area * output channels.
+    For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
+
+    Args:
+        init: "normal": N(0, 0.02). "xavier": N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio
+            2010, eq. 16). "kaiming": the same with s^2 = 2 / fan_in (He et al. 2015, eq. 10). "orthogonal": 0.02 times
+            a random orthogonal matrix (Saxe et al. 2014).
     """
     initializers = tf.keras.initializers
     if init == "xavier":

@@ -1,22 +1,31 @@
-"""The layers that networks are made of; and the one place that knows which stack this is."""
+"""Padding layers."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import tensorflow as tf
 
 
 @tf.keras.utils.register_keras_serializable("cyclegan")
 class ReflectionPadding2D(tf.keras.layers.Layer):
-    """Mirrors `padding` pixels at each side, the edge itself not repeated. [N, H, W, C] -> [N, H + 2p, W + 2p, C].
+    """Mirror the pixels at each side of an image without repeating the edge itself.
 
-    H and W must be greater than `padding`.
+    [N, H, W, C] -> [N, H + 2p, W + 2p, C] for `padding` p; H and W must be greater than p.
+
+    Attributes:
+        padding: Number of pixels that each side gets.
     """
 
-    def __init__(self, padding, **kwargs):
+    def __init__(self, padding: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.padding = padding
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Pad images [N, H, W, C]."""
         p = self.padding
         return tf.pad(x, [[0, 0], [p, p], [p, p], [0, 0]], mode="REFLECT")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make this layer again."""
         return {**super().get_config(), "padding": self.padding}

@@ -5,7 +5,7 @@ import tensorflow as tf
 from cyclegan.distribution import collectives
 from cyclegan.images.value_range import to_float
 from cyclegan.networks import compat, discriminators, flops, generators
-from cyclegan.networks.dropout import draws
+from cyclegan.networks.dropout import random_stream
 from cyclegan.training import losses
 from cyclegan.training.diffaugment import DRAWS, diffaugment
 from cyclegan.training.image_pool import ImagePool
@@ -50,13 +50,13 @@ class CycleGAN:
         with compat.precision_policy(
             "float32" if config.performance.precision == "auto" else config.performance.precision
         ):
-            self.G = generators.generator(config, x, y, name="G")
-            self.F = generators.generator(config, y, x, name="F")
-            self.D_X = discriminators.discriminator(config, x, name="D_X")
-            self.D_Y = discriminators.discriminator(config, y, name="D_Y")
+            self.G = generators.make_generator(config.networks, x, y, name="G")
+            self.F = generators.make_generator(config.networks, y, x, name="F")
+            self.D_X = discriminators.make_discriminator(config.networks, x, config.objective.has_penalty, name="D_X")
+            self.D_Y = discriminators.make_discriminator(config.networks, y, config.objective.has_penalty, name="D_Y")
             if config.optimization.ema:
-                self.G_ema = generators.generator(config, x, y, name="G_ema")
-                self.F_ema = generators.generator(config, y, x, name="F_ema")
+                self.G_ema = generators.make_generator(config.networks, x, y, name="G_ema")
+                self.F_ema = generators.make_generator(config.networks, y, x, name="F_ema")
                 self.begin_averages()
         self.generator_variables = self.G.trainable_variables + self.F.trainable_variables
         self.discriminator_variables = self.D_X.trainable_variables + self.D_Y.trainable_variables
@@ -112,10 +112,10 @@ class CycleGAN:
         total = 0.0
         for network in (self.G, self.F):  # on a picture, a fake and, for the identity, one more
             passes = 3 * (3 if self.config.objective.lambda_identity > 0 else 2)
-            total += passes * flops.multiplications(network, height, width)
+            total += passes * flops.count_macs(network, height, width)
         for network in (self.D_X, self.D_Y):  # on two pictures; and for the generators' sake on one of them, or another
             passes = 2 * 3 + (2 if self.config.objective.pool_size else 1)
-            total += passes * flops.multiplications(network, height, width)
+            total += passes * flops.count_macs(network, height, width)
         return 2.0 * total
 
     def cycle(self, x, y):
@@ -300,7 +300,7 @@ class CycleGAN:
     def _generate(self, x, y, weight, step):
         """The pictures of a training step, see `_translate`, and the cycle and identity losses."""
         count = weight.shape[0]
-        with draws(self._seed(step, DROPPED), self.global_batch_size, self._start(count), count):
+        with random_stream(self._seed(step, DROPPED), self.global_batch_size, self._start(count), count):
             pictures = self._translate(x, y, self.config.objective.lambda_identity > 0, self.G, self.F, training=True)
         return pictures, self._similarity(pictures, weight)
 

@@ -186,7 +186,7 @@ def test_three_replicas_score_as_one_does(strategies, pictures):
     for replicas in (1, 3):
         tf.keras.utils.set_random_seed(0)
         with strategies[replicas].scope():
-            gan = types.SimpleNamespace(used=[generators.generator(config) for _ in range(2)])
+            gan = types.SimpleNamespace(used=[generators.make_generator(config.networks) for _ in range(2)])
         found.append(of_training(gan, domains, config).scores("x2y", errors=False))
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 

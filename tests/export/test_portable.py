@@ -18,7 +18,7 @@ UNET = {"residual_blocks": None, "filters": 2}
 
 def make_generator(inputs=3, outputs=3, **changes):
     """A generator whose every weight matters, and whose output is spread over [-1, 1]."""
-    generator = generators.generator(Config.from_settings(**{**TINY, **changes}), inputs, outputs)
+    generator = generators.make_generator(Config.from_settings(**{**TINY, **changes}).networks, inputs, outputs)
     rng = np.random.default_rng(0)
     for layer in generator.layers:
         weights = layer.get_weights()

@@ -102,7 +102,7 @@ def with_random_weights(torch, network):
 def assert_agree(torch, network, state, sizes):
     """Our network with the weights of `state` gives what PyTorch's gives."""
     fields, inputs, outputs = torch_weights.settings(state)
-    ours = generators.generator(Config.from_settings(**fields), inputs, outputs)
+    ours = generators.make_generator(Config.from_settings(**fields).networks, inputs, outputs)
     torch_weights.fill(ours, state)
     for height, width in sizes:
         x = np.random.default_rng(height).uniform(-1, 1, (2, height, width, inputs)).astype(np.float32)
@@ -149,9 +149,9 @@ def test_a_u_net_of_eight_halvings_and_dropout_are_found():
 def test_batch_normalization_trains_as_pytorch_s():
     """Outputs while training, and the running statistics after it."""
     torch = pytest.importorskip("torch")
-    from cyclegan.networks import normalization
+    from cyclegan.networks import batch_normalization
 
-    theirs, ours = torch.nn.BatchNorm2d(5), normalization.BatchNormalization()
+    theirs, ours = torch.nn.BatchNorm2d(5), batch_normalization.BatchNormalization()
     for number in range(3):
         x = np.random.default_rng(number).normal(number, 2, (2, 3, 4, 5)).astype(np.float32)
         expected = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
@@ -186,7 +186,7 @@ def resnet_state(blocks=1, filters=2, inputs=3, outputs=3, seed=0):
 
 def filled(state):
     fields, inputs, outputs = torch_weights.settings(state)
-    network = generators.generator(Config.from_settings(**fields), inputs, outputs)
+    network = generators.make_generator(Config.from_settings(**fields).networks, inputs, outputs)
     torch_weights.fill(network, state)
     return network
 

@@ -6,20 +6,19 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
-from cyclegan.networks import compat
+from cyclegan.networks import batch_normalization, compat, instance_normalization
 from cyclegan.networks import convolution as convolution_module
-from cyclegan.networks import normalization as normalization_module
 from cyclegan.networks.activation import LeakyReLU
 from cyclegan.networks.convolution import (
-    FEW,
+    FEW_CHANNELS,
     Convolution,
-    Doubling,
-    convolution,
-    convolve_to_few,
-    upsampling_convolution,
+    make_convolution,
 )
-from cyclegan.networks.dropout import Dropout, draws
+from cyclegan.networks.dropout import Dropout, random_stream
+from cyclegan.networks.few_channels import convolve_to_few_channels
 from cyclegan.networks.padding import ReflectionPadding2D
+from cyclegan.networks.transposed_convolution import TransposedConvolution, make_transposed_convolution
+from cyclegan.networks.upsampling import NearestUpsampling2D
 
 
 def oracle(x, gamma, beta, epsilon=1e-3):
@@ -33,12 +32,12 @@ def oracle(x, gamma, beta, epsilon=1e-3):
 def normalization(request, monkeypatch):
     """f(*arguments) -> a layer for instance normalization, and whether to call it as in training."""
     if request.param == "on a CPU, by one operation":
-        monkeypatch.setattr(normalization_module, "LARGE", 1)
+        monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
     with monkeypatch.context() as patch:
         patch.setattr(hardware, "accelerated", lambda: request.param == "on GPUs")
         yield lambda *arguments: (
-            normalization_module.instance_normalization(*arguments),
-            normalization_module.LARGE == 1,
+            instance_normalization.make_instance_normalization(*arguments),
+            instance_normalization.LARGE_SAMPLE == 1,
         )
 
 
@@ -81,9 +80,9 @@ def test_instance_normalization_starts_as_the_keras_example_does(normalization):
 @pytest.mark.parametrize("affine", [True, False])
 def test_all_instance_normalizations_have_the_same_gradients(normalization, affine):
     x = tf.constant(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), tf.float32)
-    others = normalization_module.instance_normalization(affine=affine, twice=True), True
+    others = instance_normalization.make_instance_normalization(affine=affine, second_derivatives=True), True
     gradients = []
-    for layer, training in (normalization(normalization_module.EPSILON, affine), others):
+    for layer, training in (normalization(instance_normalization.EPSILON, affine), others):
         layer.build(x.shape)
         if affine:
             layer.gamma.assign([0.5, 1, 2])
@@ -103,12 +102,12 @@ def test_all_instance_normalizations_have_the_same_gradients(normalization, affi
     [
         (256, {}, 2),
         (128, {}, 0),  # small samples
-        (256, {"twice": True}, 0),
+        (256, {"second_derivatives": True}, 0),
         (None, {}, 0),
     ],
 )
 def test_large_samples_are_normalized_by_one_operation_each_in_training(size, arguments, operations):
-    layer = normalization_module.instance_normalization(**arguments)
+    layer = instance_normalization.make_instance_normalization(**arguments)
     layer.build((None, None, None, 1))
 
     def count(training):
@@ -176,7 +175,7 @@ def assert_all_close(ours, theirs, tolerance):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
 
 
-@pytest.mark.parametrize("filters", [3, FEW])
+@pytest.mark.parametrize("filters", [3, FEW_CHANNELS])
 @pytest.mark.parametrize("kernel", [1, 3, 4, 7, (3, 5), (5, 2)], ids=str)
 @pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize("batch, height, width", [(1, 12, 8), (3, 9, 8), (1, 10, 11), (3, 13, 9)])
@@ -193,14 +192,12 @@ def test_a_convolution_to_few_channels_is_keras_s_but_for_rounding(filters, kern
 
 @pytest.mark.parametrize("shape", [(None, None, None, 4), (2, None, 10, 4), (None, 12, 10, 4)], ids=str)
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("make", ["Convolution", "UpsamplingConvolution"])
-def test_convolutions_are_keras_s_where_sizes_are_not_known_when_traced(make, stride, shape):
+@pytest.mark.parametrize(
+    "ours, theirs", [(Convolution, tf.keras.layers.Conv2D), (TransposedConvolution, tf.keras.layers.Conv2DTranspose)]
+)
+def test_convolutions_are_keras_s_where_sizes_are_not_known_when_traced(ours, theirs, stride, shape):
     settings = {"filters": 3, "kernel_size": 3, "strides": stride, "padding": "same", "use_bias": False}
-    ours = getattr(convolution_module, make)(**settings)
-    theirs = {
-        "Convolution": tf.keras.layers.Conv2D,
-        "UpsamplingConvolution": tf.keras.layers.Conv2DTranspose,
-    }[make](**settings)
+    ours, theirs = ours(**settings), theirs(**settings)
     for layer in (ours, theirs):
         layer.build((None, None, None, 4))
     with_random_weights(ours, theirs)
@@ -211,7 +208,7 @@ def test_convolutions_are_keras_s_where_sizes_are_not_known_when_traced(make, st
 @pytest.mark.parametrize(
     "settings",
     [
-        {"filters": FEW + 1},
+        {"filters": FEW_CHANNELS + 1},
         {"filters": 3, "strides": 2},
         {"filters": 3, "strides": (1, 2), "padding": "same"},
         {"filters": 3, "dilation_rate": 2},
@@ -231,7 +228,7 @@ def test_other_convolutions_are_exactly_keras_s(settings):
 
 def test_on_a_gpu_convolutions_to_few_channels_are_exactly_keras_s(monkeypatch):
     monkeypatch.setattr(hardware, "accelerated", lambda: True)
-    monkeypatch.setattr(convolution_module, "convolve_to_few", None)  # not to be called
+    monkeypatch.setattr(convolution_module, "convolve_to_few_channels", None)  # not to be called
     ours, theirs = Convolution(3, 7), tf.keras.layers.Conv2D(3, 7)
     x = noise(1, 10, 10, 4)
     for layer in (ours, theirs):
@@ -255,7 +252,7 @@ def test_convolve_to_few_and_its_gradients_against_loops_in_float64(kernel, heig
     x, weight, back = (tf.constant(array, tf.float32) for array in (x, weight, dy))
     with tf.GradientTape() as tape:
         tape.watch([x, weight])
-        got = convolve_to_few(x, weight)
+        got = convolve_to_few_channels(x, weight)
     gradients = tape.gradient(got, [x, weight], back)
     assert_all_close([t.numpy() for t in (got, *gradients)], [y, dx, dweight], 1e-6)
 
@@ -263,7 +260,7 @@ def test_convolve_to_few_and_its_gradients_against_loops_in_float64(kernel, heig
 @pytest.mark.parametrize("kernel", [2, 3, 4, 7])
 @pytest.mark.parametrize("height, width", [(4, 6), (5, 3), (1, 1)])
 def test_an_upsampling_convolution_is_keras_s(kernel, height, width):
-    ours = upsampling_convolution(6, kernel)
+    ours = make_transposed_convolution(6, kernel)
     theirs = tf.keras.layers.Conv2DTranspose(6, kernel, 2, "same", use_bias=False)
     x = noise(2, height, width, 4)
     for layer in (ours, theirs):
@@ -280,11 +277,11 @@ def convolutions_in(precision):
     """(layer that computes in a precision, TensorFlow's operation for it): to few and to many channels, down and up."""
     with compat.precision_policy(precision):
         return (
-            (convolution(3, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
-            (convolution(12, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
-            (convolution(12, 4, stride=2), lambda x, k: tf.nn.conv2d(x, k, 2, "SAME")),
+            (make_convolution(3, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
+            (make_convolution(12, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
+            (make_convolution(12, 4, stride=2), lambda x, k: tf.nn.conv2d(x, k, 2, "SAME")),
             (
-                upsampling_convolution(6, 3),
+                make_transposed_convolution(6, 3),
                 lambda x, k: tf.nn.conv2d_transpose(x, k, [2, 2 * x.shape[1], 2 * x.shape[2], 6], 2, "SAME"),
             ),
         )
@@ -332,7 +329,7 @@ def test_without_instructions_for_a_precision_only_what_goes_in_and_comes_out_is
 @pytest.mark.parametrize("filters", [3, 12])
 def test_the_gradient_of_a_bias_is_the_sum_over_all_pixels_in_any_precision(precision, filters):
     with compat.precision_policy(precision):
-        layer = convolution(filters, 1, use_bias=True)
+        layer = make_convolution(filters, 1, use_bias=True)
     x = tf.zeros([1, 128, 128, 2], precision)
     layer.build(x.shape)
     layer.bias.assign(tf.range(float(filters)))
@@ -347,9 +344,9 @@ def test_the_gradient_of_a_bias_is_the_sum_over_all_pixels_in_any_precision(prec
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_layers_compute_in_the_precision_asked_for_with_float32_variables(precision):
     with compat.precision_policy(precision):
-        layer = convolution(3, 3, use_bias=True)
-        pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), normalization_module.instance_normalization()
-    after = convolution(3, 3)
+        layer = make_convolution(3, 3, use_bias=True)
+        pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), instance_normalization.make_instance_normalization()
+    after = make_convolution(3, 3)
     x = noise(1, 8, 8, 3)
     assert layer(x).dtype == pad(x).dtype == relu(x).dtype == precision
     assert norm(layer(x)).dtype == precision and after(x).dtype == "float32"
@@ -376,7 +373,7 @@ def test_instance_normalization_without_scales_and_offsets(normalization):
 
 def test_the_transposed_convolution_of_pytorch_against_a_loop():
     """ConvTranspose2d(kernel 3, stride 2, padding 1, output padding 1): each pixel adds its share of the kernel from 2 i - 1 on."""
-    layer = upsampling_convolution(4, 3, padding="valid", use_bias=True)
+    layer = make_transposed_convolution(4, 3, padding="valid", use_bias=True)
     x = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
     layer.build(x.shape)
     with_random_weights(layer)
@@ -394,7 +391,7 @@ def test_the_transposed_convolution_of_pytorch_against_a_loop():
 
 def test_doubling_repeats_each_pixel_and_sums_what_comes_back():
     x = noise(2, 3, 4, 5)
-    y, dx = output_and_gradients(Doubling(), x)
+    y, dx = output_and_gradients(NearestUpsampling2D(), x)
     np.testing.assert_array_equal(y, x.numpy().repeat(2, axis=1).repeat(2, axis=2))
     np.testing.assert_allclose(dx, upstream(y).numpy().reshape(2, 3, 2, 4, 2, 5).sum(axis=(2, 4)), atol=1e-6)
 
@@ -408,7 +405,7 @@ def test_doubling_repeats_each_pixel_and_sums_what_comes_back():
     ],
 )
 def test_kernels_start_with_the_spread_of_the_reference(init, scale):
-    layer = convolution(32, 3, init=init)
+    layer = make_convolution(32, 3, init=init)
     layer.build((None, None, None, 64))
     kernel = layer.kernel.numpy()
     assert kernel.std() == pytest.approx(scale, rel=0.02) and abs(kernel.mean()) < 0.02 * scale
@@ -416,7 +413,7 @@ def test_kernels_start_with_the_spread_of_the_reference(init, scale):
 
 
 def test_orthogonal_kernels():
-    layer = convolution(8, 3, init="orthogonal")
+    layer = make_convolution(8, 3, init="orthogonal")
     layer.build((None, None, None, 4))
     columns = layer.kernel.numpy().reshape(36, 8)
     np.testing.assert_allclose(columns.T @ columns, 0.02**2 * np.eye(8), atol=1e-8)
@@ -431,7 +428,7 @@ def batch_oracle(x, gamma, beta):
 
 def test_batch_normalization_against_numpy():
     x = (5 + 3 * np.random.default_rng(0).normal(size=(4, 3, 2, 6))).astype(np.float32)
-    layer = normalization_module.BatchNormalization()
+    layer = batch_normalization.BatchNormalization()
     layer.build(x.shape)
     gamma, beta = (np.random.default_rng(1).normal(size=(2, 6))).astype(np.float32)
     layer.gamma.assign(gamma)
@@ -451,7 +448,7 @@ def test_batch_normalization_against_numpy():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=str)
 def test_what_is_not_finite_does_not_get_into_the_running_statistics(bad):
     """The variance of 1e30 is more than float32 can hold."""
-    layer = normalization_module.BatchNormalization()
+    layer = batch_normalization.BatchNormalization()
     x = np.ones((2, 3, 3, 2), np.float32)
     layer(x, training=True)
     before = [w.numpy() for w in layer.non_trainable_variables]
@@ -463,7 +460,7 @@ def test_what_is_not_finite_does_not_get_into_the_running_statistics(bad):
 
 def dropped(x, seed=(1, 2), rows=6, start=0, count=6, rate=0.4, calls=1):
     """What the last of several calls in one context makes of x."""
-    with draws(tf.constant(seed, tf.int64), rows, start, count):
+    with random_stream(tf.constant(seed, tf.int64), rows, start, count):
         for _ in range(calls):
             y = Dropout(rate)(x, training=True)
     return y.numpy()
@@ -487,7 +484,7 @@ def test_what_dropout_draws_depends_on_seed_and_call_only():
 
 
 def dropped_in_graph(x, seed):
-    with draws(seed, 6, tf.constant(0), 6):
+    with random_stream(seed, 6, tf.constant(0), 6):
         return Dropout(0.4)(x, training=True)
 
 
@@ -507,12 +504,12 @@ def test_dropout_knows_whether_it_trains_and_where_its_draws_come_from():
     layer, x = Dropout(0.5), tf.ones([2, 3, 3, 1])
     np.testing.assert_array_equal(layer(x).numpy(), x.numpy())
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"outside of layers\.draws"):
+        with pytest.raises(RuntimeError, match=r"outside of random_stream"):
             layer(x, training=True)
-        with draws([1, 2], 4, 0, 2), pytest.raises(ValueError, match="a batch of 3 for dropout; expected 2"):
+        with random_stream([1, 2], 4, 0, 2), pytest.raises(ValueError, match="a batch of 3 for dropout; expected 2"):
             layer(tf.ones([3, 3, 3, 1]), training=True)
-    with draws([1, 2], 2, 0, 2):
-        with draws([3, 4], 2, 0, 2):
+    with random_stream([1, 2], 2, 0, 2):
+        with random_stream([3, 4], 2, 0, 2):
             inner = layer(x, training=True).numpy()
         layer(x, training=True)  # the outer one still is there
         failed = []
@@ -534,7 +531,7 @@ def fails_in_another_thread(layer, x):
 def test_dropout_in_lower_precision(precision):
     with compat.precision_policy(precision):
         layer = Dropout(0.5)
-    with draws([1, 2], 1, 0, 1):
+    with random_stream([1, 2], 1, 0, 1):
         y = layer(tf.ones([1, 8, 8, 2], precision), training=True)
     assert y.dtype == precision and set(np.unique(tf.cast(y, tf.float32))) == {0.0, 2.0}
 
@@ -542,11 +539,11 @@ def test_dropout_in_lower_precision(precision):
 @pytest.mark.parametrize(
     "layer",
     [
-        normalization_module.InstanceNormalization(1e-4, affine=False, fused=False),
-        normalization_module.BatchNormalization(1e-4),
+        instance_normalization.InstanceNormalization(1e-4, affine=False, fused=False),
+        batch_normalization.BatchNormalization(1e-4),
         Dropout(0.3),
-        Doubling(),
-        upsampling_convolution(3, 3, padding="valid", use_bias=True),
+        NearestUpsampling2D(),
+        make_transposed_convolution(3, 3, padding="valid", use_bias=True),
     ],
     ids=lambda layer: type(layer).__name__,
 )
@@ -564,14 +561,14 @@ def test_second_derivatives_of_our_instance_normalization_are_right():
     x, w = rng.normal(size=(2, 9))
 
     def value(x):
-        return (w * np.tanh(1.5 * (x - x.mean()) / np.sqrt(x.var() + normalization_module.EPSILON))).sum()
+        return (w * np.tanh(1.5 * (x - x.mean()) / np.sqrt(x.var() + instance_normalization.EPSILON))).sum()
 
     steps = 1e-3 * np.eye(9)
     expected = [
         [(value(x + a + b) - value(x + a - b) - value(x - a + b) + value(x - a - b)) / 4e-6 for b in steps]
         for a in steps
     ]
-    layer = normalization_module.instance_normalization(twice=True)
+    layer = instance_normalization.make_instance_normalization(second_derivatives=True)
     layer(tf.zeros([1, 3, 3, 1]))
     layer.gamma.assign([1.5])
     point = tf.constant(x.reshape(1, 3, 3, 1), tf.float32)

@@ -8,7 +8,8 @@ from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
 from cyclegan.networks import blocks, discriminators, flops, generators
-from cyclegan.networks.dropout import Dropout, draws
+from cyclegan.networks.dropout import Dropout, random_stream
+from cyclegan.networks.resnet_generator import residual_block
 
 PAPER = {"variant": "paper"}
 
@@ -152,7 +153,7 @@ def test_the_multiplications_of_the_paper_s_networks_by_hand():
     )
     assert generator == pytest.approx(49.55e9, rel=1e-4)
     assert (
-        flops.multiplications(generators.generator(Config.from_settings(filters=64, residual_blocks=9)), 256, 256)
+        flops.count_macs(generators.generator(Config.from_settings(filters=64, residual_blocks=9)), 256, 256)
         == generator
     )
     channels = (3, 64, 128, 256, 512, 1)
@@ -160,7 +161,7 @@ def test_the_multiplications_of_the_paper_s_networks_by_hand():
         side**2 * 4**2 * before * after for side, before, after in zip((128, 64, 32, 32, 32), channels, channels[1:])
     )
     assert (
-        flops.multiplications(discriminators.discriminator(Config.from_settings(filters=64)), 256, 256) == discriminator
+        flops.count_macs(discriminators.discriminator(Config.from_settings(filters=64)), 256, 256) == discriminator
     )
 
 
@@ -189,13 +190,13 @@ def test_multiplications_are_those_of_the_operations_of_the_graph(make, height, 
         if operation.type in ("Conv2D", "Conv2DBackpropInput"):
             which = operation.outputs[0] if operation.type == "Conv2D" else operation.inputs[2]
             counted += math.prod(which.shape[1:3]) * math.prod(operation.inputs[1].shape)
-    assert flops.multiplications(network, height, width) == counted > 0
+    assert flops.count_macs(network, height, width) == counted > 0
 
 
 def test_a_residual_block_adds_to_its_input():
     picture = tf.keras.Input((None, None, 4))
     block = tf.keras.Model(
-        picture, generators._residual_block(blocks._Parts(Config.from_settings(dropout=0.5)), picture)
+        picture, residual_block(blocks.BlockBuilder(Config.from_settings(dropout=0.5)), picture)
     )
     for weight in block.trainable_variables:
         weight.assign(tf.zeros_like(weight))
@@ -247,7 +248,7 @@ def trained(strategy, config, steps=3):
 
     def step(number, parts, start):
         x = parts[number]
-        with tf.GradientTape() as tape, draws(tf.stack([7, number]), 6, start, count):
+        with tf.GradientTape() as tape, random_stream(tf.stack([7, number]), 6, start, count):
             one = network(tf.concat([x, -x], axis=0), training=True)
             other = network(one[:count], training=True)
             error = tf.concat([one[:count], one[count:], other], axis=-1) - 0.5

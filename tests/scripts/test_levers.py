@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.networks import normalization
+from cyclegan.networks import instance_normalization
 from cyclegan.training.gan import LOSSES, SAMPLES
 from cyclegan.training.trainer import AHEAD
 from scripts import benchmark, levers
@@ -30,7 +30,7 @@ def operations(strategy, lever):
 
 @pytest.mark.slow
 def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
-    monkeypatch.setattr(normalization, "LARGE", 1)  # as for pictures of a usual size
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for pictures of a usual size
     one, two = operations(strategies[1], ""), operations(strategies[2], "")
     few, norm, both, adam = (operations(strategies[1], lever) for lever in ("few", "norm", "both", "adam"))
     assert one["FusedBatchNormV3"] > 0 and norm["FusedBatchNormV3"] == 0

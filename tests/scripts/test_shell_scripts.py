@@ -19,8 +19,9 @@ from cyclegan.data import sources
 from cyclegan.distribution import collectives
 from cyclegan.errors import UserError
 from cyclegan.inference.translator import Model
-from cyclegan.networks import compat, normalization
-from cyclegan.networks.convolution import Convolution, UpsamplingConvolution
+from cyclegan.networks import compat, instance_normalization
+from cyclegan.networks.convolution import Convolution
+from cyclegan.networks.transposed_convolution import TransposedConvolution
 from cyclegan.training import gan
 from scripts import benchmark, score_stripes, tutorial_step
 
@@ -383,14 +384,14 @@ def test_the_benchmark_compares_turn_by_turn():
 @pytest.mark.slow
 def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
     """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
-    monkeypatch.setattr(normalization, "LARGE", 1)  # as for pictures of a usual size
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for pictures of a usual size
     inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
     plain, function = tutorial_step.make(
         strategies[1], 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16)
     )
     kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
     assert {tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose} <= kinds
-    assert not {Convolution, UpsamplingConvolution} & kinds
+    assert not {Convolution, TransposedConvolution} & kinds
     with strategies[1].scope():
         package = gan.CycleGAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, pool_size=0))
     step = collectives.make_train_function(strategies[1], package.train_step, 2, package.update)

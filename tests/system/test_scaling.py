@@ -119,10 +119,8 @@ PAIR = 2 * 256 * 256 * 3 * 4  # bytes of the translations of a pair, float32 at 
 def network_figures(pool_size=50):
     """(gradients in bytes, FLOP per pair) of the default networks at 256 px."""
     config = parse_args(["--pool_size", str(pool_size)])
-    G, D = (
-        generators.generator(config),
-        discriminators.discriminator(config),
-    )  # one of each instead of two: building them takes seconds
+    # One of each instead of two, because building them takes seconds.
+    G, D = generators.make_generator(config.networks), discriminators.make_discriminator(config.networks)
     gan = types.SimpleNamespace(config=config, G=G, F=G, D_X=D, D_Y=D)
     return 4 * 2 * sum(CycleGAN.parameters(gan)), CycleGAN.flops(gan, 256, 256)
 

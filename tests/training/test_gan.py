@@ -9,7 +9,7 @@ from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives, hardware
 from cyclegan.images.value_range import to_float
-from cyclegan.networks import flops, normalization
+from cyclegan.networks import flops, instance_normalization
 from cyclegan.training.divergence import find_silent_failures
 from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN
 
@@ -82,7 +82,11 @@ def two_steps(request, strategies):
     are, or as large ones.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normalization, "LARGE", {"small": normalization.LARGE, "large": 1}[request.param])
+        patch.setattr(
+            instance_normalization,
+            "LARGE_SAMPLE",
+            {"small": instance_normalization.LARGE_SAMPLE, "large": 1}[request.param],
+        )
         return take_two_steps(strategies)
 
 
@@ -196,8 +200,8 @@ def test_two_inputs_in_one_batch_change_nothing(pictures_of):
 @pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03), ("float16", 0.01)])
 def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(pictures_of, monkeypatch, precision, bound):
     outcomes = []
-    for large in (normalization.LARGE, 1):
-        monkeypatch.setattr(normalization, "LARGE", large)
+    for large in (instance_normalization.LARGE_SAMPLE, 1):
+        monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", large)
         outcomes.append(in_precision(precision, pictures_of(2, seed=1), pictures_of(2, seed=2), 2.0**10))
     (figures, gradients), (others, other_gradients) = outcomes
     assert figures == pytest.approx(others, rel=bound)
@@ -522,7 +526,7 @@ def test_the_loss_scale_has_no_say_in_what_is_updated(in_float32):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in_float32(precision):
     gan = CycleGAN(1, Config.from_settings(**{**TINY, "precision": precision}))
-    normal = type(normalization.instance_normalization())
+    normal = type(instance_normalization.make_instance_normalization())
     for network in (gan.G, gan.F, gan.D_X, gan.D_Y):
         kinds = {
             kind: {tf.as_dtype(layer.output.dtype).name for layer in network.layers if isinstance(layer, kind)}
@@ -542,7 +546,7 @@ def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, b
     """Networks of 1000 and of 10 multiplications: three products for each pass, one or two for what the fakes get back."""
     gan = CycleGAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
     work = {gan.G: 1000, gan.F: 1000, gan.D_X: 10, gan.D_Y: 10}
-    monkeypatch.setattr(flops, "multiplications", lambda network, height, width: work[network] * height * width)
+    monkeypatch.setattr(flops, "count_macs", lambda network, height, width: work[network] * height * width)
     assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)
 
 
@@ -550,7 +554,7 @@ def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, b
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictures_of, replicas, monkeypatch):
     """Compiling takes a minute."""
-    monkeypatch.setattr(normalization, "LARGE", 1)  # as for pictures of a usual size
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for pictures of a usual size
     strategy = strategies[replicas]
     x, y = (pictures_of(replicas, 16, seed)[None] for seed in (1, 2))
     outcomes = []
@@ -583,7 +587,7 @@ def test_weights_start_from_the_seed():
 
 
 def test_what_was_saved_on_gpus_is_restored_on_a_cpu(tmp_path, monkeypatch):
-    """Their layers may be of different kinds, see `layers.instance_normalization`."""
+    """Their layers may be of different kinds, see `make_instance_normalization`."""
     with monkeypatch.context() as patch:
         patch.setattr(hardware, "accelerated", lambda: True)
         on_gpus = CycleGAN(1, Config.from_settings(**TINY))

@@ -1,0 +1,45 @@
+"""Transposed convolution layers."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from cyclegan.networks.initializers import kernel_initializer
+from cyclegan.networks.native_precision import add_bias, convolve_in_native_precision
+
+
+def make_transposed_convolution(
+    filters: int, size: int, padding: str = "same", use_bias: bool = False, init: str = "normal"
+) -> tf.keras.layers.Layer:
+    """Return a transposed convolution layer with stride 2; see `kernel_initializer` for `init`."""
+    return TransposedConvolution(
+        filters, size, 2, padding, use_bias=use_bias, kernel_initializer=kernel_initializer(init)
+    )
+
+
+@tf.keras.utils.register_keras_serializable("cyclegan")
+class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
+    """Enlarge features by the stride, in a precision that the device has instructions for: [N, H, W, C] -> [N, 2 H, 2 W, filters].
+
+    With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid", and a kernel that is wider than the
+    stride by 1, it is PyTorch's layer with padding 1 and output padding 1: y[2 i + k - 1] += x[i] kernel[k], where
+    "same" has y[2 i + k].
+    """
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Enlarge features [N, H, W, C]."""
+        cut = int(self.padding == "valid")
+
+        def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+            batch, height, width = (known or n for known, n in zip(x.shape[:3], tf.unstack(tf.shape(x)[:3])))
+            shape = [batch, height * self.strides[0] + cut, width * self.strides[1] + cut, self.filters]
+            y = tf.nn.conv2d_transpose(x, kernel, shape, self.strides, self.padding.upper())
+            return y[:, 1:, 1:] if cut else y
+
+        y = convolve_in_native_precision(convolve, inputs, self.kernel)
+        return add_bias(y, self.bias) if self.use_bias else y
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Return the shape of the output for an input shape, both with None for an unknown size."""
+        height, width = (n and n * stride for n, stride in zip(input_shape[1:3], self.strides))
+        return (input_shape[0], height, width, self.filters)
