@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.distribution import hardware
+from cyclegan.networks import convolution
+from cyclegan.networks.convolution import FEW_CHANNELS, Convolution
+from cyclegan.networks.transposed_convolution import TransposedConvolution
+from tests.networks.helpers import assert_all_close, noise, output_and_gradients, with_random_weights
+
+
+@pytest.mark.parametrize("filters", [3, FEW_CHANNELS])
+@pytest.mark.parametrize("kernel", [1, 3, 4, 7, (3, 5), (5, 2)], ids=str)
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize("batch, height, width", [(1, 12, 8), (3, 9, 8), (1, 10, 11), (3, 13, 9)])
+def test_few_channels_equal_keras_except_for_rounding(filters, kernel, padding, batch, height, width):
+    """The sizes cover those that split into blocks of 2 x 2 pixels and those that do not."""
+    ours = Convolution(filters, kernel, padding=padding)
+    theirs = tf.keras.layers.Conv2D(filters, kernel, padding=padding)
+    x = noise(batch, height, width, 5)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    assert_all_close(output_and_gradients(ours, x), output_and_gradients(theirs, x), 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(None, None, None, 4), (2, None, 10, 4), (None, 12, 10, 4)], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    "ours, theirs", [(Convolution, tf.keras.layers.Conv2D), (TransposedConvolution, tf.keras.layers.Conv2DTranspose)]
+)
+def test_unknown_sizes_equal_keras(ours, theirs, stride, shape):
+    settings = {"filters": 3, "kernel_size": 3, "strides": stride, "padding": "same", "use_bias": False}
+    ours, theirs = ours(**settings), theirs(**settings)
+    for layer in (ours, theirs):
+        layer.build((None, None, None, 4))
+    with_random_weights(ours, theirs)
+    x = noise(2, 12, 10, 4)
+    assert_all_close(output_and_gradients(ours, x, shape), output_and_gradients(theirs, x), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"filters": FEW_CHANNELS + 1},
+        {"filters": 3, "strides": 2},
+        {"filters": 3, "strides": (1, 2), "padding": "same"},
+        {"filters": 3, "dilation_rate": 2},
+        {"filters": 3, "dilation_rate": (2, 1), "padding": "same"},
+    ],
+    ids=str,
+)
+def test_other_settings_are_bit_identical_to_keras(settings):
+    ours, theirs = Convolution(kernel_size=3, **settings), tf.keras.layers.Conv2D(kernel_size=3, **settings)
+    x = noise(2, 10, 9, 4)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    for one, other in zip(output_and_gradients(ours, x), output_and_gradients(theirs, x)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_few_channels_on_a_gpu_are_bit_identical_to_keras(monkeypatch):
+    monkeypatch.setattr(hardware, "accelerated", lambda: True)
+    monkeypatch.setattr(convolution, "convolve_to_few_channels", None)  # must not be called
+    ours, theirs = Convolution(3, 7), tf.keras.layers.Conv2D(3, 7)
+    x = noise(1, 10, 10, 4)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+    with_random_weights(ours, theirs)
+    np.testing.assert_array_equal(ours(x).numpy(), theirs(x).numpy())
