@@ -1,4 +1,6 @@
-"""What the devices that TensorFlow computes on are good at, measured or looked up."""
+"""Capabilities of the devices that TensorFlow computes on, looked up or measured."""
+
+from __future__ import annotations
 
 import functools
 import os
@@ -11,65 +13,65 @@ import tensorflow as tf
 
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86
-PEAK_SECONDS = 0.6  # spent on looking for the peak
-MODEST_PEAK = 1e13  # FLOP/s, of a GPU or a TPU whose own is not known
+PEAK_SECONDS = 0.6  # spent on measuring the peak
+ASSUMED_PEAK = 1e13  # FLOP/s of a GPU or TPU whose peak was not measured
 
 
-def accelerated():
-    """Whether the networks are on GPUs or a TPU."""
-    return bool(tf.config.list_logical_devices("GPU")) or on_tpu()
+def has_accelerator() -> bool:
+    """Return whether the networks run on GPUs or a TPU."""
+    return bool(tf.config.list_logical_devices("GPU")) or has_tpu()
 
 
-def on_tpu():
-    """Whether the networks are on a TPU."""
+def has_tpu() -> bool:
+    """Return whether the networks run on a TPU."""
     return bool(tf.config.list_logical_devices("TPU"))
 
 
 @functools.cache
-def is_native(precision):
-    """Whether the devices multiply numbers of a precision themselves: "float32", "bfloat16" or "float16"."""
-    if precision == "float32" or accelerated():
+def has_instructions_for(precision: str) -> bool:
+    """Return whether the devices multiply "float32", "bfloat16" or "float16" numbers in hardware."""
+    if precision == "float32" or has_accelerator():
         return True
     if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1").lower() in ("0", "false"):
-        return False  # only its kernels use these instructions
+        return False  # only the kernels of oneDNN use these instructions
     try:
         return bool(INSTRUCTIONS[precision] & set(CPU_INFO.read_text().split()))
     except OSError:
         return False  # not Linux
 
 
-def best_precision():
-    """What networks compute in on the devices that there are: "float32" or "bfloat16".
+def best_precision() -> str:
+    """Return the precision in which networks train best on the devices present: "float32" or "bfloat16".
 
     bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float32
-    elsewhere. Never float16, which GPUs of capability 7 multiply as fast: see docs/performance.md for what it does to quality.
+    elsewhere. Never float16, although GPUs of capability 7 multiply it as fast: docs/performance.md has its effect on quality.
     """
     gpus = tf.config.get_visible_devices("GPU")
-    if on_tpu():
+    if has_tpu():
         return "bfloat16"
     if gpus:
         details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
         major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
         return "bfloat16" if major >= 8 else "float32"
-    return "bfloat16" if is_native("bfloat16") else "float32"
+    return "bfloat16" if has_instructions_for("bfloat16") else "float32"
 
 
-def peak(precision):
-    """FLOP/s of the first device in a product of square matrices: the best of what half a second allows.
+def measure_peak(precision: str) -> float:
+    """Return the speed of the first device in products of square matrices: the best of half a second, in FLOP/s.
 
-    In a precision, or in float32 where that stands in for it, see `layers.Convolution`. 0 where there is no room for it, and on a
-    TPU, which is not the device that it would be measured on.
+    A precision without instructions is measured as float32, in which its convolutions are computed. The peak is 0 if memory is
+    too short for the smallest product, and on a TPU, where the products would run on another device.
     """
-    if on_tpu():
+    if has_tpu():
         return 0.0
     try:
-        return _peak(precision if is_native(precision) else "float32")
+        return _measure_products(precision if has_instructions_for(precision) else "float32")
     finally:
-        for gpu in tf.config.list_logical_devices("GPU"):  # what it took is no part of training
-            tf.config.experimental.reset_memory_stats(gpu.name[len("/device:") :])
+        for name in _gpu_names():  # memory of the measurement is no part of training
+            tf.config.experimental.reset_memory_stats(name)
 
 
-def _peak(precision):
+def _measure_products(precision: str) -> float:
     began, best, side = time.perf_counter(), 0.0, 512
     multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
     while True:
@@ -81,21 +83,24 @@ def _peak(precision):
                 multiply(a, a).numpy()
                 seconds = time.perf_counter() - start
                 best = max(best, 2.0 * side**3 / seconds)
-        except tf.errors.OpError:  # no room for larger ones
+        except tf.errors.OpError:  # out of memory
             return best
         if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
             return best
         side *= 2
 
 
-def pace(peak):
-    """FLOP/s of a device to reckon with, given its `peak`: that, or a modest guess where it was not measured; 0 for a CPU then."""
-    return peak or (MODEST_PEAK if accelerated() else 0.0)
+def expected_speed(peak: float) -> float:
+    """Return the FLOP/s to expect of a device: its measured `peak`; if that is 0, a modest guess for an accelerator, 0 for a CPU."""
+    return peak or (ASSUMED_PEAK if has_accelerator() else 0.0)
 
 
-def memory():
-    """The most memory that any device has used so far, in bytes: of a GPU its own, of the CPU that of the process."""
-    gpus = tf.config.list_logical_devices("GPU")
-    if gpus:
-        return max(tf.config.experimental.get_memory_info(gpu.name[len("/device:") :])["peak"] for gpu in gpus)
+def peak_memory() -> int:
+    """Return the most memory used so far in bytes: of the GPU that used most, or of the process if there is no GPU."""
+    if gpus := _gpu_names():
+        return max(tf.config.experimental.get_memory_info(name)["peak"] for name in gpus)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _gpu_names() -> list[str]:
+    return [gpu.name[len("/device:") :] for gpu in tf.config.list_logical_devices("GPU")]

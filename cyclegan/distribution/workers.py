@@ -1,20 +1,19 @@
-"""The processes that train together, here called workers: how they meet, agree, and notice that one of them is gone."""
+"""The processes that train together, called workers: how they agree, and how one notices that another is lost."""
+
+from __future__ import annotations
 
 import contextlib
-import faulthandler
-import os
 import re
-import signal
-import subprocess
-import threading
 import time
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.distribution import cluster, hardware, rendezvous
-from cyclegan.distribution.strategy import make_strategy, use_gpus
+from cyclegan.distribution import hardware
+from cyclegan.distribution.cluster import Cluster, host_of
 from cyclegan.errors import TrainingError, UserError
 
 LOST = (
@@ -23,128 +22,103 @@ LOST = (
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
 )
-ABORTED = "Collective ops is aborted"  # TensorFlow says so with other kinds of errors too
+ABORTED = "Collective ops is aborted"  # in errors of other types, too
 LEAVE_SECONDS = 0.5
-HELD = []  # see `Workers.hold`
+_KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 
 
 class Workers:
-    """All workers, as one of them sees them; or the only process there is.
+    """All workers as seen by one of them, or the only process.
 
-    What is said of all workers holds for those methods that say so: they wait for each other there.
+    All workers have to call a collective method, in the same order: each call waits for the calls of the others.
 
     Args:
-        strategy: the `tf.distribute.Strategy` over the devices of all.
-        members: the `cluster.Cluster`; `None` for a single process.
+        strategy: The strategy over the devices of all workers.
+        cluster: The cluster; `None` for a single process.
 
     Attributes:
-        count, index: how many there are, and which one this is, from 0.
-        is_chief: whether this is worker 0, which alone writes the run's folder and talks to the user.
+        strategy: See above.
+        cluster: See above.
+        count: Number of workers.
+        index: Index of this worker.
+        is_chief: Whether this is worker 0, which alone writes the run's folder and reports to the user.
     """
 
-    def __init__(self, strategy=None, members=None):
+    def __init__(self, strategy: Optional[tf.distribute.Strategy] = None, cluster: Optional[Cluster] = None) -> None:
         self.strategy = strategy
-        self.members = members
-        self.count, self.index = (members.count, members.index) if members else (1, 0)
+        self.cluster = cluster
+        self.count, self.index = (cluster.count, cluster.index) if cluster else (1, 0)
         self.is_chief = self.index == 0
         rows = tf.TensorSpec([self.count, None], tf.int64)
-        self._sum = tf.function(self._sum, input_signature=[rows], autograph=False)  # traced once, however many values
+        self._sum = tf.function(self._sum_rows, input_signature=[rows], autograph=False)  # one trace for any number of values
 
-    def exchange(self, values):
-        """What each worker gives for `values`, integers: int64 [count, len(values)]. Of all workers, with as many values each."""
+    def all_gather(self, values: Sequence[int]) -> np.ndarray:
+        """Return the integers of each worker, int64 [workers, len(values)]; collective, with as many values on each worker."""
         rows = np.zeros((self.count, len(values)), np.int64)
         rows[self.index] = values
         return self._sum(tf.constant(rows)).numpy() if self.count > 1 else rows
 
-    def _sum(self, rows):
-        """The sum over the workers of what each gives."""
-        local = self.strategy.num_replicas_in_sync // self.count
+    def broadcast_from_chief(self, value: int) -> int:
+        """Return the chief's value; collective."""
+        return int(self.all_gather([value])[0, 0])
 
-        def first_of_worker(rows):
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return rows * tf.cast(tf.equal(replica % local, 0), tf.int64)
+    def all_true(self, value: bool) -> bool:
+        """Return whether a value is true on all workers; collective."""
+        return bool(self.all_gather([bool(value)]).all())
 
-        return self.strategy.reduce(
-            tf.distribute.ReduceOp.SUM, self.strategy.run(first_of_worker, args=(rows,)), axis=None
-        )
-
-    def of_chief(self, value):
-        """The chief's `value`, an integer. Of all workers."""
-        return int(self.exchange([value])[0, 0])
-
-    def all(self, value):
-        """Whether `value` is true for all workers. Of all workers."""
-        return bool(self.exchange([bool(value)]).all())
+    def barrier(self) -> None:
+        """Wait until all workers have come here; collective."""
+        self.all_gather([0])
 
     @contextlib.contextmanager
-    def chief_first(self, needed=True):
-        """Where `needed`, the chief does what is within it first, so that the others find what it leaves. Of all workers."""
+    def chief_first(self, needed: bool = True) -> Iterator[None]:
+        """Let the chief leave the context before the other workers enter it, if `needed`; collective."""
         if needed and not self.is_chief:
-            self.exchange([0])
+            self.barrier()
         yield
         if needed and self.is_chief:
-            self.exchange([0])
+            self.barrier()
 
-    def compare(self, what):
-        """Sees to it that all workers have the same. Of all workers.
-
-        Args:
-            what: a dict of values by name.
+    def check_equal(self, values: Mapping[str, Any]) -> None:
+        """Check that named values are the same on all workers; collective.
 
         Raises:
-            UserError: a worker has something else than the chief; it names the worker and what differs.
+            UserError: A worker has another value than the chief; the text names the worker and the values that differ.
         """
-        names = sorted(what)
-        if found := self._unlike_the_chief([" ".join(names)]):  # or there were not as many values
+        names = sorted(values)
+        if found := self._first_different([" ".join(names)]):  # first, because the next call needs as many values on each
             raise UserError(
-                f"{self.name(found[0])} has another version of this program than the chief: expected the same"
+                f"{self._describe(found[0])} has another version of this program than the chief: expected the same"
             )
-        if found := self._unlike_the_chief([repr(what[name]) for name in names]):
+        if found := self._first_different([repr(values[name]) for name in names]):
             worker, differ = found
-            here = ", ".join(f"{names[i]} ({what[names[i]]} at worker {self.index})" for i in differ)
+            here = ", ".join(f"{names[i]} ({values[names[i]]} at worker {self.index})" for i in differ)
             raise UserError(
-                f"{self.name(worker)} differs from the chief in {here}: expected the same command, pictures and kind of device"
+                f"{self._describe(worker)} differs from the chief in {here}: expected the same command, images and kind of device"
                 " for all workers"
             )
 
-    def _unlike_the_chief(self, texts):
-        """(the first worker whose texts are not the chief's, which of them); `None` if there is none. Of all workers."""
-        rows = self.exchange([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
-        for worker in range(self.count):
-            differ = np.flatnonzero(rows[worker] != rows[0])
-            if differ.size:
-                return worker, differ
-        return None
-
-    def name(self, worker):
-        """What a message calls a worker."""
-        return f"worker {worker} ({self.members.addresses[worker]})"
-
-    def hold(self, *objects):
-        """Keeps objects until the process ends, where there are several workers: taking them down, TensorFlow asks the others."""
+    def keep_alive(self, *objects: object) -> None:
+        """Keep objects until the process ends if there are several workers: TensorFlow asks the others to destroy them."""
         if self.count > 1:
-            HELD.extend((self, *objects))
+            _KEPT_ALIVE.extend((self, *objects))
 
-    def beside(self):
-        """How many of them are on this one's machine, itself included; 0 for a single process, which has no others."""
-        if not self.members:
+    def count_on_this_host(self) -> int:
+        """Return the number of workers on this machine; 0 for a single process, which shares it with no other."""
+        if not self.cluster:
             return 0
-        hosts = [cluster.host_of(address) for address in self.members.addresses]
+        hosts = [host_of(address) for address in self.cluster.addresses]
         return hosts.count(hosts[self.index])
 
-    def shares(self):
-        """How many devices' worth of speed there is: CPU devices of one machine share its cores."""
-        if hardware.accelerated():
+    def speedup(self) -> int:
+        """Return how many times as fast as one device all are: CPU devices of one machine share its cores."""
+        if hardware.has_accelerator():
             return self.strategy.num_replicas_in_sync
-        return len(self.members.hosts) if self.members else 1
+        return len(self.cluster.hosts) if self.cluster else 1
 
     @contextlib.contextmanager
-    def noticed(self):
-        """Within it, the error of a step in which another worker was gone becomes one that says so, and errors say whose they are.
-
-        Raises:
-            TrainingError
-        """
+    def report_lost(self) -> Iterator[None]:
+        """Turn the error of a step in which another worker is lost into a `TrainingError`, and name this worker in errors."""
         try:
             yield
         except UserError as error:
@@ -154,99 +128,38 @@ class Workers:
         except tf.errors.OpError as error:
             if self.count == 1 or not (isinstance(error, LOST) or ABORTED in str(error)):
                 raise
-            said = re.sub(r"{{.*?}}", "", str(error))  # where the error was noticed, which is here
-            named = [worker for worker in map(int, re.findall(r"task:(\d+)", said)) if worker != self.index]
-            gone = self.name(named[0]) if named and named[0] < self.count else "a worker"
             raise TrainingError(
-                f"worker {self.index}: {gone} does not answer any more, so this one stops: see what it printed. Start all workers"
-                " again with the same command: they resume from the last checkpoint"
+                f"worker {self.index}: {self._lost_worker(error)} does not answer any more, so this one stops: see its output."
+                " Start all workers again with the same command: they resume from the last checkpoint"
             ) from error
         finally:
             if self.count > 1:
-                time.sleep(LEAVE_SECONDS)  # what was sent last may be under way
+                time.sleep(LEAVE_SECONDS)  # the last message may be under way
 
+    def _sum_rows(self, rows: tf.Tensor) -> tf.Tensor:
+        local = self.strategy.num_replicas_in_sync // self.count
 
-def start(config):
-    """The workers that a configuration and the environment (TF_CONFIG, Slurm's variables) ask for; they have met.
+        def rows_of_first_replica(rows: tf.Tensor) -> tf.Tensor:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return rows * tf.cast(tf.equal(replica % local, 0), tf.int64)
 
-    Args:
-        config: the `Config`.
+        per_replica = self.strategy.run(rows_of_first_replica, args=(rows,))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
 
-    Raises:
-        UserError: what was asked for can't be had here.
-    """
-    members = cluster.read(os.environ, config.port) if config.strategy in ("auto", "multiworker") else None
-    if members:
-        return _meet(members, config.devices, config.start_timeout)
-    if config.strategy == "multiworker":
-        raise UserError(
-            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
-            " (see docs/scaling.md), or scripts/launch_local.sh"
-        )
-    os.environ.pop("TF_CONFIG", None)  # or TensorFlow's other strategies would read it too
-    return Workers(make_strategy(config.devices, config.strategy))
+    def _first_different(self, texts: Sequence[str]) -> Optional[tuple[int, np.ndarray]]:
+        """Return the first worker whose texts differ from the chief's, and the indices of these texts; collective."""
+        rows = self.all_gather([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
+        for worker in range(self.count):
+            differ = np.flatnonzero(rows[worker] != rows[0])
+            if differ.size:
+                return worker, differ
+        return None
 
+    def _lost_worker(self, error: tf.errors.OpError) -> str:
+        """Return the name of the lost worker, if the error names its task."""
+        text = re.sub(r"{{.*?}}", "", str(error))  # without the operation of this worker that noticed it
+        named = [worker for worker in map(int, re.findall(r"task:(\d+)", text)) if worker != self.index]
+        return self._describe(named[0]) if named and named[0] < self.count else "a worker"
 
-def _meet(members, devices_asked, seconds):
-    gpus = use_gpus(devices_asked)
-    if not gpus and (devices_asked or 1) > 1:
-        raise UserError(
-            f"--devices {devices_asked}: a worker without a GPU is one replica; expected 1, and more workers instead"
-        )
-    rendezvous.meet(members, seconds, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs")
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": list(members.addresses)}),
-        task_type="worker",
-        task_id=members.index,
-        num_accelerators={"GPU": len(gpus)},
-        rpc_layer="grpc",
-    )
-    kinds = tf.distribute.experimental.CommunicationImplementation
-    options = tf.distribute.experimental.CommunicationOptions(implementation=kinds.NCCL if gpus else kinds.RING)
-    with _bounded(members, seconds), _sigterm_for_python():
-        try:
-            workers = Workers(tf.distribute.MultiWorkerMirroredStrategy(resolver, options), members)
-            workers.hold(workers.strategy)
-            workers.exchange([0])
-        except (RuntimeError, tf.errors.OpError) as error:
-            raise TrainingError(
-                f"worker {members.index}: training could not be started with the others ({str(error).strip().splitlines()[0]}):"
-                " expected all of them to stay; start all again"
-            ) from error
-    return workers
-
-
-@contextlib.contextmanager
-def _sigterm_for_python():
-    """TensorFlow takes SIGTERM for itself when workers begin; it waits meanwhile, and is Python's afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-
-@contextlib.contextmanager
-def _bounded(members, seconds):
-    """Ends the process, with exit code 1, if what is done within it takes longer: TensorFlow would wait for an hour or for ever.
-
-    It holds Python's lock meanwhile. Hence a thread of C that ends the process, and a shell that reads what that writes and says
-    why.
-    """
-    text = (
-        f"worker {members.index} ({members.addresses[members.index]}) has met the others, but TensorFlow's start with them took"
-        f" more than {seconds} s (--start_timeout): expected all of them to stay; see what they printed, and start all again"
-    )
-    reader, writer = os.pipe()
-    with os.fdopen(reader), os.fdopen(writer, "wb") as written:
-        speaker = subprocess.Popen(["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text], stdin=reader)
-        faulthandler.dump_traceback_later(seconds, exit=True, file=written)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-    speaker.wait()
+    def _describe(self, worker: int) -> str:
+        return self.cluster.describe(worker) if self.cluster else "this process"

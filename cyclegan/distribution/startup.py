@@ -1,0 +1,109 @@
+"""Start the workers that the configuration and the environment ask for."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from cyclegan.config.distribution import DistributionConfig
+from cyclegan.distribution import rendezvous
+from cyclegan.distribution.cluster import Cluster, read_cluster, refuse_port
+from cyclegan.distribution.gpus import select_gpus
+from cyclegan.distribution.strategy import make_strategy
+from cyclegan.distribution.workers import Workers
+from cyclegan.errors import TrainingError, UserError
+
+
+def start_workers(config: DistributionConfig) -> Workers:
+    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make the strategy over the devices of all.
+
+    Raises:
+        UserError: The environment can't give what the configuration asks for.
+        TrainingError: Another worker was lost meanwhile.
+    """
+    if config.strategy in ("auto", "multiworker"):
+        if cluster := read_cluster(os.environ, config.port):
+            return _join(cluster, config)
+    else:
+        refuse_port(config.port, f"--strategy {config.strategy} uses this process only")
+    if config.strategy == "multiworker":
+        raise UserError(
+            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
+            " (see docs/scaling.md), or scripts/launch_local.sh"
+        )
+    os.environ.pop("TF_CONFIG", None)  # TensorFlow's other strategies would read it, too
+    return Workers(make_strategy(config.devices, config.strategy))
+
+
+def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
+    gpus = select_gpus(config.devices)
+    if not gpus and (config.devices or 1) > 1:
+        raise UserError(
+            f"--devices {config.devices}: a worker without a GPU is one replica; expected 1, and more workers instead"
+        )
+    rendezvous.meet(cluster, config.start_timeout, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.index,
+        num_accelerators={"GPU": len(gpus)},
+        rpc_layer="grpc",
+    )
+    implementations = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=implementations.NCCL if gpus else implementations.RING
+    )
+    with _limit_time(cluster, config.start_timeout), _keep_sigterm():
+        try:
+            workers = Workers(tf.distribute.MultiWorkerMirroredStrategy(resolver, options), cluster)
+            workers.keep_alive(workers.strategy)
+            workers.barrier()
+        except (RuntimeError, tf.errors.OpError) as error:
+            raise TrainingError(
+                f"worker {cluster.index}: training could not be started with the others ({str(error).strip().splitlines()[0]}):"
+                " expected all of them to stay; start all again"
+            ) from error
+    return workers
+
+
+@contextlib.contextmanager
+def _keep_sigterm() -> Iterator[None]:
+    """Hold SIGTERM back inside the context and restore its handler afterwards, because TensorFlow replaces it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+@contextlib.contextmanager
+def _limit_time(cluster: Cluster, seconds: int) -> Iterator[None]:
+    """End the process with exit code 1 if the context takes longer; TensorFlow would wait for an hour or without end.
+
+    TensorFlow holds Python's lock meanwhile. So a thread in C ends the process, and a shell that reads what the thread writes
+    reports the reason.
+    """
+    text = (
+        f"{cluster.describe(cluster.index)} has met the others, but TensorFlow's start with them took more than {seconds} s"
+        " (--start_timeout): expected all of them to stay; see their output, and start all again"
+    )
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "wb") as written:
+        reporter = subprocess.Popen(["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text], stdin=reader)
+        faulthandler.dump_traceback_later(seconds, exit=True, file=written)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    reporter.wait()
