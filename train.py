@@ -33,8 +33,9 @@ def main(argv=None):
         from cyclegan.checkpointing.train_state import TrainState
         from cyclegan.data import sources
         from cyclegan.data.unpaired import UnpairedDataset
-        from cyclegan.distribution import collectives, hardware, workers
-        from cyclegan.distribution.strategy import unseen_gpus
+        from cyclegan.distribution import hardware, train_function
+        from cyclegan.distribution.gpus import explain_unseen_gpus
+        from cyclegan.distribution.startup import start_workers
         from cyclegan.networks import compat
         from cyclegan.reporting import overview
         from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
@@ -42,29 +43,29 @@ def main(argv=None):
         from cyclegan.training.gan import CycleGAN
         from cyclegan.training.trainer import Trainer
 
-        team = workers.start(config)
+        workers = start_workers(config.distribution)
         if (
             config.performance.precision == "auto"
         ):  # what it stands for is kept, so that another machine can say what changes
             config = config.replace(precision=hardware.best_precision())
-        if not team.is_chief:
+        if not workers.is_chief:
             config = config.replace(verbose=0)
-    console.configure_logging(config.run.verbose, team.index)
-    if notice := unseen_gpus(HERE / "requirements-gpu.txt"):
+    console.configure_logging(config.run.verbose, workers.index)
+    if notice := explain_unseen_gpus(HERE / "requirements-gpu.txt"):
         logger.warning(notice)
-    strategy = team.strategy
-    with team.noticed(), RunDirectory(config, compat.stack(), team.is_chief) as run:
-        cached = run.path if team.count == 1 else tempfile.gettempdir()
+    strategy = workers.strategy
+    with workers.report_lost(), RunDirectory(config, compat.stack(), workers.is_chief) as run:
+        cached = run.path if workers.count == 1 else tempfile.gettempdir()
         prepared = sources.is_prepared(config.data.dataset)
-        team.compare({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": prepared})
-        with team.chief_first(prepared):
-            domains = sources.load(config, cached, config.run.verbose > 0, logger.warning, share=team.beside())
+        workers.check_equal({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": prepared})
+        with workers.chief_first(prepared):
+            domains = sources.load(config, cached, config.run.verbose > 0, logger.warning, share=workers.count_on_this_host())
         run.check_data(domains.fingerprint())
-        team.compare(domains.fingerprint())
+        workers.check_equal(domains.fingerprint())
 
         batch = strategy.num_replicas_in_sync * config.optimization.batch_size
-        peak = 0.0 if config.performance.no_peak else hardware.peak(config.performance.precision)
-        pace, peak = hardware.pace(peak) * team.shares(), peak * team.shares()
+        peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
+        pace, peak = hardware.expected_speed(peak) * workers.speedup(), peak * workers.speedup()
         train, test = (
             UnpairedDataset(
                 x.images, y.images, batch, domains.size, seed, (x.names, y.names), flip=not config.data.no_flip
@@ -76,17 +77,17 @@ def main(argv=None):
         )
         with strategy.scope():
             gan = CycleGAN(batch, config, domains.size)
-            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep, team)
+            checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep, workers)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
-        team.hold(gan, checkpoints)
-        together = team.of_chief(
+        workers.keep_alive(gan, checkpoints)
+        together = workers.broadcast_from_chief(
             config.performance.choose_steps_per_call(
                 gan.flops(*domains.size) * batch, config.run.log_every, config.run.checkpoint_minutes, pace
             )
         )
         train.steps_per_call = test.steps_per_call = together
         evaluation = None
-        if config.evaluation.evaluate_every and team.is_chief:
+        if config.evaluation.evaluate_every and workers.is_chief:
             from cyclegan.evaluation.evaluator import of_training
 
             evaluation = of_training(gan, domains, config)
@@ -94,7 +95,7 @@ def main(argv=None):
         facts = overview.Facts(
             notes=domains.notes,
             devices=strategy.extended.worker_devices,
-            workers=team.members.addresses if team.count > 1 else (),
+            workers=workers.cluster.addresses if workers.count > 1 else (),
             train=train,
             test=test,
             parameters=gan.parameters(),
@@ -107,7 +108,7 @@ def main(argv=None):
         overview.log(config, facts)
         if progress.epoch >= config.optimization.epochs:
             return {}
-        inform = logger.warning if team.is_chief else lambda text: None  # of what all workers know
+        inform = logger.warning if workers.is_chief else lambda text: None  # of what all workers know
         warnings = resume_warnings.batch_size_warnings(
             progress.global_batch_size, batch, strategy.num_replicas_in_sync, train.epoch_size
         )
@@ -116,14 +117,14 @@ def main(argv=None):
         for text in (*run.warnings, *warnings):
             inform(text)
         run.start(domains.fingerprint())
-        summary = SummaryWriter(run.path) if team.is_chief else NullSummaryWriter()
+        summary = SummaryWriter(run.path) if workers.is_chief else NullSummaryWriter()
         summary.rewind(progress.log_bytes, progress.epoch, progress.step)
         loop = Trainer(
             gan,
             train,
             test,
-            collectives.make_train_function(strategy, gan.train_step, batch, gan.update),
-            collectives.make_train_function(strategy, gan.test_step, batch),
+            train_function.make_train_function(strategy, gan.train_step, batch, gan.update),
+            train_function.make_train_function(strategy, gan.test_step, batch),
             functools.partial(schedule.rates, config),
             strategy,
             summary,
@@ -142,9 +143,9 @@ def main(argv=None):
             profile=config.performance.profile_steps,
             evaluation=evaluation,
             evaluate_every=config.evaluation.evaluate_every,
-            workers=team,
+            workers=workers,
         )
-        team.hold(loop)
+        workers.keep_alive(loop)
         return loop.fit()
 
 

@@ -1,12 +1,14 @@
-"""CycleGAN on every GPU there is.
+"""CycleGAN on every GPU of the machine.
 
 >>> import cyclegan
 >>> model = cyclegan.load("runs/horse2zebra")
 >>> model.x2y("horse.jpg").save("zebra.png")
 >>> cyclegan.translate("runs/horse2zebra", "horses/", "zebras/")
 
-`load` is `inference.Model`, `translate` is `translation.translate`.
+`load` is `inference.translator.load`, `translate` is `inference.translate_files.translate`.
 """
+
+from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
@@ -17,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "translate"]
 
-# TensorFlow's own notices at start ("Unable to register cuDNN factory", without any GPU) say nothing that `distribute`
-# does not say better. Errors that matter come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 brings the notices back.
+# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory" without any GPU: `distribution.gpus` reports GPUs
+# that TensorFlow does not see, and errors come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
-def __getattr__(name):
-    """Imports TensorFlow, which takes seconds to start, for those who want these, and not for all who import a part."""
+def __getattr__(name: str) -> object:
+    """Import the public functions when they are first used, because importing TensorFlow takes seconds."""
     if name == "load":
         from cyclegan.inference.translator import load
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from cyclegan import stderr_filter
 from cyclegan.errors import ENVIRONMENT, UserError, printable
@@ -155,7 +155,7 @@ class _LossyStream:
         with contextlib.suppress(OSError):
             self._stream.flush()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
 

@@ -117,7 +117,7 @@ class Timed:
         self.row["first_seconds"] = time.perf_counter() - began
         _forget_gpu_memory()  # tracing, and trying kernels, needs more than a step does
         self.call()
-        self.row["memory_GB"] = (hardware.memory() - held) / 1e9
+        self.row["memory_GB"] = (hardware.peak_memory() - held) / 1e9
 
     def without_lever(self):
         """Within it the package trains as the form says."""
@@ -156,7 +156,7 @@ class Timed:
 
         median, batch = statistics.median(self.seconds), self.setting.batch
         flops = self.gan.flops(self.setting.size, self.setting.size) * batch / median
-        peak *= workers.Workers(self.strategy).shares()
+        peak *= workers.Workers(self.strategy).speedup()
         self.row.update(
             runs=len(self.seconds),
             seconds=self.seconds,
@@ -190,12 +190,12 @@ def default_form(strategy, setting):
     """The step of the package. Returns (gan, compiled function, f(batches) -> something to wait for)."""
     import tensorflow as tf
 
-    from cyclegan.distribution import collectives
+    from cyclegan.distribution import train_function
     from cyclegan.training.gan import LOSSES, SAMPLES, CycleGAN
 
     with strategy.scope():
         gan = CycleGAN(setting.batch, setting.config())
-    function = collectives.make_train_function(strategy, gan.train_step, setting.batch, gan.update)
+    function = train_function.make_train_function(strategy, gan.train_step, setting.batch, gan.update)
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
 
@@ -266,7 +266,7 @@ def measure(settings, options):
     from cyclegan.distribution import hardware
 
     timed = [Timed(setting) for setting in settings]
-    peaks = {precision: hardware.peak(precision) for precision in {setting.precision for setting in settings}}
+    peaks = {precision: hardware.measure_peak(precision) for precision in {setting.precision for setting in settings}}
     for each in shown(timed, "Building"):
         with failures_told(each.row):
             each.build()
@@ -277,7 +277,7 @@ def measure(settings, options):
                     each.take_turn(turn >= 0)
         if turn == options.runs - 1:
             for precision in peaks:  # once more: what else the machine does only makes it smaller
-                peaks[precision] = max(peaks[precision], hardware.peak(precision))
+                peaks[precision] = max(peaks[precision], hardware.measure_peak(precision))
         for each in timed:
             if turn >= 0 and "error" not in each.row:
                 each.finish(peaks[each.setting.precision])
@@ -568,7 +568,7 @@ def prepare(options):
         except UserError as error:
             raise UserError(str(error).replace("--devices", "--replicas")) from None
     for name in ("few", "norm"):
-        if name in options.without and hardware.accelerated():
+        if name in options.without and hardware.has_accelerator():
             raise UserError(f"--without {name}: does nothing here; expected it where there is no GPU")
     best = hardware.best_precision()
     precisions = dict.fromkeys(best if name == "auto" else name for name in options.precision)

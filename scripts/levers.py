@@ -46,7 +46,7 @@ STEP = {
     "norm": lambda: mock.patch.object(instance_normalization, "LARGE_SAMPLE", float("inf")),
     "both": lambda: mock.patch.object(gan.CycleGAN, "_both", _one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
-    "packed": lambda: mock.patch.object(collectives, "_sum_over_replicas", _reduced_one_by_one),
+    "packed": lambda: mock.patch.object(collectives, "sum_over_replicas", _reduced_one_by_one),
 }
 FEEDING = {
     "ahead": lambda: mock.patch.object(trainer_module, "AHEAD", 0),

@@ -76,7 +76,7 @@ class CheckpointManager:
                 self._write(progress, sound, names)
             except UserError as error:
                 failure = error
-        if self.workers and not self.workers.of_chief(failure is None):  # here all wait until it is there
+        if self.workers and not self.workers.broadcast_from_chief(failure is None):  # here all wait until it is there
             failure = failure or UserError("the chief could not write a checkpoint")
         if failure:
             raise failure
@@ -163,7 +163,7 @@ class CheckpointManager:
             except UserError as error:
                 failure = error
         row = (1, _crc32(found[1] / "manifest.json"), *_place(found[1])) if found else (2 if failure else 0, 0, 0, 0, 0)
-        kind, manifest, *place = map(int, self.workers.exchange(row)[0])
+        kind, manifest, *place = map(int, self.workers.all_gather(row)[0])
         if kind == 1 and not self._writes:
             path = self.folder / _name_of(*place)
             try:
@@ -177,7 +177,7 @@ class CheckpointManager:
                 )
         elif kind == 2:
             failure = failure or UserError("the chief could not read a checkpoint")
-        if not self.workers.all(failure is None):
+        if not self.workers.all_true(failure is None):
             raise failure or UserError(
                 "another worker could not read the checkpoint that the others have; look at what it printed"
             )

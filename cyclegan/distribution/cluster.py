@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn, Optional
+from typing import NoReturn, Optional
 
 from cyclegan.distribution import slurm
 from cyclegan.errors import UserError
@@ -98,7 +98,7 @@ def _parse_tf_config(text: str) -> Optional[Cluster]:
     return Cluster(tuple(addresses), _index_of(config.get("task"), cluster)) if len(addresses) > 1 else None
 
 
-def _check_task_types(cluster: Any) -> None:
+def _check_task_types(cluster: object) -> None:
     if not isinstance(cluster, dict) or not all(isinstance(row, list) for row in cluster.values()):
         _refuse(f"cluster {json.dumps(cluster)}", 'lists of addresses by type of task: {"worker": ["host:port", ...]}')
     if unknown := [kind for kind in cluster if kind not in TASK_TYPES]:
@@ -107,7 +107,7 @@ def _check_task_types(cluster: Any) -> None:
         _refuse(f"{len(cluster['chief'])} chiefs", "at most one; the others are workers")
 
 
-def _check_address(address: Any, addresses: list[Any]) -> None:
+def _check_address(address: object, addresses: list[object]) -> None:
     match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if not match or int(match[2]) not in slurm.PORTS:
         _refuse(f"address {json.dumps(address)}", '"host:port" with a port from 1 to 65535 (IPv6: "[::1]:port")')
@@ -115,14 +115,16 @@ def _check_address(address: Any, addresses: list[Any]) -> None:
         _refuse(f"{address} occurs {addresses.count(address)} times", "another address for each task")
 
 
-def _index_of(task: Any, cluster: dict[str, list[str]]) -> int:
+def _index_of(task: object, cluster: dict[str, list[str]]) -> int:
     """Return the index of this worker among all, chief first, from the task of TF_CONFIG."""
     if not isinstance(task, dict) or task.get("type") not in list(cluster):
         example = json.dumps({"type": list(cluster)[-1], "index": 0})
         _refuse(f"task {json.dumps(task)}", f"the type and index of this task in the cluster: {example}")
     index, count = task.get("index"), len(cluster[task["type"]])
     if type(index) is not int or not 0 <= index < count:
-        _refuse(f"index {json.dumps(index)} of the task", f"a number from 0 to {count - 1}, for {count} of {task['type']}")
+        _refuse(
+            f"index {json.dumps(index)} of the task", f"a number from 0 to {count - 1}, for {count} of {task['type']}"
+        )
     return index + (len(cluster.get("chief", [])) if task["type"] == "worker" else 0)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
+
+Structure = TypeVar("Structure")  # tensors in lists, tuples and dicts, as `tf.nest` has them
 
 
 def reduce_dict(strategy: tf.distribute.Strategy, per_replica: Mapping[str, Any]) -> dict[str, tf.Tensor]:
@@ -20,7 +22,7 @@ def reduce_dict(strategy: tf.distribute.Strategy, per_replica: Mapping[str, Any]
     return dict(zip(per_replica, tf.unstack(summed)))
 
 
-def sum_over_replicas(tensors: Any) -> Any:
+def sum_over_replicas(tensors: Structure) -> Structure:
     """Return a structure of float32 tensors, each summed over the replicas, on every replica, in one all-reduce.
 
     For functions that `tf.distribute.Strategy.run` calls.

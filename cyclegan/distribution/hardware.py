@@ -91,7 +91,7 @@ def _measure_products(precision: str) -> float:
 
 
 def expected_speed(peak: float) -> float:
-    """Return the FLOP/s to expect of a device: its measured `peak`; if that is 0, a modest guess for an accelerator, 0 for a CPU."""
+    """Return the FLOP/s to expect of a device: its measured `peak`; if that is 0, a guess for an accelerator, 0 for a CPU."""
     return peak or (ASSUMED_PEAK if has_accelerator() else 0.0)
 
 

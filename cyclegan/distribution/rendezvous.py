@@ -1,8 +1,8 @@
 """Wait until all workers are there, before TensorFlow would wait for them silently and without end; no TensorFlow.
 
-Each worker listens at its own address, greets all others and keeps the connections. A worker that has greeted all and was greeted by
-all is not needed by those that still look for others: it sends `DONE` on all connections and leaves the port to TensorFlow. A
-connection that ends without `DONE` belongs to a worker that is gone and has to come again.
+Each worker listens at its own address, greets all others and keeps the connections. A worker that has greeted all and was
+greeted by all is not needed by those that still look for others: it sends `DONE` on all connections and leaves the port to
+TensorFlow. A connection that ends without `DONE` belongs to a worker that is gone and has to come again.
 """
 
 from __future__ import annotations

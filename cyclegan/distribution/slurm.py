@@ -7,11 +7,12 @@ environment than that of the process.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Optional
+from collections.abc import Callable, Iterator, Mapping
+from typing import Optional, TypeVar
 
 from cyclegan.errors import UserError
 
+Item = TypeVar("Item")
 PORTS = range(1, 65536)
 OUTER_COMMA = re.compile(r",(?![^\[]*\])")  # not inside brackets
 HOSTS = re.compile(r"(?=.)([^,\[\]]*)(?:\[([0-9,-]+)\])?")  # n[1-3,5] or gpu7
@@ -59,25 +60,24 @@ def read_addresses(environment: Mapping[str, str], port: Optional[int] = None) -
 
 def _nodes(environment: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return (host, number of tasks) of each node of the job step, in Slurm's order."""
-    rows = []
-    for name, expand, example in (
-        ("SLURM_STEP_NODELIST", expand_hosts, "n[1-3],gpu7"),
-        ("SLURM_STEP_TASKS_PER_NODE", expand_tasks, "2(x3),1"),
-    ):
-        text = environment.get(name, "")
-        try:
-            rows.append(list(expand(text)))
-        except ValueError:
-            raise UserError(
-                f"{name}={text}: expected a list like {example}; or name the workers with TF_CONFIG"
-            ) from None
-    hosts, tasks = rows
+    hosts = _expand(environment, "SLURM_STEP_NODELIST", expand_hosts, "n[1-3],gpu7")
+    tasks = _expand(environment, "SLURM_STEP_TASKS_PER_NODE", expand_tasks, "2(x3),1")
     if not hosts or len(hosts) != len(tasks):
         raise UserError(
             f"Slurm: {len(hosts)} nodes, tasks on {len(tasks)} (SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE): expected as"
             " many; or name the workers with TF_CONFIG"
         )
     return list(zip(hosts, tasks))
+
+
+def _expand(
+    environment: Mapping[str, str], name: str, expand: Callable[[str], Iterator[Item]], example: str
+) -> list[Item]:
+    text = environment.get(name, "")
+    try:
+        return list(expand(text))
+    except ValueError:
+        raise UserError(f"{name}={text}: expected a list like {example}; or name the workers with TF_CONFIG") from None
 
 
 def expand_hosts(text: str) -> Iterator[str]:

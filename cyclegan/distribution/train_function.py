@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import tensorflow as tf
 
@@ -56,7 +56,7 @@ class _StepLoop:
         batches: tuple[Any, ...],
         totals: Scalars,
         steps: tf.Tensor,
-        first: Any = 0,
+        first: Union[int, tf.Tensor] = 0,
         rates: Optional[tf.Tensor] = None,
         requests: Optional[Scalars] = None,
     ) -> tuple[Scalars, tf.Tensor, Scalars]:

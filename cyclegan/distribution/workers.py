@@ -44,13 +44,15 @@ class Workers:
         is_chief: Whether this is worker 0, which alone writes the run's folder and reports to the user.
     """
 
-    def __init__(self, strategy: Optional[tf.distribute.Strategy] = None, cluster: Optional[Cluster] = None) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, cluster: Optional[Cluster] = None) -> None:
         self.strategy = strategy
         self.cluster = cluster
         self.count, self.index = (cluster.count, cluster.index) if cluster else (1, 0)
         self.is_chief = self.index == 0
         rows = tf.TensorSpec([self.count, None], tf.int64)
-        self._sum = tf.function(self._sum_rows, input_signature=[rows], autograph=False)  # one trace for any number of values
+        self._sum = tf.function(
+            self._sum_rows, input_signature=[rows], autograph=False
+        )  # one trace for any number of values
 
     def all_gather(self, values: Sequence[int]) -> np.ndarray:
         """Return the integers of each worker, int64 [workers, len(values)]; collective, with as many values on each worker."""
@@ -86,7 +88,9 @@ class Workers:
             UserError: A worker has another value than the chief; the text names the worker and the values that differ.
         """
         names = sorted(values)
-        if found := self._first_different([" ".join(names)]):  # first, because the next call needs as many values on each
+        if found := self._first_different(
+            [" ".join(names)]
+        ):  # first, because the next call needs as many values on each
             raise UserError(
                 f"{self._describe(found[0])} has another version of this program than the chief: expected the same"
             )

@@ -11,7 +11,7 @@ from cyclegan.checkpointing import run_directory
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
-from cyclegan.distribution.strategy import grow_memory
+from cyclegan.distribution.gpus import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
 
@@ -73,7 +73,7 @@ def restore(run, checkpoint=None, precision=None, device=None):
     run_directory.refuse_other_stack(run, stack, compat.stack())
     precision = precision or config.performance.precision
     ending = "_ema" if config.optimization.ema else ""
-    grow_memory()
+    allow_memory_growth()
     with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
         x, y = config.data.channels_x, config.data.channels_y
         G = generators.make_generator(config.networks, x, y, name=f"G{ending}")

@@ -37,7 +37,7 @@ class Convolution(tf.keras.layers.Conv2D):
     def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Convolve features [N, H, W, C] without the bias; Keras calls this."""
         dense = self.strides == self.dilation_rate == (1, 1)
-        few = self.filters <= FEW_CHANNELS and dense and not hardware.accelerated()
+        few = self.filters <= FEW_CHANNELS and dense and not hardware.has_accelerator()
         convolve = self._convolve_to_few if few else super().convolution_op
         return convolve_in_native_precision(convolve, inputs, kernel)
 

@@ -27,7 +27,7 @@ def make_instance_normalization(
         affine: Whether the layer learns gamma, initially N(0, 0.02), and beta, initially 0.
         second_derivatives: Whether second derivatives of the layer have to be right.
     """
-    if second_derivatives or compat.KERAS_MAJOR > 2 or not hardware.accelerated():
+    if second_derivatives or compat.KERAS_MAJOR > 2 or not hardware.has_accelerator():
         return InstanceNormalization(epsilon, affine, fused=not second_derivatives)
     return compat.addons_instance_normalization(epsilon, affine)
 
@@ -65,7 +65,7 @@ class InstanceNormalization(tf.keras.layers.Layer):
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Normalize features [N, H, W, C]."""
         values = x.shape[1:].num_elements() or 0  # 0 if the shape is not known yet
-        if self.fused and training and x.shape[0] and values >= LARGE_SAMPLE and not hardware.accelerated():
+        if self.fused and training and x.shape[0] and values >= LARGE_SAMPLE and not hardware.has_accelerator():
             return self._normalize_fused(x)
         dtype, x = x.dtype, tf.cast(x, tf.float32)
         # Not tf.nn.moments, which stops the gradient of the mean in the variance: right for first derivatives only.

@@ -17,7 +17,7 @@ def convolve_in_native_precision(
     TensorFlow takes fifteen times as long without such instructions. The result has the type of `x`.
     """
     kernel = tf.convert_to_tensor(kernel)
-    if hardware.is_native(x.dtype.name if hasattr(x.dtype, "name") else x.dtype):
+    if hardware.has_instructions_for(x.dtype.name if hasattr(x.dtype, "name") else x.dtype):
         return convolve(x, kernel)
     return tf.cast(convolve(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32)), x.dtype)
 

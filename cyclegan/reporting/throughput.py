@@ -12,7 +12,7 @@ class Throughput:
 
     Args:
         flops: Floating-point operations of a step on all devices together; 0 if not counted.
-        peak: FLOP/s that all devices together have reached, see `hardware.peak`; 0 if not measured.
+        peak: FLOP/s that all devices together have reached, see `hardware.measure_peak`; 0 if not measured.
 
     Attributes:
         flops: Floating-point operations of a step.
@@ -64,7 +64,7 @@ class Throughput:
             values["TFLOP_per_second"] = rate / 1e12
             if self.peak:  # a rate above the peak means that the device was busy while the peak was measured
                 values["share_of_peak"] = rate / max(self.peak, rate)
-        values["memory_GB"] = hardware.memory() / 1e9
+        values["memory_GB"] = hardware.peak_memory() / 1e9
         return {PREFIX + name: value for name, value in values.items()}
 
     def __str__(self) -> str:

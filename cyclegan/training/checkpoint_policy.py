@@ -137,13 +137,13 @@ class CheckpointPolicy:
             while not self.due():
                 time.sleep(0.1)  # signals are looked at in between
                 if self.together:
-                    sums = self.workers.exchange([int(wish) for wish in self.wishes().values()]).sum(axis=0)
+                    sums = self.workers.all_gather([int(wish) for wish in self.wishes().values()]).sum(axis=0)
                     self.hear(dict(zip(WISHES, sums)))
             if self.stopping:
                 self.save_and_obey(progress, sound, best)
 
     def _all(self, value):
-        return self.workers.all(value) if self.together else value
+        return self.workers.all_true(value) if self.together else value
 
     def plan(self, seconds=None):
         """The next checkpoint is due after so many seconds, by default the usual ones."""

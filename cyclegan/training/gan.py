@@ -282,7 +282,7 @@ class CycleGAN:
         """
         if not self.config.objective.pool_size:
             return None, ()
-        parts = collectives.gather((*fakes, weight))
+        parts = collectives.all_gather((*fakes, weight))
         shown, kept = [], []
         for i, pool in enumerate((self.pool_y, self.pool_x)):
             pictures, store = pool.query(parts[i], parts[2] > 0, self._uniform(step, POOLS + i, 2))

@@ -177,7 +177,7 @@ class Trainer:
             if self._is_chief:
                 scores, best = self._scores()
                 figures["test"].update(scores)
-            better = self.workers.of_chief(bool(best)) if self.workers else bool(best)
+            better = self.workers.broadcast_from_chief(bool(best)) if self.workers else bool(best)
         for split in ("train", "test"):
             self.summary.write_scalars(split, epoch, progress.step, figures[split])
         self._warn_of_silent_failures(figures)
@@ -239,7 +239,7 @@ class Trainer:
                     given = (tf.constant(progress.step), self._rates_of_call()) if split == "train" else ()
                     told = {}
                     if self._saver.together:
-                        told["wishes"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
+                        told["requests"] = {name: tf.constant(wish) for name, wish in self._saver.wishes().items()}
                     totals, good, figures = step(batches, totals, tf.constant(steps), *given, **told)
                 waiting.append((part.pairs_done, progress.step, good, figures))
                 done = min(steps * pairs.global_batch_size, pairs.epoch_size - part.pairs_done)

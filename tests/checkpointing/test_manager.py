@@ -12,7 +12,7 @@ from cyclegan.checkpointing.train_state import PassState, TrainState
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.training import gan
-from tests.team import in_threads
+from tests.thread_workers import in_threads
 
 
 @pytest.fixture
@@ -310,25 +310,25 @@ def test_a_better_one_that_can_not_be_written_leaves_the_one_there_was(run, monk
     assert best(run) == [1, 1] and sorted(names(run()[1])) == ["best-x2y", "epoch_0001"]
 
 
-def worker_of(team, folder, value=0.0):
+def worker_of(workers, folder, value=0.0):
     """(state, checkpoint manager) of one worker of several; its weights are `value` before it restores."""
     state = {"a": tf.Variable([value, value], name="a")}
-    return state, CheckpointManager(folder, state, keep=2, workers=team)
+    return state, CheckpointManager(folder, state, keep=2, workers=workers)
 
 
 def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path, caplog):
-    def save(team):
-        _, checkpoints = worker_of(team, tmp_path, value=float(team.index))
+    def save(workers):
+        _, checkpoints = worker_of(workers, tmp_path, value=float(workers.index))
         for epoch in (1, 2, 3):
             assert checkpoints.save(at(epoch)) == tmp_path / f"epoch_{epoch:04d}"
-        if not team.is_chief:
+        if not workers.is_chief:
             checkpoints.drop(tmp_path / "epoch_0003")  # which is not its to remove
 
     assert in_threads(3, save) == [None] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch_0002", "epoch_0003"]
 
-    def restore(team):
-        state, checkpoints = worker_of(team, tmp_path, value=7.0)
+    def restore(workers):
+        state, checkpoints = worker_of(workers, tmp_path, value=7.0)
         progress, path = checkpoints.restore()
         return progress, path, state["a"].numpy().tolist()
 
@@ -342,12 +342,12 @@ def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path, caplog):
 
 
 def test_nothing_to_restore_is_so_for_all(tmp_path):
-    assert in_threads(2, lambda team: worker_of(team, tmp_path)[1].restore()) == [None, None]
+    assert in_threads(2, lambda workers: worker_of(workers, tmp_path)[1].restore()) == [None, None]
 
 
 def test_what_the_chief_can_not_write_fails_for_all(tmp_path):
     (tmp_path / "checkpoints").write_text("a file in the way")
-    chief, other = in_threads(2, lambda team: worker_of(team, tmp_path / "checkpoints")[1].save(at(1)))
+    chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].save(at(1)))
     assert isinstance(chief, UserError) and "could not be written" in str(chief)
     assert isinstance(other, UserError) and "the chief could not write a checkpoint" in str(other)
 
@@ -355,13 +355,13 @@ def test_what_the_chief_can_not_write_fails_for_all(tmp_path):
 def test_what_the_chief_can_not_read_fails_for_all(run, tmp_path):
     save(run, 1)
     (tmp_path / "checkpoints" / "epoch_0001" / "manifest.json").write_text("{")
-    chief, other = in_threads(2, lambda team: worker_of(team, tmp_path / "checkpoints")[1].restore())
+    chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].restore())
     assert "none of the 1 checkpoints can be read" in str(chief)
     assert "the chief could not read a checkpoint" in str(other)
 
 
 def test_storage_that_not_all_workers_see_is_said_by_all(tmp_path):
-    in_threads(1, lambda team: worker_of(team, tmp_path / "here")[1].save(at(1)))
-    chief, other = in_threads(2, lambda team: worker_of(team, tmp_path / ("here", "there")[team.index])[1].restore())
+    in_threads(1, lambda workers: worker_of(workers, tmp_path / "here")[1].save(at(1)))
+    chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / ("here", "there")[workers.index])[1].restore())
     assert "another worker could not read the checkpoint that the others have" in str(chief)
     assert "but by the chief; expected --output_dir on storage that all workers share" in str(other)

@@ -14,16 +14,16 @@ CPUS = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_remembered():
-    """What a CPU can do is looked up once per process: here, once per test."""
-    hardware.is_native.cache_clear()
+def empty_cache():
+    """Look up the instructions of the CPU once per test instead of once per process."""
+    hardware.has_instructions_for.cache_clear()
     yield
-    hardware.is_native.cache_clear()
+    hardware.has_instructions_for.cache_clear()
 
 
 @pytest.fixture
 def cpu(tmp_path, monkeypatch):
-    """A function that puts a text in place of /proc/cpuinfo."""
+    """Return a function that puts a text in place of /proc/cpuinfo."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
 
     def install(text):
@@ -35,7 +35,7 @@ def cpu(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """A function that makes TensorFlow list GPUs with these details, and peaks of memory in bytes."""
+    """Return a function that makes TensorFlow list GPUs with these details, and peaks of memory in bytes."""
 
     def install(*details, peaks=()):
         names = [types.SimpleNamespace(name=f"/device:GPU:{i}") for i in range(max(len(details), len(peaks)))]
@@ -65,11 +65,15 @@ def gpus(monkeypatch):
     ],
     ids=str,
 )
-def test_the_best_precision_is_what_the_oldest_gpu_is_good_at(gpus, cpu, capabilities, precision):
-    cpu(CPUS["a CPU with AMX"])  # which does not matter
+def test_best_precision_of_the_oldest_gpu(gpus, cpu, capabilities, precision):
+    cpu(CPUS["a CPU with AMX"])  # does not matter
     gpus(*({"compute_capability": capability} if capability else {} for capability in capabilities))
     assert hardware.best_precision() == precision
-    assert hardware.accelerated() and hardware.is_native("bfloat16") and hardware.is_native("float16")
+    assert (
+        hardware.has_accelerator()
+        and hardware.has_instructions_for("bfloat16")
+        and hardware.has_instructions_for("float16")
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,24 +85,24 @@ def test_the_best_precision_is_what_the_oldest_gpu_is_good_at(gpus, cpu, capabil
         ("a CPU with neither", "float32", False, False),
     ],
 )
-def test_the_best_precision_of_a_cpu_depends_on_its_instructions(cpu, kind, best, bfloat16, float16):
+def test_best_precision_of_a_cpu(cpu, kind, best, bfloat16, float16):
     cpu(CPUS[kind])
-    assert hardware.best_precision() == best and not hardware.accelerated()
-    assert hardware.is_native("bfloat16") == bfloat16 and hardware.is_native("float16") == float16
-    assert hardware.is_native("float32")
+    assert hardware.best_precision() == best and not hardware.has_accelerator()
+    assert hardware.has_instructions_for("bfloat16") == bfloat16 and hardware.has_instructions_for("float16") == float16
+    assert hardware.has_instructions_for("float32")
 
 
-def test_where_nothing_is_known_of_the_cpu_it_computes_in_float32(tmp_path, monkeypatch):
+def test_best_precision_of_an_unknown_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "no such file")
-    assert hardware.best_precision() == "float32" and hardware.is_native("float32")
-    assert not hardware.is_native("bfloat16") and not hardware.is_native("float16")
+    assert hardware.best_precision() == "float32" and hardware.has_instructions_for("float32")
+    assert not hardware.has_instructions_for("bfloat16") and not hardware.has_instructions_for("float16")
 
 
 @pytest.fixture
 def computer(monkeypatch):
-    """A function that puts a computer of so many FLOP/s in a precision in place of the device, of which only products take time.
+    """Return a function that replaces the device by one of so many FLOP/s in a precision, on which only products take time.
 
-    It returns its clock in seconds, [now], and the sides of the matrices that it has multiplied, which grow while it does so.
+    That function returns the clock in seconds, [now], and the growing list of the sides of the matrices multiplied.
     """
 
     def install(flops, precision):
@@ -123,26 +127,26 @@ def computer(monkeypatch):
 @pytest.mark.parametrize(
     "flops, largest", [(1e9, 512), (50e9, 1024), (1e12, 2048), (50e12, 8192), (1e15, 16384), (1e18, 16384)]
 )
-def test_the_peak_is_looked_for_in_products_that_are_as_large_as_time_allows(computer, cpu, flops, largest):
+def test_peak_is_measured_in_products_as_large_as_time_allows(computer, cpu, flops, largest):
     cpu(CPUS["a CPU with AMX"])
     clock, products = computer(flops, "bfloat16")
-    assert hardware.peak("bfloat16") == pytest.approx(flops)
+    assert hardware.measure_peak("bfloat16") == pytest.approx(flops)
     assert max(products) == largest and len(products) == 4 * len(set(products))
     assert clock[0] < max(hardware.PEAK_SECONDS, 4.1 * 2 * 512**3 / flops)
 
 
-def test_the_peak_in_a_precision_without_instructions_is_that_of_float32_which_stands_in_for_it(computer, cpu):
+def test_peak_without_instructions_is_measured_in_float32(computer, cpu):
     cpu(CPUS["a CPU with neither"])
     computer(1e12, "float32")
-    assert hardware.peak("bfloat16") == pytest.approx(1e12)
+    assert hardware.measure_peak("bfloat16") == pytest.approx(1e12)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_peak_of_this_device_is_a_number_that_it_can_have(precision):
-    assert 1e8 < hardware.peak(precision) < 1e17
+def test_peak_of_this_device_is_plausible(precision):
+    assert 1e8 < hardware.measure_peak(precision) < 1e17
 
 
-def test_the_peak_of_smaller_products_counts_where_there_is_no_room_for_larger_ones(computer, cpu, monkeypatch):
+def test_peak_of_smaller_products_counts_when_memory_is_short(computer, cpu, monkeypatch):
     cpu(CPUS["a CPU with AMX"])
     _, products = computer(1e15, "float32")
     cast = tf.cast
@@ -153,30 +157,30 @@ def test_the_peak_of_smaller_products_counts_where_there_is_no_room_for_larger_o
         return cast(x, kind)
 
     monkeypatch.setattr(tf, "cast", scarce)
-    assert hardware.peak("float32") == pytest.approx(1e15) and max(products) == 1024
+    assert hardware.measure_peak("float32") == pytest.approx(1e15) and max(products) == 1024
 
 
 @pytest.mark.parametrize("value, bfloat16", [("0", False), ("false", False), ("1", True)])
-def test_instructions_that_tensorflow_was_told_not_to_use_do_not_count(cpu, monkeypatch, value, bfloat16):
+def test_switched_off_instructions_do_not_count(cpu, monkeypatch, value, bfloat16):
     cpu(CPUS["a CPU with AMX"])
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)
-    assert hardware.is_native("bfloat16") == bfloat16
+    assert hardware.has_instructions_for("bfloat16") == bfloat16
     assert hardware.best_precision() == ("bfloat16" if bfloat16 else "float32")
 
 
-def test_the_pace_of_a_gpu_is_guessed_where_it_was_not_measured(gpus):
-    assert hardware.pace(0.0) == 0.0 and hardware.pace(5.0) == 5.0
+def test_speed_of_an_unmeasured_gpu_is_assumed(gpus):
+    assert hardware.expected_speed(0.0) == 0.0 and hardware.expected_speed(5.0) == 5.0
     gpus({})
-    assert hardware.pace(0.0) == hardware.MODEST_PEAK and hardware.pace(5.0) == 5.0
+    assert hardware.expected_speed(0.0) == hardware.ASSUMED_PEAK and hardware.expected_speed(5.0) == 5.0
 
 
-def test_memory_is_what_the_process_has_used():
-    now = hardware.memory()
+def test_peak_memory_of_the_process():
+    now = hardware.peak_memory()
     assert 1e7 < now < 1e13
     held = b"1" * 20_000_000
-    assert hardware.memory() >= now and held
+    assert hardware.peak_memory() >= now and held
 
 
-def test_memory_is_that_of_the_gpu_that_used_most(gpus):
+def test_peak_memory_of_the_gpu_that_used_most(gpus):
     gpus(peaks=(3, 7, 5))
-    assert hardware.memory() == 7
+    assert hardware.peak_memory() == 7

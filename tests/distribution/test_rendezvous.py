@@ -16,15 +16,15 @@ def addresses(count):
     return found
 
 
-def meet(found, seconds=20.0, delays=None, lists=None, having=None):
-    """What `meet` raised (or `None`) for each worker of some addresses, each in a thread."""
+def meet(found, seconds=20.0, delays=None, lists=None, configurations=None):
+    """Return the error of `meet`, or `None`, for each worker of some addresses, each in a thread."""
     outcomes = [None] * len(found)
 
     def one(index):
         threading.Event().wait((delays or {}).get(index, 0))
         try:
-            members = Cluster((lists or {}).get(index, found), index)
-            rendezvous.meet(members, seconds, (having or {}).get(index, "4 GPUs"))
+            cluster = Cluster((lists or {}).get(index, found), index)
+            rendezvous.meet(cluster, seconds, (configurations or {}).get(index, "4 GPUs"))
         except UserError as error:
             outcomes[index] = str(error)
 
@@ -36,18 +36,18 @@ def meet(found, seconds=20.0, delays=None, lists=None, having=None):
     return outcomes
 
 
-def test_they_meet_whoever_comes_first():
+def test_workers_meet_in_any_order():
     for late in range(3):
         assert meet(addresses(3), delays={late: 0.5}) == [None] * 3
 
 
-def test_the_ports_are_free_afterwards():
+def test_ports_are_free_afterwards():
     found = addresses(2)
     for _ in range(2):
         assert meet(found) == [None] * 2
 
 
-def test_who_is_waited_for_is_said(monkeypatch, caplog):
+def test_missing_workers_are_logged(monkeypatch, caplog):
     monkeypatch.setattr(rendezvous, "PATIENCE", 0.3)
     found = addresses(2)
     outcomes = meet(found, delays={1: 1.0})
@@ -55,7 +55,7 @@ def test_who_is_waited_for_is_said(monkeypatch, caplog):
     assert caplog.messages == [f"worker 0 ({found[0]}) is waiting for {found[1]}"]
 
 
-def test_one_that_does_not_come_is_named():
+def test_missing_worker_is_reported():
     found = addresses(3)
     outcomes = meet(found[:2], 0.5, lists=dict.fromkeys((0, 1), found))
     for worker, outcome in enumerate(outcomes):
@@ -63,21 +63,21 @@ def test_one_that_does_not_come_is_named():
         assert f"could not reach {found[2]}: expected a worker at each" in outcome and found[1 - worker] not in outcome
 
 
-def test_a_host_that_is_not_known_is_one_that_does_not_come():
+def test_unknown_host_is_reported_as_missing():
     for name in ("no-such-host.invalid", "no..name"):
         found = (*addresses(1), f"{name}:80")
         with pytest.raises(UserError, match=f"could not reach {name}:80"):
             rendezvous.meet(Cluster(found, 0), 0.1)
 
 
-def test_somebody_else_at_the_address_is_not_taken_for_a_worker():
+def test_silent_server_is_no_worker():
     with socket.create_server(("", 0)) as other:
         found = (*addresses(1), f"127.0.0.1:{other.getsockname()[1]}")
         with pytest.raises(UserError, match=f"was not greeted by {found[1]}, where something answers"):
             rendezvous.meet(Cluster(found, 0), 0.3)
 
 
-def test_somebody_who_speaks_first_is_not_taken_for_a_worker_either():
+def test_talking_server_is_no_worker():
     with socket.create_server(("", 0)) as other:
         found = (*addresses(1), f"127.0.0.1:{other.getsockname()[1]}")
 
@@ -96,7 +96,7 @@ def test_somebody_who_speaks_first_is_not_taken_for_a_worker_either():
             rendezvous.meet(Cluster(found, 0), 1.0)
 
 
-def test_a_stranger_who_comes_is_passed_over():
+def test_strange_client_is_ignored():
     found = addresses(2)
     done = threading.Event()
 
@@ -117,15 +117,15 @@ def test_a_stranger_who_comes_is_passed_over():
         thread.join()
 
 
-def test_workers_that_know_others_are_not_of_the_same_run():
+def test_workers_with_other_addresses_do_not_meet():
     found = addresses(3)
     outcomes = meet(found[:2], 0.5, lists={0: found[:2], 1: found})
     assert f"was not greeted by {found[1]}" in outcomes[0] and f"could not reach {found[2]}" in outcomes[1]
 
 
-def test_workers_that_have_something_else_in_common_are_named():
+def test_other_configuration_is_reported():
     found = addresses(3)
-    outcomes = meet(found, having={1: "2 GPUs"})
+    outcomes = meet(found, configurations={1: "2 GPUs"})
     assert outcomes == [
         f"worker {worker} ({found[worker]}) has {here} GPUs, but worker {other} ({found[other]}) has {there} GPUs: expected the"
         " same for all"
@@ -133,9 +133,11 @@ def test_workers_that_have_something_else_in_common_are_named():
     ]
 
 
-def test_one_that_is_replaced_while_others_wait_is_met_again():
+def test_restarted_worker_is_met_again():
     found = addresses(3)
-    with pytest.raises(UserError, match=f"could not reach {found[2]}"):  # 0 has greeted it, and 2 is not there yet
+    with pytest.raises(
+        UserError, match=f"could not reach {found[2]}"
+    ):  # worker 0 has greeted worker 1, and worker 2 is not there yet
         first = threading.Thread(target=lambda: outcomes.append(meet_as(0)), daemon=True)
         outcomes = []
         meet_as = lambda index, seconds=20.0: rendezvous.meet(Cluster(found, index), seconds)  # noqa: E731
@@ -149,7 +151,7 @@ def test_one_that_is_replaced_while_others_wait_is_met_again():
     assert outcomes == [None, None, None]
 
 
-def test_a_port_that_is_taken_is_refused():
+def test_taken_port_is_refused():
     with socket.create_server(("", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(UserError, match=f"worker 0: {taken} can't be listened on .*: expected a free port"):

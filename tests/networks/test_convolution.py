@@ -61,7 +61,7 @@ def test_other_settings_are_bit_identical_to_keras(settings):
 
 
 def test_few_channels_on_a_gpu_are_bit_identical_to_keras(monkeypatch):
-    monkeypatch.setattr(hardware, "accelerated", lambda: True)
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: True)
     monkeypatch.setattr(convolution, "convolve_to_few_channels", None)  # must not be called
     ours, theirs = Convolution(3, 7), tf.keras.layers.Conv2D(3, 7)
     x = noise(1, 10, 10, 4)

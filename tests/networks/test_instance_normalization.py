@@ -19,7 +19,7 @@ def make_layer(request, monkeypatch):
     if request.param == "on a CPU, by one operation":
         monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(hardware, "accelerated", lambda: request.param == "on GPUs")
+        patch.setattr(hardware, "has_accelerator", lambda: request.param == "on GPUs")
         yield lambda *arguments: (
             instance_normalization.make_instance_normalization(*arguments),
             instance_normalization.LARGE_SAMPLE == 1,

@@ -37,7 +37,7 @@ def operation_and_gradients(operation, x, kernel):
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_lower_precision_equals_tensorflow_to_its_rounding(precision, native, monkeypatch):
     """TensorFlow adds some of the up to 320 products of a sum in that precision, hence the factor of 16."""
-    monkeypatch.setattr(hardware, "is_native", lambda name: native or name == "float32")
+    monkeypatch.setattr(hardware, "has_instructions_for", lambda name: native or name == "float32")
     for layer, operation in convolutions_in(precision):
         x = tf.cast(noise(2, 8, 10, 5), precision)
         layer.build(x.shape)
@@ -49,7 +49,7 @@ def test_lower_precision_equals_tensorflow_to_its_rounding(precision, native, mo
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_only_inputs_and_outputs_are_rounded_without_native_instructions(precision, monkeypatch):
-    monkeypatch.setattr(hardware, "is_native", lambda name: name == "float32")
+    monkeypatch.setattr(hardware, "has_instructions_for", lambda name: name == "float32")
     for layer, operation in convolutions_in(precision):
         x = tf.cast(noise(2, 8, 10, 5), precision)
         layer.build(x.shape)

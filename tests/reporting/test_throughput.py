@@ -6,7 +6,7 @@ from cyclegan.reporting.throughput import Throughput
 
 @pytest.fixture
 def two_gigabytes(monkeypatch):
-    monkeypatch.setattr(hardware, "memory", lambda: 2e9)
+    monkeypatch.setattr(hardware, "peak_memory", lambda: 2e9)
 
 
 def counted(**settings):
@@ -68,7 +68,7 @@ def test_text_for_the_progress_bar(two_gigabytes, settings, text):
     ],
 )
 def test_text_has_no_exponents(monkeypatch, images, seconds, flops, gigabytes, text):
-    monkeypatch.setattr(hardware, "memory", lambda: 1e9 * gigabytes)
+    monkeypatch.setattr(hardware, "peak_memory", lambda: 1e9 * gigabytes)
     throughput = Throughput(flops)
     throughput.add(images, 1, seconds, 0.0)
     assert str(throughput) == text

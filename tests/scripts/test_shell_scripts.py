@@ -16,7 +16,7 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.data import sources
-from cyclegan.distribution import collectives
+from cyclegan.distribution import train_function
 from cyclegan.errors import UserError
 from cyclegan.inference.translator import Model
 from cyclegan.networks import compat, instance_normalization
@@ -394,7 +394,7 @@ def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, mon
     assert not {Convolution, TransposedConvolution} & kinds
     with strategies[1].scope():
         package = gan.CycleGAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, pool_size=0))
-    step = collectives.make_train_function(strategies[1], package.train_step, 2, package.update)
+    step = train_function.make_train_function(strategies[1], package.train_step, 2, package.update)
     figures = step(inputs, {}, 1)[2]
     totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")
     losses = [float(function(inputs)) for _ in range(3)]

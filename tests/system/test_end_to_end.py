@@ -518,7 +518,7 @@ def test_pictures_that_disappear_while_training(finished, photos, monkeypatch):
     """They are in memory by then. The next start says which are missing."""
     small = ["--filters", "1", "--residual_blocks", "0"]
     monkeypatch.setattr(train, "warn", lambda text: shutil.rmtree(photos / "trainA", ignore_errors=True))
-    monkeypatch.setattr(hardware, "peak", lambda precision: pytest.fail("with --no_peak"))
+    monkeypatch.setattr(hardware, "measure_peak", lambda precision: pytest.fail("with --no_peak"))
     # Of the other batch size is warned, after the pictures were read.
     flags = [*finished, *small, "--batch_size", "2", "--no_peak"]
     figures = train.main([*flags, "--epochs", "2"])

@@ -23,7 +23,7 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.distribution import collectives
+from cyclegan.distribution import train_function
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
@@ -60,8 +60,8 @@ class World:
             )
             self.gan = CycleGAN(BATCH, self.config)
         self.steps = {
-            "train": collectives.make_train_function(strategy, self.gan.train_step, BATCH, self.gan.update),
-            "test": collectives.make_train_function(strategy, self.gan.test_step, BATCH),
+            "train": train_function.make_train_function(strategy, self.gan.train_step, BATCH, self.gan.update),
+            "test": train_function.make_train_function(strategy, self.gan.test_step, BATCH),
         }
         self.first = self.values()
         self.together = set()  # numbers of steps in a call, for each of which a step is traced

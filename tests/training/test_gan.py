@@ -7,7 +7,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.distribution import collectives, hardware
+from cyclegan.distribution import collectives, hardware, train_function
 from cyclegan.images.value_range import to_float
 from cyclegan.networks import flops, instance_normalization
 from cyclegan.training.divergence import find_silent_failures
@@ -99,7 +99,7 @@ def take_two_steps(strategies):
         with strategy.scope():
             gan = with_sgd(CycleGAN(6, Config.from_settings(**TINIER)), 0.1)
         before = weights(gan)
-        step = collectives.make_train_function(strategy, gan.train_step, 6, gan.update)
+        step = train_function.make_train_function(strategy, gan.train_step, 6, gan.update)
         figures, after = [], [before]
         for batch in itertools.islice(pairs.distributed(strategy), 2):
             taken = step(batch, {}, tf.constant(1))[2]
@@ -318,7 +318,7 @@ def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pi
         return figures
 
     gan._similarity = with_a_root
-    step = collectives.make_train_function(strategy, gan.train_step, 3, gan.update)
+    step = train_function.make_train_function(strategy, gan.train_step, 3, gan.update)
     x, y = (pictures_of(3, 16, seed).astype(np.float32) for seed in (1, 2))
 
     def run(totals):
@@ -374,7 +374,7 @@ class Half:
             self.gan = CycleGAN(
                 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16")
             )
-        self.step = collectives.make_train_function(strategy, self.gan.train_step, 2, self.gan.update)
+        self.step = train_function.make_train_function(strategy, self.gan.train_step, 2, self.gan.update)
         self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = everything(self.gan)
 
@@ -563,7 +563,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictu
             config = Config.from_settings(filters=2, residual_blocks=0, image_size=16, xla=xla)
             gan = with_sgd(CycleGAN(replicas, config), 0.1)
         before = weights(gan)
-        step = collectives.make_train_function(strategy, gan.train_step, replicas, gan.update)
+        step = train_function.make_train_function(strategy, gan.train_step, replicas, gan.update)
         _, good, figures = step(batches(strategy, x, y), {}, tf.constant(1))
         assert good[0]
         library = step.get_concrete_function(batches(strategy, x, y), {}, tf.constant(1)).graph.as_graph_def().library
@@ -589,7 +589,7 @@ def test_weights_start_from_the_seed():
 def test_what_was_saved_on_gpus_is_restored_on_a_cpu(tmp_path, monkeypatch):
     """Their layers may be of different kinds, see `make_instance_normalization`."""
     with monkeypatch.context() as patch:
-        patch.setattr(hardware, "accelerated", lambda: True)
+        patch.setattr(hardware, "has_accelerator", lambda: True)
         on_gpus = CycleGAN(1, Config.from_settings(**TINY))
     on_cpu = CycleGAN(1, Config.from_settings(**{**TINY, "seed": 1}))
     path = tf.train.Checkpoint(**on_gpus.state()).write(str(tmp_path / "state"))
@@ -616,7 +616,7 @@ def test_learning_halves_the_cycle_loss(strategies):
     strategy = strategies[1]
     with strategy.scope():
         gan = CycleGAN(1, Config.from_settings(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
-    step = collectives.make_train_function(strategy, gan.train_step, 1, gan.update)
+    step = train_function.make_train_function(strategy, gan.train_step, 1, gan.update)
     cycles = []
     pairs = UnpairedDataset(x, y, 1, (32, 32), seed=0)
     for batch in itertools.islice(pairs.distributed(strategy), 140):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry  # what tf.config has not
 
 from cyclegan.config import Config
-from cyclegan.distribution import collectives, hardware
+from cyclegan.distribution import hardware, train_function
 from cyclegan.training.gan import LOSSES, CycleGAN
 
 pytestmark = pytest.mark.skipif(
@@ -123,15 +123,15 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits(
     replicas, precision, options, monkeypatch
 ):
-    monkeypatch.setattr(hardware, "accelerated", lambda: True)
-    monkeypatch.setattr(hardware, "is_native", lambda precision: True)
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: True)
+    monkeypatch.setattr(hardware, "has_instructions_for", lambda precision: True)
     # With the reductions that GPUs have, which are only traced here.
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     with strategy.scope():
         gan = CycleGAN(
             replicas, Config.from_settings(filters=2, residual_blocks=1, image_size=32, precision=precision, **options)
         )
-    step = collectives.make_train_function(strategy, gan.train_step, replicas, gan.update)
+    step = train_function.make_train_function(strategy, gan.train_step, replicas, gan.update)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
     pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
     totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.distribution import collectives
+from cyclegan.distribution import train_function
 from cyclegan.images.value_range import to_float
 from cyclegan.networks.activation import LeakyReLU
 from cyclegan.training import losses
@@ -81,7 +81,7 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
         strategy = strategies[replicas]
         with strategy.scope():
             gan = with_sgd(as_trained(CycleGAN(3, config)), 0.05)
-        step, figures = collectives.make_train_function(strategy, gan.train_step, 3, gan.update), []
+        step, figures = train_function.make_train_function(strategy, gan.train_step, 3, gan.update), []
         before = weights(gan)
         batches = itertools.islice(UnpairedDataset(x, y, 3, config.data.image_shape, seed=0).distributed(strategy), 4)
         for number, batch in enumerate(batches):

@@ -5,38 +5,38 @@ import threading
 import numpy as np
 
 
-class Team:
-    """Stands in for `workers.Workers` in one thread of several."""
+class ThreadWorkers:
+    """Stand in for `workers.Workers` in one thread of several."""
 
     def __init__(self, index, count, rows, barrier):
         self.index, self.count, self.is_chief = index, count, index == 0
         self._rows, self._barrier = rows, barrier
 
-    def exchange(self, values):
+    def all_gather(self, values):
         self._rows[self.index] = list(values)
         self._barrier.wait(60)
         rows = np.array(self._rows, np.int64)
         self._barrier.wait(60)
         return rows
 
-    def of_chief(self, value):
-        return int(self.exchange([value])[0, 0])
+    def broadcast_from_chief(self, value):
+        return int(self.all_gather([value])[0, 0])
 
-    def all(self, value):
-        return bool(self.exchange([bool(value)]).all())
+    def all_true(self, value):
+        return bool(self.all_gather([bool(value)]).all())
 
 
 def in_threads(count, work):
-    """What work(team) returned or raised in each of so many threads, a list."""
+    """Return the result or the exception of work(workers) in each of several threads."""
     rows, barrier, found = [None] * count, threading.Barrier(count), [None] * count
 
     def one(index):
         try:
-            found[index] = work(Team(index, count, rows, barrier))
+            found[index] = work(ThreadWorkers(index, count, rows, barrier))
         except Exception as error:
             found[index] = error
             if not isinstance(error, threading.BrokenBarrierError):
-                timer = threading.Timer(5, barrier.abort)  # the others do not wait for it for ever
+                timer = threading.Timer(5, barrier.abort)  # so that the others do not wait without end
                 timer.daemon = True
                 timer.start()
 

@@ -1,0 +1,62 @@
+import os
+import stat
+
+import pytest
+import tensorflow as tf
+
+from cyclegan.distribution.gpus import explain_unseen_gpus
+from cyclegan.distribution.strategy import make_strategy
+from cyclegan.errors import UserError
+
+
+def test_more_gpus_than_present_are_refused(monkeypatch):
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1"] if kind == "GPU" else ["cpu"]
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    with pytest.raises(UserError, match=r"--devices 3: TensorFlow sees 2 GPUs \(CUDA_VISIBLE_DEVICES=3,5\)"):
+        make_strategy(3)
+
+
+def test_the_first_gpus_are_used(monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1", "gpu 2"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: calls.append((gpu, on)))
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices: devices)
+    assert make_strategy(2) == ["GPU:0", "GPU:1"]
+    assert calls == [(["gpu 0", "gpu 1"], "GPU"), ("gpu 0", True), ("gpu 1", True)]
+    assert make_strategy() == ["GPU:0", "GPU:1", "GPU:2"]
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Return a function that puts an nvidia-smi with a script of its own first on the PATH."""
+
+    def install(script):
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    return install
+
+
+def test_unseen_gpus_are_explained_with_the_fix(nvidia_smi):
+    nvidia_smi('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"; echo "GPU 1: NVIDIA A100 (UUID: GPU-2)"')
+    text = explain_unseen_gpus("requirements-gpu.txt")
+    assert "2 GPU(s) (NVIDIA A100)" in text and "-m pip install -r requirements-gpu.txt" in text
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_gpus_need_no_explanation(nvidia_smi, monkeypatch, hidden):
+    nvidia_smi('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert explain_unseen_gpus("requirements-gpu.txt") is None
+
+
+@pytest.mark.parametrize("script", ["echo 'No devices were found'", "echo 'GPU 0: half'; exit 9"])
+def test_nvidia_smi_without_gpus_needs_no_explanation(nvidia_smi, script):
+    nvidia_smi(script)
+    assert explain_unseen_gpus("requirements-gpu.txt") is None

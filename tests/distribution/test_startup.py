@@ -1,0 +1,54 @@
+"""How workers start together, or report who is missing."""
+
+import json
+
+import pytest
+
+from cyclegan.config.distribution import DistributionConfig
+from cyclegan.distribution.startup import start_workers
+from cyclegan.errors import UserError
+from tests.distribution.local_workers import free_ports, outcomes, start
+
+
+def test_worker_that_never_comes_is_reported():
+    ports = free_ports(2)
+    ((code, _, errors),) = outcomes([start("steps", 0, ports, START_TIMEOUT="1")])
+    assert code == 2
+    assert f"worker 0 (127.0.0.1:{ports[0]}) waited for 1 s (--start_timeout) and could not reach" in errors
+    assert f"could not reach 127.0.0.1:{ports[1]}: expected a worker" in errors
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_worker_lost_while_tensorflow_starts(who):
+    ports = free_ports(2)
+    gone, other = (start("vanish", index, ports, WHO=str(who), START_TIMEOUT="20") for index in (who, 1 - who))
+    (_, _, _), (code, _, errors) = outcomes([gone, other])
+    assert code == 1, errors
+    assert f"worker {1 - who} (127.0.0.1:{ports[1 - who]}) has met the others, but TensorFlow's start" in errors
+    assert "took more than 20 s (--start_timeout)" in errors
+
+
+def test_worker_without_gpu_is_one_replica(monkeypatch):
+    addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))
+    with pytest.raises(UserError, match="--devices 2: a worker without a GPU is one replica; expected 1"):
+        start_workers(DistributionConfig(devices=2))
+
+
+def test_multiworker_needs_several_workers(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(UserError, match="--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more"):
+        start_workers(DistributionConfig(strategy="multiworker"))
+    monkeypatch.setenv("TF_CONFIG", "nonsense")  # a strategy of one machine ignores it
+    workers = start_workers(DistributionConfig(strategy="mirrored"))
+    assert (workers.count, workers.index, workers.is_chief, workers.speedup()) == (1, 0, True, 1)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "mirrored", "one"])
+def test_port_without_several_workers_is_refused(strategy, monkeypatch):
+    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        UserError, match="--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"
+    ):
+        start_workers(DistributionConfig(port=5000, strategy=strategy))

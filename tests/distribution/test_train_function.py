@@ -1,0 +1,43 @@
+import pytest
+import tensorflow as tf
+
+from cyclegan.distribution.train_function import make_train_function
+
+
+def test_totals_add_up_good_steps_only(strategies):
+    strategy = strategies[3]
+
+    def step(x):
+        return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None, ()
+
+    run = make_train_function(strategy, step, 3)
+    numbers = tf.data.Dataset.from_tensor_slices(([[1.0], [2], [3], [4], [5], [6], [7], [8], [float("nan")]],)).batch(3)
+    totals = {"a": tf.constant(100.0, tf.float64), "b": tf.zeros([], tf.float64)}
+    outcomes = []
+    for batch in strategy.experimental_distribute_dataset(numbers):
+        totals, good, metrics = run(batch, totals, tf.constant(1))
+        outcomes.append((bool(good[0]), float(metrics["c"][0])))
+    assert {key: float(value) for key, value in totals.items()} == {"a": 121.0, "b": 42.0}
+    assert outcomes[:2] == [(True, 6.0), (True, 15.0)] and outcomes[2][0] is False
+    assert run.experimental_get_tracing_count() == 1
+
+
+def test_totals_are_exact_after_many_steps(strategies):
+    metrics = {"a": tf.constant(7.1), "large": tf.constant(3e38)}
+    run = make_train_function(strategies[1], lambda x: (metrics, None, ()), 1)
+    steps = 1000
+    # After as many steps that float32 would have lost three digits.
+    totals = {name: 94_000 * tf.cast(value, tf.float64) for name, value in metrics.items()}
+    after, good, _ = run((tf.zeros([steps, 1]),), totals, tf.constant(steps))
+    assert good.numpy().all()
+    for name, value in metrics.items():
+        assert float(after[name] - totals[name]) / steps == pytest.approx(float(value), rel=1e-6)
+
+
+def test_requests_are_returned_with_the_metrics(strategies):
+    run = make_train_function(strategies[3], lambda x: ({"loss": tf.reduce_sum(x)}, None, ()), 3)
+    batch = strategies[3].experimental_distribute_values_from_function(lambda context: tf.ones([1, 1]))
+    _, _, metrics = run(
+        (batch,), {"loss": tf.constant(0.0, tf.float64)}, tf.constant(1), requests={"stop": tf.constant(1.0)}
+    )
+    assert metrics["stop"].numpy() > 0 and metrics["loss"].numpy() == 3
