@@ -59,7 +59,9 @@ def main(argv=None):
         prepared = sources.is_prepared(config.data.dataset)
         workers.check_equal({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": prepared})
         with workers.chief_first(prepared):
-            domains = sources.load(config, cached, config.run.verbose > 0, logger.warning, share=workers.count_on_this_host())
+            domains = sources.load(
+                config, cached, config.run.verbose > 0, logger.warning, share=workers.count_on_this_host()
+            )
         run.check_data(domains.fingerprint())
         workers.check_equal(domains.fingerprint())
 

@@ -362,6 +362,8 @@ def test_what_the_chief_can_not_read_fails_for_all(run, tmp_path):
 
 def test_storage_that_not_all_workers_see_is_said_by_all(tmp_path):
     in_threads(1, lambda workers: worker_of(workers, tmp_path / "here")[1].save(at(1)))
-    chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / ("here", "there")[workers.index])[1].restore())
+    chief, other = in_threads(
+        2, lambda workers: worker_of(workers, tmp_path / ("here", "there")[workers.index])[1].restore()
+    )
     assert "another worker could not read the checkpoint that the others have" in str(chief)
     assert "but by the chief; expected --output_dir on storage that all workers share" in str(other)
