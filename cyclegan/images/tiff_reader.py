@@ -43,7 +43,7 @@ class TiffReader:
         length = file.seek(0, os.SEEK_END)
         file.seek(0)
         page = tifffile.TiffFile(file).pages[0]
-        assert isinstance(page, tifffile.TiffPage)  # and no `TiffFrame`, which the first one never is
+        assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
         _check_page(page)
         self._page = page
         self._orientation = page.tags.valueof(Tag.Orientation, default=1)

@@ -64,7 +64,7 @@ def test_scale_width_equals_the_reference(training):
 
 def test_none_resizes_to_multiples():
     assert resized("none", sizes=[(101, 203), (102, 198), (64, 64), (1, 5)]) == [
-        *([100, 204], [104, 200]),  # 25.5 and 49.5 go to the even neighbour, as Python rounds
+        *([100, 204], [104, 200]),  # 25.5 and 49.5 go to the even neighbor, as Python rounds
         *([64, 64], [4, 4]),
     ]
     unet = {"generator": "unet_128", "image_size": 128, "image_width": 128}
