@@ -21,7 +21,7 @@ def upright(image: np.ndarray, orientation: int) -> np.ndarray:
         image: [h, w, C].
         orientation: 1 to 8; other values leave the image as it is.
     """
-    # tifffile.tifffile.reorient is not public, and exchanges 7 and 8.
+    # `reorient` of tifffile is not public, and exchanges 7 and 8 in version 2024.8.30.
     if orientation in (5, 6, 7, 8):
         image = image.swapaxes(0, 1)
     row_step = -1 if orientation in (3, 4, 7, 8) else 1
