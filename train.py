@@ -90,9 +90,19 @@ def main(argv=None):
         train.steps_per_call = test.steps_per_call = together
         evaluation = None
         if config.evaluation.evaluate_every and workers.is_chief:
-            from cyclegan.evaluation.evaluator import of_training
+            from cyclegan.evaluation.evaluator import Evaluator
+            from cyclegan.evaluation.features import make_extractor
 
-            evaluation = of_training(gan, domains, config)
+            channels = (config.data.channels_x, config.data.channels_y)
+            evaluation = Evaluator(
+                *gan.used,
+                domains.test_x.images,
+                domains.test_y.images,
+                domains.size,
+                make_extractor(config.evaluation.evaluate_features, channels),
+                paired=config.data.dataset == "stripes",
+                bars=config.run.verbose > 0,
+            )
         progress, folder = restored or (TrainState(), None)
         facts = overview.Facts(
             notes=domains.notes,

@@ -1,13 +1,17 @@
 #!/usr/bin/env python
-"""Scores a run on the embedded data set: `python scripts/score_stripes.py runs/demo`.
+"""Score a run on the embedded dataset: `python scripts/score_stripes.py runs/demo`.
 
-Translates the test pairs with the run's newest checkpoint and compares with the truth, which is known there. For every figure
-the identity (leaving pictures as they are) stands beside it.
+The newest checkpoint translates the held-out images, whose ground truth is known. Each score stands beside the score of the
+identity, which leaves the images as they are.
 """
 
+from __future__ import annotations
+
 import argparse
+import os
 import pathlib
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,28 +20,28 @@ from cyclegan import console
 from cyclegan.config import serialization
 from cyclegan.errors import UserError
 
-BATCH = 8  # pictures at a time
-FIGURES = {
+BATCH_SIZE = 8
+TITLES = {
     "outside": "outside the animal, mean absolute error",
     "inside": "inside it, mean absolute error",
-    "coat": "colours of the coat, Wasserstein-1 distance",
+    "coat": "colors of the coat, Wasserstein-1 distance",
     "total": "total: coat and outside, by area",
 }
+Scores = dict[str, float]  # see `stripes_score`
 
 
-def score(run, checkpoint=None):
-    """Returns {"X -> Y": (scores of the run, scores of the identity), "Y -> X": ...}; see `metrics.paired_scores`.
+def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[str, tuple[Scores, Scores]]:
+    """Return (scores of the run, scores of the identity) for "X -> Y" and "Y -> X".
 
     Raises:
-        UserError: `run` is no folder of a run on stripes with such a checkpoint.
+        UserError: `run` is not the folder of a run on stripes with such a checkpoint.
     """
-    run = pathlib.Path(run)
-    config, _, _ = serialization.load(run / "config.json")
-    if config.dataset != "stripes":
-        raise UserError(f"{run} was trained on {config.dataset}; expected a run on stripes, where the truth is known")
+    config, _, _ = serialization.load(pathlib.Path(run) / "config.json")
+    if config.data.dataset != "stripes":
+        raise UserError(f"{run} was trained on {config.data.dataset}; expected a run on stripes, with its ground truth")
     with console.start():
         from cyclegan.data import sources
-        from cyclegan.evaluation import metrics
+        from cyclegan.evaluation.stripes_score import stripes_score
         from cyclegan.inference.translator import Model
 
     model = Model(run, checkpoint)
@@ -45,28 +49,24 @@ def score(run, checkpoint=None):
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
     for name, translate, source, truth in (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x)):
-        translated = np.concatenate(
-            [translate(source[first : first + BATCH]) for first in range(0, len(source), BATCH)]
-        )
-        result[name] = (
-            metrics.paired_scores(source, translated, truth),
-            metrics.paired_scores(source, source, truth),
-        )
+        batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
+        translated = np.concatenate([translate(batch) for batch in batches])
+        result[name] = (stripes_score(source, translated, truth), stripes_score(source, source, truth))
     return result
 
 
-def main(argv=None):
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description="Score a run on the embedded data set, on its test pairs.")
-    parser.add_argument("run", help="the run's folder")
-    parser.add_argument("--checkpoint", help="one of the run's checkpoints, epoch_0003 say (default: the newest)")
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table of scores."""
+    parser = argparse.ArgumentParser(description="Score a run on the embedded dataset.")
+    parser.add_argument("run", help="folder of the run")
+    parser.add_argument("--checkpoint", help="a checkpoint of the run, such as epoch_0003 (default: the newest)")
     arguments = parser.parse_args(argv)
     result = score(arguments.run, arguments.checkpoint)
-    print(f"{'grey levels (0 to 255), less is better':51} {'trained':>8} {'identity':>9}")
+    print(f"{'gray levels (0 to 255), lower is better':51} {'trained':>8} {'identity':>9}")
     for direction, (trained, identity) in result.items():
-        for key, text in FIGURES.items():
-            if not (key == "inside" and direction == "X -> Y"):  # where the stripes are can't be known
-                print(f"{direction}: {text:43} {trained[key]:8.1f} {identity[key]:9.1f}")
+        for key, title in TITLES.items():
+            if not (key == "inside" and direction == "X -> Y"):  # the place of stripes cannot be predicted
+                print(f"{direction}: {title:43} {trained[key]:8.1f} {identity[key]:9.1f}")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ MAY_IMPORT = {
     "networks": {"errors", "config", "distribution.hardware"},
     "checkpointing": {"errors", "config", "distribution"},
     "reporting": {"errors", "console", "config", "images", "distribution.hardware"},
-    "evaluation": {"errors", "config", "images", "data.unpaired"},
+    "evaluation": {"errors", "config", "images"},
     "training": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},
-    "inference": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},
+    "inference": {
+        *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "evaluation"),
+    },
     "export": {"errors", "console", "config", "images", "networks"},
     "interop": {"errors", "config", "networks"},
 }

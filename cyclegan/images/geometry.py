@@ -121,3 +121,10 @@ def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: 
 def format_size(size: Sequence[int] | np.ndarray) -> str:
     """Format a (height, width) for a message."""
     return f"{size[1]} x {size[0]} pixels"
+
+
+def centre_crop(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return a view of the middle of an image [h, w, C]: [height, width, C] for a `size` of (height, width) in pixels."""
+    height, width = size
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[top : top + height, left : left + width]

@@ -33,7 +33,7 @@ EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
 EPOCH_NAME = re.compile(r"epoch_(\d+)(\.png)?")  # the folder and the grid of an epoch
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle). The slider chooses the epoch.",
-    "cycle error: mean absolute difference between input and cycle in grey levels (0 to 255). change: the same between input and"
+    "cycle error: mean absolute difference between input and cycle in gray levels (0 to 255). change: the same between input and"
     " output; near 0, the generator does nothing.",
 )
 
@@ -131,7 +131,7 @@ def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, 
 
 
 def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray) -> dict[str, float]:
-    """Return the finite scores of a sample by name, in grey levels; all images are float [h, w, C] in [-1, 1]."""
+    """Return the finite scores of a sample by name, in gray levels; all images are float [h, w, C] in [-1, 1]."""
     scores = {"cycle error": np.abs(image - back).mean()}
     if image.shape == translated.shape:
         scores["change"] = np.abs(image - translated).mean()

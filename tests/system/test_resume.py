@@ -656,8 +656,9 @@ def test_nothing_at_all_is_traced_after_the_first_epoch(world, tmp_path, monkeyp
 def score(world, **options):
     """Options of a loop that scores each epoch. The compiled functions are made once for all starts."""
     if not hasattr(world, "evaluation"):
-        used = [lambda pictures, i=i: world.gan.used[i](pictures, training=False) for i in (0, 1)]
-        world.evaluation = Evaluator(*used, *world.test.domains, (16, 16), features.random(), batch_size=4)
+        world.evaluation = Evaluator(
+            *world.gan.used, *world.test.domains, (16, 16), features.random_extractor(), batch_size=4
+        )
     return {"evaluation": world.evaluation, "evaluate_every": 1, **options}
 
 

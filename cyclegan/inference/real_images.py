@@ -1,0 +1,65 @@
+"""Images to compare translations with: images of a folder, and pairs of held-out images."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from cyclegan.config.config import Config
+from cyclegan.data import loading
+from cyclegan.data.cache import OnDemand
+from cyclegan.errors import UserError
+from cyclegan.images import geometry
+
+
+def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple[int, int]) -> OnDemand:
+    """Read the images of a folder, resized like the held-out images of a run.
+
+    Args:
+        config: Configuration of the run.
+        folder: The folder.
+        channels: Number of channels to decode.
+        size: (height, width) in pixels that the networks of the run see.
+
+    Returns:
+        The images, indexed like an array [N, h, w, C].
+
+    Raises:
+        UserError: There are no images, some cannot be decoded, or they do not have that size after resizing.
+    """
+    paths = [os.path.join(folder, name) for name in loading.find(folder)]
+    if not paths:
+        raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(loading.ENDINGS)}")
+    looked = loading.look({"real": paths}, {"real": channels})["real"]
+    sizes = np.stack([looked["height"], looked["width"]], axis=1)
+    resized = geometry.resized_sizes(config.data, config.networks.multiple, sizes, training=False)
+    final = geometry.final_size(config.data, sizes, resized, paths)
+    if tuple(final) != tuple(size):
+        raise UserError(
+            f"--real {folder}: the images come out at {geometry.format_size(final)}; expected the run's"
+            f" {geometry.format_size(size)}: resize them"
+        )
+    dtype = np.uint16 if looked["deep"].any() else np.uint8
+    files = loading.ImageFiles("real", paths, looked, resized, channels, dtype)
+    return OnDemand(files.pixels, files.shape, files.sizes, files.dtype)
+
+
+def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
+    """Check that the held-out images of X and Y, such as "testA/3.png", differ in folder and suffix only.
+
+    Raises:
+        UserError: They have other names.
+    """
+    x, y = (
+        [str(pathlib.PurePath(*pathlib.PurePath(name).parts[1:]).with_suffix("")) for name in names]
+        for names in (names_x, names_y)
+    )
+    if x != y:
+        different = sorted(set(x) ^ set(y)) or [a for a, b in zip(x, y) if a != b]
+        raise UserError(
+            f"--paired: the held-out images of X ({len(x)}) and Y ({len(y)}) do not have the same names, for example"
+            f" {different[0]}; expected an image of Y with the same name for each image of X"
+        )

@@ -1,0 +1,102 @@
+"""Scores of a trained run on its held-out images."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from typing import Any
+
+import tensorflow as tf
+
+from cyclegan.data import sources
+from cyclegan.errors import UserError
+from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.evaluation.features import make_extractor
+from cyclegan.evaluation.score_options import ScoreOptions
+from cyclegan.inference.real_images import check_same_names, read_folder
+from cyclegan.inference.restore import RestoredRun, restore
+
+
+def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
+    """Score the generators of a run.
+
+    Args:
+        run: Folder of the run.
+        checkpoint: Name of one of its checkpoints; `None` for the newest.
+        options: What to score, and what to compare with.
+
+    Returns:
+        "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a dict of
+        "scores", "untranslated" and "protocol", see `Evaluator`.
+
+    Raises:
+        UserError: The run, the checkpoint, the images or the features do not exist or do not fit, or memory is short.
+        TrainingError: A translation is not finite, or an image cannot be read.
+    """
+    restored = restore(run, checkpoint)
+    evaluator = _make_evaluator(restored, options)
+    protocol = {
+        "dataset": options.dataset or restored.config.data.dataset,
+        "real_from": options.real or "the held-out images",
+        "max_images": options.max_images,
+        "preprocess": restored.config.data.preprocess,
+    }
+    return {
+        "run": str(restored.path),
+        "checkpoint": restored.checkpoint.name,
+        "epoch": restored.progress.epoch,
+        "step": restored.progress.step,
+        "versions": {
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            **{name: importlib.metadata.version(name) for name in ("keras", "numpy", "pillow")},
+        },
+        "directions": {
+            direction: {
+                **_score_direction(evaluator, direction),
+                "protocol": {**protocol, **evaluator.protocol(direction)},
+            }
+            for direction in options.directions
+        },
+    }
+
+
+def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
+    config = restored.config
+    channels = {direction: restored.channels(direction)[1] for direction in options.directions}
+    extractor = make_extractor(options.features, channels.values())
+    changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
+    present = config.replace(cache="none", **{name: value for name, value in changes.items() if value})
+    domains = sources.load(present, bars=True, splits=sources.TEST)
+    stripes = present.data.dataset == "stripes"
+    if options.paired and not stripes:
+        check_same_names(domains.test_x.names, domains.test_y.names)
+    real = {
+        direction: read_folder(config, options.real_folder(direction), channels[direction], domains.size)
+        for direction in (options.directions if options.real else ())
+    }
+    return Evaluator(
+        restored.G,
+        restored.F,
+        domains.test_x.images,
+        domains.test_y.images,
+        domains.size,
+        extractor,
+        paired=stripes or options.paired,
+        real=real,
+        seed=options.seed,
+        batch_size=options.batch_size,
+        bars=True,
+    )
+
+
+def _score_direction(evaluator: Evaluator, direction: str) -> dict[str, dict[str, float]]:
+    try:
+        return {"scores": evaluator.scores(direction), "untranslated": evaluator.untranslated(direction)}
+    except tf.errors.ResourceExhaustedError:
+        height, width = evaluator.size
+        raise UserError(
+            f"the device does not have enough memory for batches of {evaluator.batch_size} images of {width} x {height} pixels;"
+            " expected more free memory, or a smaller --batch_size"
+        ) from None

@@ -1,0 +1,11 @@
+"""Fixtures for the tests of the scores."""
+
+import pytest
+
+from cyclegan.evaluation import features
+
+
+@pytest.fixture(scope="package")
+def extractor():
+    """The extractor of random features, compiled once for all tests."""
+    return features.random_extractor()

@@ -1,0 +1,136 @@
+"""Scores of a run, by the script that prints them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.config import serialization
+from cyclegan.config.config import Config
+from cyclegan.data import sources
+from cyclegan.errors import UserError
+from cyclegan.evaluation import score_table
+from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.networks import compat
+from cyclegan.training.gan import CycleGAN
+from scripts import evaluate
+from tests.evaluation.drawings import draw
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, stripes_dir):
+    """A run on the embedded dataset with a checkpoint of untrained networks, also under the name best-x2y."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    folder.mkdir()
+    config = Config.from_settings(
+        **{"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 0, "data_dir": stripes_dir},
+        **{"output_dir": str(folder), "pool_size": 0, "precision": "float32"},
+    )
+    serialization.save(folder / "config.json", config, compat.stack(), {})
+    checkpoints = CheckpointManager(folder / "checkpoints", CycleGAN(1, config).state())
+    checkpoints.save(TrainState(epoch=1, step=5), names=["best-x2y"])
+    return folder
+
+
+def score(run, *flags):
+    return evaluate.main([str(run), "--features", "random", *map(str, flags)])
+
+
+def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
+    file = tmp_path / "scores.json"
+    result = score(run, "--checkpoint", "best-x2y", "--json", file, "--max_images", 6)
+    out = capsys.readouterr().out
+    assert json.loads(file.read_text()) == json.loads(json.dumps(result))
+    assert result["checkpoint"] == "best-x2y" and result["epoch"] == 1 and set(result["versions"]) >= {"tensorflow"}
+    for direction in ("x2y", "y2x"):
+        part = result["directions"][direction]
+        assert set(part["scores"]) == set(score_table.TITLES)
+        assert list(part["untranslated"]) == list(score_table.TITLES)[:6]
+        assert part["scores"]["FID"] > part["untranslated"]["FID"]  # gray everywhere
+        assert f"{part['scores']['FID']:.5g}" in out and f"{part['untranslated']['SSIM']:.5g}" in out
+        assert (part["protocol"]["translated"], part["protocol"]["real"], part["protocol"]["seed"]) == (6, 6, 0)
+    for text in (
+        "X -> Y",
+        "6 held-out images of X (at most the first 6) of stripes",
+        "32 x 32 pixels",
+        "whole gray levels of 8 bits",
+        "100 subsets of 4 and 4, seed 0",
+        "not comparable with published FIDs",
+    ):
+        assert text in out
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A dataset folder: images 0 to 3 of each split, those of testA and testB the same scenes; and "others", as testB."""
+    folder = tmp_path_factory.mktemp("images")
+    for split in (*sources.SPLITS, "others"):
+        (folder / split).mkdir()
+        for i, image in enumerate(draw("horse" if split.endswith("A") else "zebra", 4, 40)):
+            Image.fromarray(image).save(folder / split / f"{i}.png")
+    return folder
+
+
+def test_dataset_that_moved_and_pairs_by_name(run, folders, tmp_path):
+    for split in sources.TEST:  # the other splits are not needed
+        (tmp_path / split).symlink_to(folders / split)
+    flags = ("--dataset", tmp_path, "--max_images", 3)
+    assert "SSIM" in score(run, *flags, "--direction", "x2y", "--paired")["directions"]["x2y"]["scores"]
+    (folders / "testB" / "1.png").rename(folders / "testB" / "one.png")
+    try:
+        with pytest.raises(UserError, match=r"--paired: .* do not have the same names, for example 1;"):
+            score(run, *flags, "--paired")
+    finally:
+        (folders / "testB" / "one.png").rename(folders / "testB" / "1.png")
+
+
+@pytest.mark.slow
+def test_real_images_from_elsewhere(run, folders):
+    both = score(run, "--real", folders, "--max_images", 4)["directions"]
+    assert [both[d]["protocol"]["real"] for d in both] == [4, 4]
+    alone = score(run, "--real", folders / "others", "--direction", "x2y", "--max_images", 4)["directions"]
+    expected = both["x2y"]["scores"]
+    assert alone["x2y"]["scores"] == pytest.approx(expected)  # others has the images of testB
+    own = score(run, "--direction", "x2y", "--max_images", 4)["directions"]["x2y"]["scores"]
+    assert own["FID"] != pytest.approx(expected["FID"], rel=1e-3) and own["MAE"] == expected["MAE"]
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        (["--real", str(ROOT / "tests"), "--direction", "x2y"], "no images; expected at least 2 of .jpg"),
+        (["--json", "/nowhere/scores.json"], "--json /nowhere/scores.json: expected a file in a writable folder"),
+        (["--json", str(ROOT)], "is a folder; expected a file"),
+        (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of best-x2y, epoch_0001"),
+        (["--features", "weights.h5"], "weights.h5: no such file; expected random, inception, or a file"),
+        (["--dataset", "/nowhere"], "--dataset /nowhere: no such folder"),
+    ],
+)
+def test_refuses_requests_that_cannot_work(run, flags, text):
+    with pytest.raises(UserError) as error:
+        score(run, *flags)
+    assert text in str(error.value)
+
+
+def test_too_little_memory(run, monkeypatch):
+    def full(self, direction):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nwith shape")
+
+    monkeypatch.setattr(Evaluator, "scores", full)
+    with pytest.raises(UserError, match="not have enough memory for batches of 3 images of 32 x 32 .* --batch_size"):
+        score(run, "--batch_size", 3)
+
+
+def test_mistake_is_one_line_and_exit_code_2(tmp_path):
+    command = [sys.executable, str(ROOT / "scripts" / "evaluate.py"), str(tmp_path / "none"), "--max_images", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 2 and done.stderr == "evaluate.py: --max_images 0: expected at least 2\n"
