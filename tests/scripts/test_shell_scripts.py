@@ -1,6 +1,5 @@
 """The shell scripts, with interpreters and an nvidia-smi that only pretend."""
 
-import functools
 import json
 import os
 import pathlib
@@ -8,22 +7,16 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config import Config, serialization
-from cyclegan.data import sources
+from cyclegan.config import Config
 from cyclegan.distribution import train_function
-from cyclegan.errors import UserError
-from cyclegan.inference.translator import Model
-from cyclegan.networks import compat, instance_normalization
+from cyclegan.networks import instance_normalization
 from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.transposed_convolution import TransposedConvolution
 from cyclegan.training import gan
-from scripts import benchmark, score_stripes, tutorial_step
+from scripts import benchmark, tutorial_step
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -152,63 +145,6 @@ def test_the_real_check_takes_this_python(machine):
     check = text[text.index("works() {") : text.index("requirements=")]
     command = f"oldest=9 newest=13; {check} works python3 && newest=8 && ! works python3"
     assert subprocess.run(["bash", "-c", command], env={"PATH": str(machine.bin)}).returncode == 0
-
-
-@pytest.fixture
-def stripes_run(tmp_path, stripes_dir):
-    """A run on the embedded data set that has a checkpoint of untrained networks."""
-    config = Config.from_settings(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
-    serialization.save(tmp_path / "config.json", config, compat.stack(), {})
-    CheckpointManager(
-        tmp_path / "checkpoints",
-        gan.CycleGAN(1, Config.from_settings(filters=4, residual_blocks=0, image_size=32)).state(),
-    ).save(TrainState(epoch=1, step=1))
-    return tmp_path
-
-
-def test_the_scores_of_an_untrained_run_stand_beside_those_of_the_identity(stripes_run, capsys):
-    result = score_stripes.score(stripes_run)
-    assert set(result) == {"X -> Y", "Y -> X"}
-    for trained, identity in result.values():
-        assert identity["outside"] < 1 and identity["inside"] > 40 and identity["coat"] > 40
-        assert trained["outside"] > 20  # grey everywhere
-    score_stripes.main([str(stripes_run)])
-    table = capsys.readouterr().out.splitlines()
-    assert len(table) == 8 and table[0].split()[-2:] == ["trained", "identity"]
-    assert f"{result['Y -> X'][0]['inside']:.1f}" in next(line for line in table if "Y -> X: inside" in line)
-
-
-def test_scores_are_of_the_run(stripes_run, monkeypatch):
-    """Networks that answer with the truth score best: the pictures and directions are not mixed up."""
-    domains = sources.load(serialization.load(stripes_run / "config.json")[0])
-    pairs = {
-        "x2y": (domains.test_x.images, domains.test_y.images),
-        "y2x": (domains.test_y.images, domains.test_x.images),
-    }
-
-    def perfect(direction, self, given, size=None):
-        source, truth = pairs[direction]
-        places = [int((source == picture).all(axis=(1, 2, 3)).argmax()) for picture in given]
-        np.testing.assert_array_equal(source[places], given)
-        return truth[places]
-
-    for direction in pairs:
-        monkeypatch.setattr(Model, direction, functools.partialmethod(functools.partial(perfect, direction)))
-    for trained, _ in score_stripes.score(stripes_run).values():
-        assert max(trained.values()) < 1
-
-
-def test_what_cannot_be_scored_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no such file; expected the config.json of a run"):
-        score_stripes.score(tmp_path)
-    serialization.save(tmp_path / "config.json", Config.from_settings(dataset="photos"), {}, {})
-    with pytest.raises(UserError, match="was trained on photos; expected a run on stripes"):
-        score_stripes.score(tmp_path)
-    Config.from_settings(dataset="stripes", image_size=32, filters=4, residual_blocks=0).save(
-        tmp_path / "config.json", compat.stack(), {}
-    )
-    with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
-        score_stripes.score(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["setup.sh", "demo.sh", "test.sh", "../.ci/run"])
