@@ -70,7 +70,7 @@ def load(config, folder=None, bars=False, say=print, share=0, splits=SPLITS):
             --preprocess; it names them. Unless they are decoded now, only those are found whose header or end is not that of a
             picture.
     """
-    sources, names, notes = _find(config, bars, splits, whole=not share)
+    sources, names, notes = _find(config, bars, splits)
     files = _look(config, sources, bars)
     outcomes = np.concatenate([files[split].sizes for split in splits])
     sizes = np.concatenate([_sizes(files[split].looked) for split in splits])
@@ -127,8 +127,8 @@ def _sizes(looked):
     return np.stack([looked["height"], looked["width"]], axis=1)
 
 
-def _find(config, bars, splits, whole):
-    """What there is, not decoded. `whole`: see `prepared.find`.
+def _find(config, bars, splits):
+    """What there is, not decoded.
 
     Returns:
         (sources, names, notes): dicts by split of what `reader.decode` reads, and of lists of texts; and a tuple of texts.
@@ -141,10 +141,10 @@ def _find(config, bars, splits, whole):
             resizes = config.data.preprocess == "resize_and_crop"
             test = config.data.image_shape if resizes else config.data.load_shape
             sides = dict(zip(SPLITS, (max(config.data.load_shape),) * 2 + (max(test),) * 2))
-            builders = tfds_source.drawn({split: sides[split] for split in splits}, config.data.data_dir)
+            builders = tfds_source.stripes_builders({split: sides[split] for split in splits}, config.data.data_dir)
         else:
-            builders = dict.fromkeys(splits, tfds_source.cycle_gan(dataset, config.data.data_dir))
-        return (*tfds_source.find(builders, most, bars, whole), ())
+            builders = dict.fromkeys(splits, tfds_source.cycle_gan_builder(dataset, config.data.data_dir))
+        return (*tfds_source.read(builders, most, bars), ())
     folder = pathlib.Path(os.path.expanduser(dataset))
     if not folder.is_dir():
         if folder.exists():
@@ -153,7 +153,7 @@ def _find(config, bars, splits, whole):
 
         raise UserError(
             f"--dataset {dataset}: no such folder; expected a folder with trainA and trainB, stripes, or cycle_gan/NAME"
-            f" with NAME one of {', '.join(tfds_source.names())}"
+            f" with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
     names, notes = _in_folder(folder, splits)
     names = {split: names[split][:most] for split in splits}

@@ -1,131 +1,134 @@
-"""Data sets of TensorFlow Datasets, the embedded one among them: prepared, and where the files of their pictures lie.
+"""Datasets of TensorFlow Datasets, the embedded one among them: prepared on disk, and read as encoded images.
 
-Only imported where one is asked for: TensorFlow Datasets takes its time to start.
+Import this module only where such a dataset is used: TensorFlow Datasets takes seconds to start.
 """
+
+from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import os
-import sys
+import re
 import threading
+from collections.abc import Mapping
+from typing import Optional
 
-import requests  # TFDS downloads with it, so the same proxies and certificates are tried
+import requests  # TFDS downloads with it, so this respects the same proxies and certificates
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-from cyclegan.data import records, stripes
+from cyclegan.data import stripes
 from cyclegan.errors import UserError
 
-ANSWER_SECONDS = 3  # how long the host of a data set may take to answer
+ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
+FAMILY = "cycle_gan"  # TFDS's name for the datasets of the CycleGAN paper
 
-logging.set_verbosity(logging.ERROR)  # TFDS warns of a data set that is not prepared yet; we say it better
-
-
-def names():
-    """What may follow cycle_gan/, a list of texts."""
-    return [config.name for config in tfds.builder_cls("cycle_gan").BUILDER_CONFIGS]
+logging.set_verbosity(logging.ERROR)  # TFDS warns of a dataset that is not prepared; the errors here tell what to do
 
 
-def drawn(sizes, data_dir):
-    """The builders of the embedded data set by split, for a dict of the pictures' sides in pixels."""
-    builders = {size: stripes.builder(size, data_dir) for size in set(sizes.values())}
-    return {split: builders[size] for split, size in sizes.items()}
+def cycle_gan_names() -> list[str]:
+    """Return the NAMEs of all datasets cycle_gan/NAME."""
+    return [config.name for config in tfds.builder_cls(FAMILY).BUILDER_CONFIGS]
 
 
-def cycle_gan(dataset, data_dir):
-    """The builder of a data set of TFDS's cycle_gan; not prepared yet only where its host answers.
+def cycle_gan_builder(dataset: str, data_dir: Optional[str]) -> tfds.core.DatasetBuilder:
+    """Return the builder of a dataset cycle_gan/NAME.
 
     Raises:
-        UserError: there is no such data set, or its host does not answer.
+        UserError: There is no such dataset; or it is not prepared, and its host does not answer.
     """
-    name = dataset[len("cycle_gan/") :]
-    if name not in names():
-        raise UserError(f"--dataset {dataset}: expected cycle_gan/NAME with NAME one of {', '.join(names())}")
+    name = dataset[len(f"{FAMILY}/") :]
+    if name not in cycle_gan_names():
+        raise UserError(f"--dataset {dataset}: expected {FAMILY}/NAME with NAME one of {', '.join(cycle_gan_names())}")
     builder = tfds.builder(dataset, data_dir=data_dir)
-    url = str(sys.modules[type(builder).__module__]._DL_URLS[name])
-    if not (builder.data_path / "dataset_info.json").exists() and url.startswith("http") and not _answers(url):
+    url = next((url for url in builder.url_infos if url.endswith(f"/{name}.zip")), None)
+    is_prepared = (builder.data_path / "dataset_info.json").exists()
+    if url and not is_prepared and not _host_answers(url):  # TFDS itself would try for minutes
         raise UserError(
-            f"{dataset} is not prepared in {builder.data_path.parent.parent.parent} and its host ({url.split('/')[2]}) does not"
-            f" answer: expected a network; or name the folder that holds it with --data_dir, train on a folder of your own"
-            f" pictures with --dataset FOLDER, or on the embedded ones with --dataset stripes"
+            f"{dataset} is not prepared in {builder.data_path.parent.parent.parent}, and its host ({url.split('/')[2]}) does"
+            " not answer; expected a network: or name the folder that holds the dataset with --data_dir, train on a folder of"
+            " your own images with --dataset FOLDER, or on the embedded ones with --dataset stripes"
         )
     return builder
 
 
-def _answers(url):
-    """Whether an HTTP server answers within `ANSWER_SECONDS` (a name that hangs in the resolver counts as no)."""
-    answered = []
-
-    def ask():
-        with contextlib.suppress(requests.exceptions.RequestException):
-            answered.append(requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False).status_code < 500)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    return any(answered)
-
-
-def find(builders, most=None, bars=False, whole=True):
-    """The pictures of all splits, each from its TFDS builder, which is prepared first.
+def stripes_builders(sides: Mapping[str, int], data_dir: Optional[str]) -> dict[str, tfds.core.DatasetBuilder]:
+    """Return the builder of the embedded dataset for each split.
 
     Args:
-        builders: dict by split.
-        most: only the first so many of each; `None` for all.
-        bars: show TFDS's progress bars.
-        whole: read all files once, and compare the checksums. Otherwise no picture is read.
+        sides: Side of the images in pixels, by split.
+        data_dir: Folder of prepared datasets.
+    """
+    builders = {side: stripes.builder(side, data_dir) for side in set(sides.values())}
+    return {split: builders[side] for split, side in sides.items()}
+
+
+def read(
+    builders: Mapping[str, tfds.core.DatasetBuilder], max_images: Optional[int] = None, bars: bool = False
+) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
+    """Read the encoded images of all splits, in the order of the files; prepare datasets that are not prepared.
+
+    Args:
+        builders: Builder of the dataset of each split.
+        max_images: Number of images to read from each split; `None` reads all.
+        bars: Whether TFDS shows its progress bars.
 
     Returns:
-        (sources, names): dicts by split of lists of `records.Stored`, and of what the pictures are called.
+        The contents of the image files, and the names of the images, by split.
 
     Raises:
-        UserError: a data set can't be prepared or read, is damaged, or has an empty split.
+        UserError: A dataset cannot be prepared or read, is damaged, or has an empty split.
     """
-    sources, names = {}, {}
+    images, names = {}, {}
     for split, builder in builders.items():
         if "://" in os.fspath(builder.data_path):
             raise UserError(
                 f"{builder.data_path}: expected a folder of this machine, such as a mounted one (--data_dir)"
             )
         _prepare(builder, bars)
-        sources[split] = _stored(builder, split, most, whole)
-        if not sources[split]:
-            raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one picture")
-        names[split] = [f"{builder.info.full_name}/{split}[{i}]" for i in range(len(sources[split]))]
-    return sources, names
+        images[split] = _read_split(builder, split, max_images)
+        names[split] = [f"{builder.info.full_name}/{split}[{i}]" for i in range(len(images[split]))]
+    return images, names
 
 
-def _stored(builder, split, most, whole):
-    info, found, kind = builder.info.splits[split], [], builder.info.file_format
-    if kind and kind.value != "tfrecord":
+def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: Optional[int]) -> list[bytes]:
+    total, file_format = builder.info.splits[split].num_examples, builder.info.file_format
+    if not total:
+        raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one image")
+    if file_format and file_format.value != "tfrecord":
         raise UserError(
-            f"{builder.data_path}: its files are of the format {kind.value}; expected tfrecord: remove that folder and start"
-            " again, or name another with --data_dir"
+            f"{builder.data_path}: its files are of the format {file_format.value}; expected tfrecord: remove that folder and"
+            " start again, or name another with --data_dir"
         )
-    wanted = min(most or info.num_examples, info.num_examples)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # the end of an iterator could wait up to a minute for the thread of the autotuner
+    # A cycle of one file keeps the order of the files.
+    config = tfds.ReadConfig(options=options, try_autocache=False, interleave_cycle_length=1)
+    decoders = {"image": tfds.decode.SkipDecoding()}
     try:
-        for path, count in zip(map(os.fspath, info.filepaths), info.shard_lengths):
-            expected = min(count, wanted - len(found))
-            if whole and expected == count:
-                tf.data.TFRecordDataset(path).reduce(0, lambda number, _: number + 1)
-            part = list(itertools.islice(records.find(path, "image"), wanted - len(found)))
-            if len(part) != expected:
-                raise ValueError(f"{os.path.basename(path)} has {len(part)} records; expected {expected}")
-            found += part
-    except (ValueError, FileNotFoundError, tf.errors.OpError) as error:
+        dataset = builder.as_dataset(
+            f"{split}[:{min(max_images or total, total)}]", decoders=decoders, read_config=config
+        )
+        return [example["image"] for example in dataset.as_numpy_iterator()]
+    except tf.errors.PermissionDeniedError as error:
         raise UserError(
-            f"{builder.data_path}: {split} is damaged ({str(error).splitlines()[0]}): remove that folder and start again"
+            f"{builder.data_path}: {split} cannot be read ({_reason(error)}); expected readable files"
         ) from error
-    except OSError as error:
-        raise UserError(f"{builder.data_path}: {split} can't be read ({error}): expected files that can be") from error
-    return found
+    except tf.errors.OpError as error:  # checksums and the number of images are compared
+        raise UserError(
+            f"{builder.data_path}: {split} is damaged ({_reason(error)}): remove that folder and start again"
+        ) from error
 
 
-def _prepare(builder, bars):
-    # The embedded pictures are drawn in seconds: TFDS's many bars would only stand in the way.
+def _reason(error: tf.errors.OpError) -> str:
+    """Return the message of an error of TensorFlow without the names of operations around it."""
+    return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message.splitlines()[0])
+
+
+def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
+    # The embedded images are drawn in seconds; TFDS's many bars would only hide other lines.
     quiet = not bars or isinstance(builder, stripes.Stripes)
     nowhere = io.StringIO()
     try:
@@ -138,5 +141,19 @@ def _prepare(builder, bars):
         raise UserError(
             f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
             f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. Expected a folder that can be"
-            " written to (--data_dir), with room, and a data set that can be fetched"
+            " written to (--data_dir), with room, and a dataset that can be fetched"
         ) from error
+
+
+def _host_answers(url: str) -> bool:
+    """Return whether an HTTP server answers within `ANSWER_SECONDS`; a thread, because name resolution has no timeout."""
+    answered: list[bool] = []
+
+    def ask() -> None:
+        with contextlib.suppress(requests.exceptions.RequestException):
+            answered.append(requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False).status_code < 500)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    return any(answered)

@@ -151,8 +151,8 @@ def _of_the_run(config, domain):
         from cyclegan.data import tfds_source
 
         split = f"test{domain}"
-        builder = tfds_source.cycle_gan(config.dataset, config.data_dir)
-        return f"{config.dataset}, {split}", tfds_source.find({split: builder}, COMPARED)[0][split]
+        builder = tfds_source.cycle_gan_builder(config.dataset, config.data_dir)
+        return f"{config.dataset}, {split}", tfds_source.read({split: builder}, COMPARED)[0][split]
     return None, ()
 
 

@@ -105,9 +105,7 @@ def has_more_frames(path: str | os.PathLike[str]) -> bool:
 
 
 def _open(source: Source) -> BinaryIO:
-    if isinstance(source, bytes):
-        return io.BytesIO(source)
-    return open(source, "rb") if isinstance(source, (str, os.PathLike)) else source.open()
+    return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
 def _open_reader(file: BinaryIO, channels: int) -> ImageReader:

@@ -189,7 +189,7 @@ def test_nothing_is_made_before_the_first_picture_and_nothing_is_left(source, st
 KILLED = """
 import os, pathlib, signal, sys
 import numpy as np
-from cyclegan.cache import Store
+from cyclegan.data.cache import Store
 store = Store(sys.argv[1], print)
 store.write(np.zeros((64, 64, 3), np.uint8))
 print(store.read(0, 9) == bytes(9), flush=True)

@@ -1,4 +1,4 @@
-"""What comes from TensorFlow Datasets, and what is said when it does not."""
+"""Images of TensorFlow Datasets, and the errors of datasets that cannot be read."""
 
 import socket
 import time
@@ -22,12 +22,12 @@ def load(dataset, image_size=16, load_size=16, **flags):
     return sources.load(Config.from_settings(dataset=dataset, image_size=image_size, load_size=load_size, **flags))
 
 
-def test_without_a_network_cycle_gan_says_so_within_ten_seconds(tmp_path, monkeypatch):
+def test_a_missing_network_is_an_error_within_ten_seconds(tmp_path, monkeypatch):
     def no_network(*args, **kwargs):
         raise requests.exceptions.ConnectionError("no network")
 
     monkeypatch.setattr(requests, "head", no_network)
-    tfds_source.names()  # imports TFDS's own modules, once: not what is timed
+    tfds_source.cycle_gan_names()  # imports TFDS's own modules, once: not what is timed
     start = time.perf_counter()
     with pytest.raises(UserError) as error:
         load("cycle_gan/horse2zebra", data_dir=str(tmp_path))
@@ -37,19 +37,19 @@ def test_without_a_network_cycle_gan_says_so_within_ten_seconds(tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
-def test_a_host_that_never_answers_is_given_up(monkeypatch):
+def test_a_silent_host_is_given_up(monkeypatch):
     monkeypatch.setattr(tfds_source, "ANSWER_SECONDS", 1)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         start = time.perf_counter()
-        assert not tfds_source._answers(f"http://127.0.0.1:{silent.getsockname()[1]}/a.zip")
+        assert not tfds_source._host_answers(f"http://127.0.0.1:{silent.getsockname()[1]}/a.zip")
     assert time.perf_counter() - start < 5
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """A data_dir with a damaged data set."""
+    """A data_dir with a damaged dataset."""
     folder = tmp_path_factory.mktemp("damaged")
     load("stripes", 16, 16, data_dir=str(folder))
     record = next(folder.glob("stripes/16/*/stripes-trainB.tfrecord*"))
@@ -58,42 +58,42 @@ def damaged(tmp_path_factory):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_a_prepared_data_set_that_is_damaged_is_named(damaged, cache):
+def test_a_damaged_dataset_is_named(damaged, cache):
     with pytest.raises(UserError, match=r"stripes.16.*: trainB is damaged .*: remove that folder and start again"):
         load("stripes", 16, 16, data_dir=damaged, cache=cache)
 
 
 def shards(folder, count):
-    """A data_dir with the embedded data set, each split in several files."""
+    """Prepare the embedded dataset with several files per split; return its builder."""
     builder = stripes.builder(16, str(folder))
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=count))
     return builder
 
 
-def test_pictures_of_several_files_are_in_the_order_of_the_files(tmp_path):
+def test_several_files_are_read_in_their_order(tmp_path):
     whole, split = stripes.builder(16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
     assert len(split.info.splits["trainA"].filepaths) == 3
-    (first, names), (second, _) = (tfds_source.find(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
+    (first, names), (second, _) = (tfds_source.read(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
     assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
     for part in sources.SPLITS:
         assert len(first[part]) == len(second[part]) == stripes.SPLITS[part]
         assert all((reader.decode(a) == reader.decode(b)).all() for a, b in zip(first[part], second[part]))
-    few, _ = tfds_source.find(dict.fromkeys(sources.SPLITS, split), most=100)
+    few, _ = tfds_source.read(dict.fromkeys(sources.SPLITS, split), max_images=100)
     assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
 
 
 @pytest.mark.parametrize("left", [None, 1])
-def test_a_file_that_is_missing_or_of_another_data_set_is_damage(tmp_path, left):
+def test_a_missing_or_foreign_file_is_damage(tmp_path, left):
     paths = shards(tmp_path, 3).info.splits["testA"].filepaths
     if left is None:
         paths[1].unlink()
-    else:  # another number of pictures: 32 are 11, 10 and 11
+    else:  # another number of images: 32 are 11, 10 and 11
         paths[1].write_bytes(paths[0].read_bytes())
     with pytest.raises(UserError, match="testA is damaged .*: remove that folder and start again"):
         load("stripes", 16, 16, data_dir=str(tmp_path))
 
 
-def test_a_changed_byte_is_damage_where_all_is_read(tmp_path):
+def test_a_changed_byte_is_damage(tmp_path):
     (path,) = shards(tmp_path, 1).info.splits["testB"].filepaths
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -105,40 +105,41 @@ def test_a_changed_byte_is_damage_where_all_is_read(tmp_path):
 def test_a_bucket_is_refused():
     builder = types.SimpleNamespace(data_path="gs://bucket/stripes/16/1.0.0")
     with pytest.raises(UserError, match="gs://bucket/stripes/16/1.0.0: expected a folder of this machine"):
-        tfds_source.find({"trainA": builder})
+        tfds_source.read({"trainA": builder})
 
 
-def test_another_format_of_files_is_refused(tmp_path, monkeypatch):
+def test_another_file_format_is_refused(tmp_path, monkeypatch):
     builder = shards(tmp_path, 1)
     info = next(tmp_path.glob("stripes/16/*/dataset_info.json"))
     info.write_text(info.read_text().replace('"tfrecord"', '"riegeli"'))
     with pytest.raises(UserError, match="of the format riegeli; expected tfrecord: remove that folder"):
-        tfds_source.find({"trainA": tfds.builder_from_directory(builder.data_path)})
+        tfds_source.read({"trainA": tfds.builder_from_directory(builder.data_path)})
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_a_worker_reads_only_its_share_of_the_pictures(stripes_dir, tmp_path, monkeypatch, cache):
+def test_a_worker_decodes_only_its_share(stripes_dir, tmp_path, monkeypatch, cache):
     config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
-    read, decode = [], reader.decode
-    monkeypatch.setattr(reader, "decode", lambda source, *how: read.append(source) or decode(source, *how))
+    decoded, decode = [], reader.decode
+    monkeypatch.setattr(reader, "decode", lambda source, *how: decoded.append(source) or decode(source, *how))
     domains = sources.load(config, tmp_path, share=1)
-    assert not read
+    assert not decoded
     parts = (domains.train_x.images, domains.train_y.images)
-    pairs = UnpairedDataset(*parts, 6, (16, 16), seed=0, steps_per_call=2)
-    x, *_ = pairs.batches(0, 0, steps=2, replica=1, replicas=3)
+    dataset = UnpairedDataset(*parts, 6, (16, 16), seed=0, steps_per_call=2)
+    x, *_ = dataset.batches(0, 0, steps=2, replica=1, replicas=3)
     builder = stripes.builder(16, stripes_dir)
-    stored, _ = tfds_source.find(dict.fromkeys(("trainA", "trainB"), builder))
+    encoded, _ = tfds_source.read(dict.fromkeys(("trainA", "trainB"), builder))
     share = [pair for pair in range(12) if pair % 6 in (2, 3)]
-    expected = [stored[f"train{'AB'[d]}"][pairs.sampler.image_index(d, 0, pair)] for pair in share for d in (0, 1)]
-    assert read == expected
+    index = dataset.sampler.image_index
+    assert decoded == [encoded[f"train{'AB'[d]}"][index(d, 0, pair)] for pair in share for d in (0, 1)]
     monkeypatch.undo()
     alone = sources.load(config, tmp_path)
     whole, *_ = UnpairedDataset(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
     np.testing.assert_array_equal(x, whole[:, 2:4])
 
 
-def test_an_archive_that_is_not_there_is_one_error(tmp_path, monkeypatch):
+def test_a_missing_archive_is_one_error(tmp_path, monkeypatch):
     module = __import__(tfds.builder_cls("cycle_gan").__module__, fromlist=["_DL_URLS"])
     monkeypatch.setitem(module._DL_URLS, "horse2zebra", str(tmp_path / "missing.zip"))
+    monkeypatch.setattr(tfds_source, "_host_answers", lambda url: True)
     with pytest.raises(UserError, match="TensorFlow Datasets could not prepare cycle_gan/horse2zebra/3.0.0 in "):
         load("cycle_gan/horse2zebra", data_dir=str(tmp_path / "tfds"))
