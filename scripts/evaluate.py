@@ -37,7 +37,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         help="features that FID and KID compare: inception, with weights that are downloaded once; a FILE with these weights; or"
         " random, a fixed random network that ranks checkpoints of one run (default: inception)",
     )
-    parser.add_argument("--dataset", help="present place of the run's dataset (default: unchanged)")
+    parser.add_argument("--dataset", help="the run's dataset if it has moved (default: where the run found it)")
     parser.add_argument("--data_dir", help="folder of prepared TensorFlow Datasets (default: the run's)")
     parser.add_argument(
         "--real",

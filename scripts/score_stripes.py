@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{'gray levels (0 to 255), lower is better':51} {'trained':>8} {'identity':>9}")
     for direction, (trained, identity) in result.items():
         for key, title in TITLES.items():
-            if not (key == "inside" and direction == "X -> Y"):  # the place of stripes cannot be predicted
+            if not (key == "inside" and direction == "X -> Y"):  # the position of stripes cannot be predicted
                 print(f"{direction}: {title:43} {trained[key]:8.1f} {identity[key]:9.1f}")
 
 

@@ -8,8 +8,8 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.data.image_array import ImageArray
 from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
+from cyclegan.images.image_array import ImageArray
 
 PARALLEL_CALLS = 4  # calls whose images are read at the same time
 

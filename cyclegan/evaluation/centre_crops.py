@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from cyclegan.images.geometry import centre_crop
-
-
-class ImageArray(Protocol):
-    """Images that are indexed like an array [N, h, w, C]; h and w may differ between images."""
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """(N, h, w, C)."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the pixels."""
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-
-    def __getitem__(self, index: int, /) -> np.ndarray:
-        """Return an image [h, w, C]."""
+from cyclegan.images.image_array import ImageArray
 
 
 class CentreCrops:

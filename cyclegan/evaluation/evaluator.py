@@ -10,10 +10,11 @@ import tqdm
 
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.evaluation.centre_crops import CentreCrops, ImageArray
+from cyclegan.evaluation.centre_crops import CentreCrops
 from cyclegan.evaluation.feature_distances import fid, kid, subset_size
 from cyclegan.evaluation.features import FeatureExtractor
 from cyclegan.evaluation.image_errors import errors_to_truth, mae
+from cyclegan.images.image_array import ImageArray
 from cyclegan.images.value_range import from_float, to_float
 
 BATCH_SIZE = 4  # fixed, so that scores during training do not depend on --batch_size

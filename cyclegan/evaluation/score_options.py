@@ -16,7 +16,7 @@ class ScoreOptions:
     Attributes:
         directions: Directions of translation, "x2y" and "y2x".
         features: Features of FID and KID, see `features.make_extractor`.
-        dataset: Present place of the run's dataset; `None` if it has not moved.
+        dataset: The run's dataset if it has moved; `None` if not.
         data_dir: Folder of prepared TensorFlow Datasets; `None` for the folder of the run.
         real: Folder of real images to compare with, see `real_folder`; `None` for the held-out images of the run.
         paired: Whether held-out images of the same name show the same.

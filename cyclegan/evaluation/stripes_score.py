@@ -10,7 +10,7 @@ COAT_THRESHOLD = 8  # gray levels of 255: source and truth differ by more on the
 def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """Score translations that should change the coat of an animal and nothing else.
 
-    The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The place
+    The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The position
     of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the Wasserstein-1 distance
     (Rubner et al. 2000) per image and channel, the mean difference of the sorted values. "total" weights "coat" and "outside" by
     their areas. A network that changes too little cannot score well, because the unchanged source has the whole distance between

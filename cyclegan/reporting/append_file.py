@@ -15,7 +15,7 @@ class AppendFile:
 
     The file is opened for each write. A write that fails halfway leaves none of its bytes behind.
 
-    The first write creates the file but never its folder: a run that was moved away does not start again in the old place.
+    The first write creates the file but never its folder: a run whose folder was moved away does not start another one.
 
     Args:
         path: Path of the file.

@@ -140,23 +140,23 @@ def test_missing_image_shows_its_text(browser, report):
     widths = "[...document.querySelectorAll('ol img')].slice(0, 3).map(e => e.complete && e.naturalWidth)"
     browser.wait_for([32, 0, 32], widths)
     assert browser.js("document.querySelectorAll('ol img')[1].alt") == "output: a, epoch 30"
-    place, other = browser.js(
+    missing, other = browser.js(
         "[...document.querySelectorAll('ol img')].slice(1, 3).map(e => e.getBoundingClientRect().height)"
     )
-    assert place == other > 0  # it keeps its room
+    assert missing == other > 0  # it keeps its space
 
 
 CONTRASTS = """(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d');
-  const luminance = (colour) => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  const luminance = (color) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
     const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(
       (c) => c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const background = (element) => {
-    const colour = getComputedStyle(element).backgroundColor;
-    return colour === 'rgba(0, 0, 0, 0)' && element.parentElement ? background(element.parentElement) : colour;
+    const color = getComputedStyle(element).backgroundColor;
+    return color === 'rgba(0, 0, 0, 0)' && element.parentElement ? background(element.parentElement) : color;
   };
   const elements = [...document.querySelectorAll(
     'h1, .notes li, label, output, select, #theme, [role=status], .keys, kbd, bdi, .direction, .scores, figcaption')];
