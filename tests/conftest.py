@@ -64,8 +64,8 @@ def stripes_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp("tfds"))
 
 
-def smooth_pictures(count, size=32, seed=0):
-    """uint8 [count, size, size, 3], smooth pictures unlike each other."""
+def smooth_images(count, size=32, seed=0):
+    """Return smooth images unlike each other, uint8 [count, size, size, 3]."""
     rng = np.random.default_rng(seed)
     corners = rng.uniform(0, 255, (count, 2, 2, 3))
     ramp = np.linspace(0, 1, size)
@@ -74,9 +74,15 @@ def smooth_pictures(count, size=32, seed=0):
 
 
 @pytest.fixture(scope="session")
+def make_images():
+    """The function `smooth_images`."""
+    return smooth_images
+
+
+@pytest.fixture(scope="session")
 def pictures_of():
-    """The function `smooth_pictures`."""
-    return smooth_pictures
+    """The same, for tests that still use the old name."""
+    return smooth_images
 
 
 @pytest.fixture(scope="session")

@@ -318,10 +318,10 @@ def test_the_benchmark_compares_turn_by_turn():
 
 
 @pytest.mark.slow
-def test_the_benchmarks_plain_form_is_the_tutorials(strategies, pictures_of, monkeypatch):
+def test_the_benchmarks_plain_form_is_the_tutorials(strategies, make_images, monkeypatch):
     """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
     monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for pictures of a usual size
-    inputs = (tf.constant(pictures_of(2, 16, 1))[None], tf.constant(pictures_of(2, 16, 2))[None], tf.ones([1, 2]))
+    inputs = (tf.constant(make_images(2, 16, 1))[None], tf.constant(make_images(2, 16, 2))[None], tf.ones([1, 2]))
     plain, function = tutorial_step.make(
         strategies[1], 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16)
     )

@@ -47,9 +47,9 @@ class Killed(BaseException):
 class World:
     """Networks with compiled steps on a number of replicas, and runs on them."""
 
-    def __init__(self, strategy, pictures_of, **options):
+    def __init__(self, strategy, make_images, **options):
         self.strategy = strategy
-        x, y, test_x, test_y = (pictures_of(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
+        x, y, test_x, test_y = (make_images(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
         self.train, self.test = (
             UnpairedDataset(x, y, BATCH, (16, 16), seed=1),
             UnpairedDataset(test_x, test_y, BATCH, (16, 16)),
@@ -150,12 +150,12 @@ def place(loop):
 
 
 @pytest.fixture(scope="module")
-def worlds(strategies, pictures_of):
+def worlds(strategies, make_images):
     made = {}
 
     def world(replicas):
         if replicas not in made:
-            made[replicas] = World(strategies[replicas], pictures_of)
+            made[replicas] = World(strategies[replicas], make_images)
         return made[replicas]
 
     return world
@@ -212,9 +212,9 @@ METHODS = {
 @pytest.mark.parametrize(
     "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper"))]
 )
-def test_every_option_of_the_method_goes_on_where_it_stopped(strategies, pictures_of, tmp_path, name):
+def test_every_option_of_the_method_goes_on_where_it_stopped(strategies, make_images, tmp_path, name):
     """Networks, pools, running means and statistics come from the checkpoint; rates and draws from the place alone."""
-    world = World(strategies[1], pictures_of, epochs=EPOCHS, pool_size=4, **METHODS[name])
+    world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
     loop = world.finish(tmp_path / "whole")
     values = world.values()
     assert world.gan.pool_x.count.numpy() == 4

@@ -126,8 +126,8 @@ def test_updates_are_counted_once(two_steps):
 
 
 @pytest.mark.parametrize("adversarial", ["lsgan", "bce"])
-def test_gradients_are_those_of_a_tape_per_network(pictures_of, adversarial):
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+def test_gradients_are_those_of_a_tape_per_network(make_images, adversarial):
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
 
     def make():
         return as_trained(CycleGAN(2, Config.from_settings(adversarial=adversarial, seed=5, **TINY)))
@@ -170,7 +170,7 @@ def oracle(gan, x, y, adversarial):
 
 
 @pytest.mark.parametrize("pool_size, runs", [(0, 6), (50, 8)])
-def test_no_network_runs_more_than_needed(pictures_of, pool_size, runs):
+def test_no_network_runs_more_than_needed(make_images, pool_size, runs):
     gan = CycleGAN(1, Config.from_settings(pool_size=pool_size, **TINY))
     seen = []
     for name in ("G", "F", "D_X", "D_Y"):
@@ -181,14 +181,14 @@ def test_no_network_runs_more_than_needed(pictures_of, pool_size, runs):
             return network(x, training=training)
 
         setattr(gan, name, count)
-    eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
+    eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
     # G and F on (x, y), on the fakes; D_X and D_Y on (real, fake), and on the fake where the pool shows another one.
     assert len(seen) == len(set(seen)) == runs
 
 
-def test_two_inputs_in_one_batch_change_nothing(pictures_of):
+def test_two_inputs_in_one_batch_change_nothing(make_images):
     gan = as_trained(CycleGAN(2, Config.from_settings(filters=8, residual_blocks=2, image_size=32)))
-    x, y = (to_float(pictures_of(2, seed=seed)) for seed in (1, 2))
+    x, y = (to_float(make_images(2, seed=seed)) for seed in (1, 2))
     for network in (gan.G, gan.D_X):
         alone = network(x).numpy(), network(y).numpy()
         size = np.abs(alone[0] - alone[1]).max()
@@ -198,33 +198,33 @@ def test_two_inputs_in_one_batch_change_nothing(pictures_of):
 
 
 @pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03), ("float16", 0.01)])
-def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(pictures_of, monkeypatch, precision, bound):
+def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(make_images, monkeypatch, precision, bound):
     outcomes = []
     for large in (instance_normalization.LARGE_SAMPLE, 1):
         monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", large)
-        outcomes.append(in_precision(precision, pictures_of(2, seed=1), pictures_of(2, seed=2), 2.0**10))
+        outcomes.append(in_precision(precision, make_images(2, seed=1), make_images(2, seed=2), 2.0**10))
     (figures, gradients), (others, other_gradients) = outcomes
     assert figures == pytest.approx(others, rel=bound)
     for part, other in zip(gradients, other_gradients):
         assert 0 < np.linalg.norm(other - part) < bound * np.linalg.norm(part)
 
 
-def test_without_identity_loss_nothing_of_it_is_computed(pictures_of):
+def test_without_identity_loss_nothing_of_it_is_computed(make_images):
     gan = CycleGAN(1, Config.from_settings(lambda_identity=0.0, **TINY))
     runs = []
     network = gan.G
     gan.G = lambda x, training: runs.append(1) or network(x, training=training)
-    figures = eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
+    figures = eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
     assert len(runs) == 2  # fake_y and cycle_y
     assert figures["loss_G/identity"] == figures["loss_F/identity"] == 0
     assert figures["loss_G/total"] == pytest.approx(figures["loss_G/loss"] + figures["loss_G/cycle"])
 
 
-def test_first_step_values_are_those_of_the_tutorial(pictures_of):
+def test_first_step_values_are_those_of_the_tutorial(make_images):
     figures = eager_step(
         CycleGAN(1, Config.from_settings(filters=16, residual_blocks=1, image_size=32)),
-        pictures_of(1, seed=1),
-        pictures_of(1, seed=2),
+        make_images(1, seed=1),
+        make_images(1, seed=2),
     )
     for key in ("loss_G/loss", "loss_F/loss"):
         assert figures[key] == pytest.approx(1, abs=0.01)
@@ -236,11 +236,11 @@ def test_first_step_values_are_those_of_the_tutorial(pictures_of):
         assert figures[f"{name}/total"] == pytest.approx(total)
 
 
-def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
+def test_a_replica_of_three_reports_a_third(strategies, make_images):
     strategy = strategies[3]
     with strategy.scope():
         gan = CycleGAN(3, Config.from_settings(**TINIER))
-    x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(pictures_of(1, 16)))
+    x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(make_images(1, 16)))
     weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
     per_replica, _, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
     shares = [float(share) for share in strategy.experimental_local_results(per_replica["loss_G/loss"])]
@@ -251,9 +251,9 @@ def test_a_replica_of_three_reports_a_third(strategies, pictures_of):
     assert len(strategy.experimental_local_results(per_replica["loss_G/loss"])) == 3  # unchanged
 
 
-def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
+def test_test_step_reports_the_four_errors_under_the_right_names(make_images):
     gan = CycleGAN(2, Config.from_settings(**TINY))
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     constant = {"G": 0.5, "F": -0.25}
     for name, value in constant.items():
         setattr(gan, name, lambda images, training, value=value: tf.fill(tf.shape(images), value))
@@ -281,16 +281,16 @@ def test_test_step_reports_the_four_errors_under_the_right_names(pictures_of):
 @pytest.mark.parametrize(
     "network, failures", [(lambda x, training: x, {"G does nothing"}), (lambda x, training: -0.9 * x, {"G inverts"})]
 )
-def test_generators_that_fail_silently_are_seen_in_the_figures(pictures_of, network, failures):
+def test_generators_that_fail_silently_are_seen_in_the_figures(make_images, network, failures):
     gan = CycleGAN(2, Config.from_settings(**TINY))
     gan.G = network
-    figures, _, _ = gan.test_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
+    figures, _, _ = gan.test_step(make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
     assert set(find_silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
 
 
-def test_samples_of_weight_0_have_no_say(pictures_of):
-    x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
-    other = pictures_of(3, seed=9)
+def test_samples_of_weight_0_have_no_say(make_images):
+    x, y = make_images(3, seed=1), make_images(3, seed=2)
+    other = make_images(3, seed=9)
     other[0] = x[0]
     one = gradients(CycleGAN(3, Config.from_settings(**TINY)), x, y, [1, 0, 0])
     same = gradients(CycleGAN(3, Config.from_settings(**TINY)), other, y, [1, 0, 0])
@@ -305,7 +305,7 @@ def everything(gan):
     return [tf.convert_to_tensor(v).numpy() for part in gan.state().values() for v in part.variables]
 
 
-def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pictures_of):
+def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, make_images):
     strategy = strategies[3]
     with strategy.scope():
         gan = CycleGAN(3, Config.from_settings(**TINIER))
@@ -319,7 +319,7 @@ def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, pi
 
     gan._similarity = with_a_root
     step = train_function.make_train_function(strategy, gan.train_step, 3, gan.update)
-    x, y = (pictures_of(3, 16, seed).astype(np.float32) for seed in (1, 2))
+    x, y = (make_images(3, 16, seed).astype(np.float32) for seed in (1, 2))
 
     def run(totals):
         batch = batches(strategy, x[None], y[None])
@@ -409,9 +409,9 @@ def half(half_made):
 
 
 @pytest.fixture
-def six_pairs(pictures_of):
+def six_pairs(make_images):
     """(x, y): float32 pictures for three steps on two replicas."""
-    return tuple(pictures_of(6, 16, seed).astype(np.float32).reshape(3, 2, 16, 16, 3) for seed in (1, 2))
+    return tuple(make_images(6, 16, seed).astype(np.float32).reshape(3, 2, 16, 16, 3) for seed in (1, 2))
 
 
 @pytest.mark.parametrize("bad", [None, 0, 1, 2])
@@ -498,8 +498,8 @@ def in_precision(precision, x, y, scale=None):
 
 
 @pytest.fixture(scope="module")
-def in_float32(pictures_of):
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+def in_float32(make_images):
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     return x, y, *in_precision("float32", x, y)
 
 
@@ -552,11 +552,11 @@ def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, b
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, pictures_of, replicas, monkeypatch):
+def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, make_images, replicas, monkeypatch):
     """Compiling takes a minute."""
     monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for pictures of a usual size
     strategy = strategies[replicas]
-    x, y = (pictures_of(replicas, 16, seed)[None] for seed in (1, 2))
+    x, y = (make_images(replicas, 16, seed)[None] for seed in (1, 2))
     outcomes = []
     for xla in ("off", "on"):
         with strategy.scope():
@@ -597,14 +597,14 @@ def test_what_was_saved_on_gpus_is_restored_on_a_cpu(tmp_path, monkeypatch):
     assert all(np.array_equal(a, b) for a, b in zip(weights(on_gpus), weights(on_cpu)))
 
 
-def test_the_state_is_all_that_evolves(pictures_of):
+def test_the_state_is_all_that_evolves(make_images):
     gan = CycleGAN(1, Config.from_settings(**TINY))
     saved = tf.train.Checkpoint(**gan.state())
     kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
     optimizers = {"generator_optimizer", "discriminator_optimizer", "loss_scale"}
     assert {"G", "F", "D_X", "D_Y", "pool_x", "pool_y", *optimizers} == set(gan.state())
     assert len(kept) >= 3 * len(weights(gan)) and saved.G is gan.G
-    eager_step(gan, pictures_of(1, seed=1), pictures_of(1, seed=2))
+    eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
     assert int(gan.generator_optimizer.iterations.numpy()) == 1
 
 

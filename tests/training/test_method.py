@@ -29,10 +29,10 @@ def of_discriminators(gan, arrays):
     return flat(arrays[len(gan.generator_variables) :])
 
 
-def step_of(config, pictures_of):
+def step_of(config, make_images):
     """(gan, what SGD changes in a step with it) for two pairs."""
     gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **config})))
-    return gan, gradients(gan, pictures_of(2, seed=1), pictures_of(2, seed=2))
+    return gan, gradients(gan, make_images(2, seed=1), make_images(2, seed=2))
 
 
 FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # which take long to trace
@@ -97,7 +97,7 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
     np.testing.assert_allclose(state, state_too, atol=2e-2 * np.abs(moved).max())
 
 
-def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(pictures_of):
+def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(make_images):
     """A pool of one: where it swaps, what the discriminators learn is of the step before, bit for bit."""
     config = Config.from_settings(**{**TINY, "pool_size": 1})
     gan, rest = with_sgd(as_trained(CycleGAN(1, config)), 0.0), np.ones(1, np.float32)
@@ -105,7 +105,7 @@ def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(picture
     assert any(swaps[1:]) and not all(swaps[1:])
     stored = None
     for step, swap in enumerate(swaps):
-        x, y = pictures_of(1, seed=step), pictures_of(1, seed=100 + step)
+        x, y = make_images(1, seed=step), make_images(1, seed=100 + step)
         figures, _, kept = gan.train_step(x, y, tf.constant(rest), step)
         gan.pool_y.store(kept[0][0], tf.constant(True))
         fake = gan.G(to_float(x))
@@ -117,7 +117,7 @@ def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(picture
         stored = fake if swap or not step else stored
 
 
-def test_penalties_are_those_of_gradients_by_finite_differences(pictures_of):
+def test_penalties_are_those_of_gradients_by_finite_differences(make_images):
     """In float64 by hand: a discriminator that is a quadratic form, whose gradient is known."""
     rng = np.random.default_rng(0)
     form = tf.constant(rng.normal(size=(12, 12)), tf.float32)
@@ -143,10 +143,10 @@ def test_penalties_are_those_of_gradients_by_finite_differences(pictures_of):
 
 
 @pytest.mark.parametrize("options", [{"adversarial": "wgan-gp", "lambda_gp": 3.0}, {"r1": 0.7}], ids=["wgan-gp", "r1"])
-def test_discriminators_descend_their_penalties(pictures_of, options, monkeypatch):
+def test_discriminators_descend_their_penalties(make_images, options, monkeypatch):
     """Their gradients against differences of the value along a direction; with slopes that have no steps, as LeakyReLU's."""
     monkeypatch.setattr(LeakyReLU, "call", lambda self, x: tf.tanh(x))
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **options})))
     variables = gan.discriminator_variables
 
@@ -186,8 +186,8 @@ def test_smoothed_labels_by_hand():
     assert losses.discriminator_loss("bce", ones, zeros, 0.25).numpy() == pytest.approx(expected, rel=1e-6)
 
 
-def test_discriminators_see_reals_and_fakes_changed_and_generators_learn_through_it(pictures_of):
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+def test_discriminators_see_reals_and_fakes_changed_and_generators_learn_through_it(make_images):
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
     figures, _, _ = gan.train_step(x, y, tf.ones([2]), 7)
     draws = [gan._uniform(tf.constant(7, tf.int64), 2 + kind, DRAWS) for kind in range(4)]
@@ -215,35 +215,35 @@ def test_random_numbers_are_of_the_seed_the_step_and_their_purpose():
     assert len(draws) == 3 * 3 * 9
 
 
-def test_weight_decay_adds_the_kernels_to_the_gradients(pictures_of):
-    (gan, plain), (_, decayed) = (step_of({"weight_decay": decay}, pictures_of) for decay in (0.0, 0.5))
+def test_weight_decay_adds_the_kernels_to_the_gradients(make_images):
+    (gan, plain), (_, decayed) = (step_of({"weight_decay": decay}, make_images) for decay in (0.0, 0.5))
     fresh = weights(as_trained(CycleGAN(2, Config.from_settings(**TINY))))
     assert any(len(w.shape) == 1 for w in fresh)
     for w, one, other in zip(fresh, plain, decayed):
         added = 0.5 * w if len(w.shape) == 4 else 0.0
         np.testing.assert_allclose(other - one, added + np.zeros_like(w), atol=1e-4)
     figures = eager_step(
-        as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[pictures_of(2)] * 2
+        as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[make_images(2)] * 2
     )
     kernels = [w for w in fresh[: len(gan.generator_variables)] if len(w.shape) == 4]
     assert figures[DECAYS[0]] == pytest.approx(0.25 * sum((w.astype(np.float64) ** 2).sum() for w in kernels), rel=1e-4)
 
 
-def test_gradients_are_clipped_together(pictures_of):
-    (gan, plain), (_, clipped) = (step_of({"clip_norm": norm}, pictures_of) for norm in (0.0, 0.01))
+def test_gradients_are_clipped_together(make_images):
+    (gan, plain), (_, clipped) = (step_of({"clip_norm": norm}, make_images) for norm in (0.0, 0.01))
     count = len(gan.generator_variables)
     for part in (slice(0, count), slice(count, None)):
         whole, small = flat(plain[part]), flat(clipped[part])
         assert np.linalg.norm(whole) > 0.02 and np.linalg.norm(small) == pytest.approx(0.01, rel=1e-2)
         np.testing.assert_allclose(small, whole * 0.01 / np.linalg.norm(whole), atol=1e-5)
-    unchanged = step_of({"clip_norm": 1e6}, pictures_of)[1]
+    unchanged = step_of({"clip_norm": 1e6}, make_images)[1]
     np.testing.assert_allclose(flat(unchanged), flat(plain), atol=1e-6)
 
 
-def test_running_means_of_the_generators_follow_and_are_what_is_used(pictures_of):
+def test_running_means_of_the_generators_follow_and_are_what_is_used(make_images):
     gan = with_sgd(as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "ema": 0.75}))), 0.5)
     gan.begin_averages()
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     expected = flat(gan.G.trainable_variables)
     for _ in range(3):
         eager_step(gan, x, y)
@@ -277,9 +277,9 @@ def test_turns(options, generators, discriminators):
     assert ["".join(str(int(turn)) for turn in part) for part in zip(*turns)] == [generators, discriminators]
 
 
-def test_networks_whose_turn_it_is_not_stay_as_they_are(pictures_of):
+def test_networks_whose_turn_it_is_not_stay_as_they_are(make_images):
     gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "discriminator_steps": 2})))
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     for step, turn in ((0, False), (1, True)):
         before = weights(gan)
         _, received, kept = gan.train_step(x, y, tf.ones([2]), step)
@@ -293,8 +293,8 @@ def test_networks_whose_turn_it_is_not_stay_as_they_are(pictures_of):
     )
 
 
-def test_both_kinds_of_networks_have_their_own_learning_rate(pictures_of):
-    x, y = pictures_of(2, seed=1), pictures_of(2, seed=2)
+def test_both_kinds_of_networks_have_their_own_learning_rate(make_images):
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
     for rates, expected in ((None, (0.0125, 0.05)), (tf.constant([0.25, 0.5]), (0.25, 0.5))):
         seen = []
@@ -321,10 +321,10 @@ def test_pictures_of_other_channels_are_translated_without_an_identity_loss():
     assert [part.shape[3] for part in gan.cycle(to_float(x), to_float(y))] == [4, 1, 1, 4]
 
 
-def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(pictures_of):
+def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(make_images):
     options = {"norm": "batch", "ema": 0.5, "dropout": 0.2, "pool_size": 1, "weight_decay": 0.1, "clip_norm": 1.0}
     gan = as_trained(CycleGAN(1, Config.from_settings(**{**TINY, **options})))
-    x, y = pictures_of(1, seed=1), pictures_of(1, seed=2)
+    x, y = make_images(1, seed=1), make_images(1, seed=2)
     eager_step(gan, x, y)
 
     def everything():
@@ -342,7 +342,7 @@ def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(pictures_of):
     assert not any(np.array_equal(a, b) for a in statistics for b in before if a.shape == b.shape)
 
 
-def test_penalties_in_float16_are_those_in_float32(pictures_of):
+def test_penalties_in_float16_are_those_in_float32(make_images):
     """Their slopes are too small for float16 unless they are amplified."""
     outcomes = []
     for precision in ("float32", "float16"):
@@ -353,14 +353,14 @@ def test_penalties_in_float16_are_those_in_float32(pictures_of):
         )
         for network in (gan.D_X, gan.D_Y):  # as deep in training as a new network of full size
             network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
-        figures, _, _ = gan.train_step(pictures_of(2, seed=1), pictures_of(2, seed=2), tf.ones([2]))
+        figures, _, _ = gan.train_step(make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
         outcomes.append([5 - float(figures[name]) for name in PENALTIES])  # 5 where there is no slope at all
     assert outcomes[1] == pytest.approx(outcomes[0], rel=5e-2)
 
 
-def test_the_mean_of_the_weight_decay_is_that_of_full_batches(pictures_of):
+def test_the_mean_of_the_weight_decay_is_that_of_full_batches(make_images):
     gan = as_trained(CycleGAN(3, Config.from_settings(**{**TINY, "weight_decay": 0.1})))
-    x, y = pictures_of(3, seed=1), pictures_of(3, seed=2)
+    x, y = make_images(3, seed=1), make_images(3, seed=2)
     means = []
     for weight in ([1.0, 1, 1], [1.0, 0, 0]):
         figures, _, _ = gan.train_step(x, y, tf.constant(weight))
@@ -368,7 +368,7 @@ def test_the_mean_of_the_weight_decay_is_that_of_full_batches(pictures_of):
     assert means[0] == pytest.approx(means[1], rel=1e-5) and min(means[0]) > 0
 
 
-def test_nothing_is_judged_twice_without_a_pool(pictures_of):
+def test_nothing_is_judged_twice_without_a_pool(make_images):
     """Compiled with XLA or not, which tells tensors from their names."""
     for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
         gan, seen = CycleGAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, **options})), []
@@ -376,7 +376,7 @@ def test_nothing_is_judged_twice_without_a_pool(pictures_of):
         gan.D_Y = lambda x, training, seen=seen, network=network: seen.append(1) or network(x, training=training)
         gan._compiled = lambda function: tf.function(function, autograph=False)
         step = tf.function(lambda x, y, gan=gan: gan.train_step(x, y, tf.ones([1]))[0], autograph=False)
-        step(pictures_of(1, seed=1), pictures_of(1, seed=2))
+        step(make_images(1, seed=1), make_images(1, seed=2))
         assert len(seen) == runs
 
 
@@ -399,14 +399,14 @@ COMPILED = {
         *(pytest.param(name, True, marks=pytest.mark.slow) for name in ("without a pool", "all at once", "bfloat16")),
     ],
 )
-def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(pictures_of, name, xla):
+def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(make_images, name, xla):
     """As functions by themselves, as `--xla on` has them; and by XLA, which rounds otherwise."""
     outcomes = []
     for compiled in (False, True):
         gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
         if compiled:
             gan._compiled = lambda function: tf.function(function, autograph=False, jit_compile=xla)
-        pictures = pictures_of(2, seed=1), pictures_of(2, seed=2)
+        pictures = make_images(2, seed=1), make_images(2, seed=2)
         figures, parts, _ = gan.train_step(*pictures, tf.ones([2]), tf.constant(1))
         norms = [float(figures.pop(norm)) for norm in GRADIENTS]
         figures = {key: float(value) for key, value in figures.items()}

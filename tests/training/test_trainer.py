@@ -66,7 +66,7 @@ RATES = {"learning_rate": 0.5, "learning_rate_discriminators": 0.25}
 
 
 @pytest.fixture
-def fit(strategies, pictures_of):
+def fit(strategies, make_images):
     """A function that trains on 7 pairs in batches of 3, with steps that return the value given for every sample.
 
     `bad` says which train steps, counted over all that are ever taken, are not finite, `bad_tests` which test steps.
@@ -80,7 +80,7 @@ def fit(strategies, pictures_of):
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
         )
         train, test = (
-            UnpairedDataset(pictures_of(7, 16), pictures_of(7, 16), batch, (16, 16), seed, None, steps)
+            UnpairedDataset(make_images(7, 16), make_images(7, 16), batch, (16, 16), seed, None, steps)
             for seed in (0, None)
         )
         counts = {"train": 0, "test": 0}
@@ -487,8 +487,8 @@ def test_verbosity(fit, capsys):
     assert "train: loss_G/loss 1.0000  loss_G/cycle 1.0000" in capsys.readouterr().out
 
 
-def test_the_samples_are_the_first_test_pictures(pictures_of):
-    x, y = pictures_of(7, 16, seed=1), pictures_of(6, 16, seed=2)
+def test_the_samples_are_the_first_test_pictures(make_images):
+    x, y = make_images(7, 16, seed=1), make_images(6, 16, seed=2)
     seen = []
     gan = types.SimpleNamespace(cycle=lambda x, y: seen.extend([x, y]) or [tf.constant(x)] * 4)
     summary = types.SimpleNamespace(write_cycles=lambda epoch, x, y, names: (epoch, len(x), len(y), names))
