@@ -1,92 +1,104 @@
 #!/usr/bin/env python
-"""Makes a run of trained generators: `python scripts/import_torch.py latest_net_G_A.pth latest_net_G_B.pth --output_dir runs/mine`.
+"""Make a run of networks that pytorch-CycleGAN-and-pix2pix has trained.
 
-They come from pytorch-CycleGAN-and-pix2pix, as G_A (X -> Y) and G_B (Y -> X). Without G_B, F begins with random weights; the
-discriminators always do. What the networks are like is in the files; any flag of train.py says how training would go on. PyTorch
-is not needed, and nothing in the files is executed.
+    python scripts/import_torch.py latest_net_G_A.pth latest_net_G_B.pth \
+        --discriminators latest_net_D_A.pth latest_net_D_B.pth --output_dir runs/mine
+
+G_A translates from X to Y, G_B back; D_A judges images of Y, D_B images of X. Networks that are not given begin with random
+weights. The architecture is found in the files; any flag of train.py says how training continues. PyTorch reads the files, and
+nothing in them is executed.
 """
 
+from __future__ import annotations
+
 import argparse
-import contextlib
+import logging
 import pathlib
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
+from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args, parse_flags
 from cyclegan.errors import UserError
-from cyclegan.interop import torch_file, torch_weights
+from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
+
+logger = logging.getLogger("cyclegan.import_torch")
+
+DISCRIMINATORS = "--discriminators"
+MEANING = {
+    "G": "G, the generator from X to Y",
+    "F": "F, the generator from Y to X",
+    "D_Y": "D_Y, the discriminator of Y",
+    "D_X": "D_X, the discriminator of X",
+}
 
 
-def read(paths):
-    """([state dict of G, of F if there is one], fields of `Config` that the networks want).
-
-    Raises:
-        UserError: a file holds no generator, or F is none that belongs to G.
-    """
-    states, found = [torch_file.load(path) for path in paths], []
-    for path, state in zip(paths, states):
-        with named(path):
-            found.append(torch_weights.settings(state))
-    fields, channels_x, channels_y = found[0]
-    if found[1:] and found[1] != (fields, channels_y, channels_x):
-        raise UserError(
-            f"{paths[1]} is {describe(*found[1])}; expected one that goes back from what {paths[0]} makes, which is"
-            f" {describe(*found[0])}"
-        )
-    print(f"{paths[0]} is {describe(*found[0])}")
-    return states, {**fields, "channels_x": channels_x, "channels_y": channels_y}
-
-
-@contextlib.contextmanager
-def named(path):
-    """Puts a file's name before what is said of it."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def describe(fields, inputs, outputs):
-    """A network in words."""
-    rest = ", ".join(f"{name} {value}" for name, value in fields.items() if name not in ("variant", "generator"))
-    return f"{fields['generator']} from {inputs} to {outputs} channels with {rest}"
-
-
-def main(argv=None):
-    """Reads the files, makes the networks, and writes a run's folder. Returns the folder's path.
-
-    Raises:
-        UserError: that can't be; no run was made.
-    """
-    argv = sys.argv[1:] if argv is None else argv
+def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the files by the name of the network, and the flags of train.py."""
     parser = argparse.ArgumentParser(
-        description="Make a run of generators that pytorch-CycleGAN-and-pix2pix has trained.",
+        description="Make a run of networks that pytorch-CycleGAN-and-pix2pix has trained.",
         epilog="All flags of train.py may follow. --dataset and --image_size say what the run is to be trained on.",
+        allow_abbrev=False,
     )
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
     parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
-    first_flag = next((place for place, part in enumerate(argv) if part.startswith("-")), len(argv))
-    wants_help = {"-h", "--help"} & set(argv)
-    arguments = parser.parse_args(["--help"] if wants_help else argv[:first_flag])
-    paths = [path for path in (arguments.g_a, arguments.g_b) if path]
-    given = parse_flags(argv[first_flag:])
-    states, fields = read(paths)
-    fields = {name: value for name, value in fields.items() if name not in given or name != "dropout"}
-    for name in sorted(set(fields) & set(given)):
-        if given[name] != fields[name]:
-            raise UserError(f"--{name} {given[name]}: {paths[0]} has {fields[name]}; expected no such flag")
-    config = parse_args(argv[first_flag:], **fields)
-    if config.pool_size and config.preprocess in ("none", "scale_width"):
+    parser.add_argument(
+        DISCRIMINATORS,
+        nargs=2,
+        metavar=("D_A", "D_B"),
+        help="latest_net_D_A.pth and latest_net_D_B.pth, the discriminators of Y and of X (default: new ones)",
+    )
+    if {"-h", "--help"} & set(argv):
+        parser.parse_args(["--help"])
+    first_flag = next((index for index, part in enumerate(argv) if part.startswith("-")), len(argv))
+    own, flags = list(argv[:first_flag]), list(argv[first_flag:])
+    if DISCRIMINATORS in flags:
+        start = flags.index(DISCRIMINATORS)
+        own += flags[start : start + 3]
+        del flags[start : start + 3]
+    given = parser.parse_args(own)
+    d_a, d_b = given.discriminators or (None, None)
+    files = {"G": given.g_a, "F": given.g_b, "D_Y": d_a, "D_X": d_b}
+    return {name: path for name, path in files.items() if path}, flags
+
+
+def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Config:
+    """Return the configuration of the run: that of the networks, and the flags.
+
+    Raises:
+        UserError: A flag contradicts the networks, or has no effect, or asks for a run that can't be made.
+    """
+    typed = parse_flags(flags)
+    settings = combined_settings(networks)
+    if "dropout" in typed:  # dropout has no weights
+        settings.pop("dropout", None)
+    for name in sorted(set(settings) & set(typed)):
+        value, path = settings[name]
+        if typed[name] != value:
+            raise UserError(f"--{name} {typed[name]}: {path} has {value}; drop the flag")
+    config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
+    if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
         raise UserError(
-            f"--preprocess {config.preprocess}: the size of the image pools is that of the pictures, which are not known yet;"
+            f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known yet;"
             " expected --pool_size 0 with it, or another one"
         )
-    if (pathlib.Path(config.output_dir) / "config.json").exists() and not config.clear_output_dir:
+    output_dir = config.run.output_dir
+    if (pathlib.Path(output_dir) / "config.json").exists() and not config.run.clear_output_dir:
         raise UserError(
-            f"--output_dir {config.output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"
+            f"--output_dir {output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"
         )
+    return config
+
+
+def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Path:
+    """Write the folder of a run with these networks; return its path.
+
+    Raises:
+        UserError: Weights do not fit, or the folder can't be written; there is no run then.
+    """
     with console.start():
         from cyclegan.checkpointing.manager import CheckpointManager
         from cyclegan.checkpointing.run_directory import RunDirectory
@@ -95,25 +107,40 @@ def main(argv=None):
         from cyclegan.networks import compat
         from cyclegan.training.gan import CycleGAN
 
-    if config.precision == "auto":
+    if config.performance.precision == "auto":
         config = config.replace(precision=hardware.best_precision())
     with RunDirectory(config, compat.stack()) as run:
-        gan = CycleGAN(config.batch_size, config)
-        for path, network, state in zip(paths, (gan.G, gan.F), states):
-            with named(path):
-                torch_weights.fill(network, state)
+        gan = CycleGAN(config.optimization.batch_size, config)
+        for name, network in networks.items():
+            network.copy_to(getattr(gan, name))
         gan.begin_averages()
         run.start({})
         try:
-            CheckpointManager(run.path / "checkpoints", gan.state(), config.keep).save(TrainState())
+            CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep).save(TrainState())
         except UserError:
             (run.path / "config.json").unlink(missing_ok=True)
             raise
-    if len(paths) == 1:
-        print("No G_B was given: F, the generator from Y to X, begins with random weights")
-    folder = shlex.quote(str(run.path))
-    print(f"Train it with: python train.py --config {folder}/config.json --output_dir {folder}")
     return run.path
+
+
+def main(argv: Sequence[str] | None = None) -> pathlib.Path:
+    """Read the files and write the folder of a run; return its path.
+
+    Raises:
+        UserError: A file, a flag or the folder does not do; there is no run then.
+    """
+    files, flags = parse(sys.argv[1:] if argv is None else argv)
+    parse_flags(flags)  # wrong flags are refused before the files are read
+    networks = read_networks(files)
+    for network in networks.values():
+        logger.info("%s is %s", network.path, network.layout)
+    path = save_run(configure(flags, networks), networks)
+    for name in MEANING:
+        if name not in networks:
+            logger.info("No file was given for %s: it begins with random weights", MEANING[name])
+    folder = shlex.quote(str(path))
+    logger.info("Train it with: python train.py --config %s/config.json --output_dir %s", folder, folder)
+    return path
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""From files of PyTorch to a run that training goes on with."""
+"""From files of PyTorch to a run that training continues."""
+
+import logging
 
 import numpy as np
 import pytest
@@ -9,132 +11,189 @@ import train
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
+from cyclegan.interop import state_dict
 from cyclegan.training.gan import CycleGAN
 from scripts import import_torch
-from tests.interop.test_torch_file import Rebuilt, write_legacy, write_zip
-from tests.interop.test_torch_weights import filled, resnet_state
+from tests.interop.pytorch_networks import patch_state, resnet_state
+from tests.interop.test_weights import filled
+
+SMALL = ["--image_size", "32", "--precision", "float32"]
 
 
-def write(path, state, how=write_zip):
-    how(path, {name: Rebuilt(array, str(number)) for number, (name, array) in enumerate(state.items())})
-    return str(path)
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return a function that puts a state dict into a file, for which PyTorch is not needed."""
+    states, load = {}, state_dict.load_state_dict
+
+    def write(name, state):
+        states[str(tmp_path / name)] = state
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(state_dict, "load_state_dict", lambda path: states[path] if path in states else load(path))
+    return write
 
 
 def restored(run):
+    """Return (networks, configuration, dataset, position) of a run's newest checkpoint."""
     config, _, data = serialization.load(run / "config.json")
     gan = CycleGAN(1, config)
-    progress, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
-    return gan, config, data, progress
+    state, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
+    return gan, config, data, state
 
 
-def picture(channels=3):
+def image(channels=3):
     return np.random.default_rng(5).uniform(-1, 1, (1, 32, 32, channels)).astype(np.float32)
 
 
-def test_a_run_is_made_of_two_generators_and_trained_further(tmp_path, capsys):
-    g, f = resnet_state(seed=1), resnet_state(seed=2)
-    paths = write(tmp_path / "A.pth", g), write(tmp_path / "B.pth", f, write_legacy)
-    run, data = tmp_path / "run", tmp_path / "data"
-    flags = ["--image_size", "32", "--dataset", "stripes", "--epochs", "1", "--precision", "float32"]
-    import_torch.main([*paths, "--output_dir", str(run), *flags])
-    gan, config, seen, progress = restored(run)
-    assert (config.variant, config.generator, config.filters, config.image_size) == ("paper", "resnet_1blocks", 2, 32)
-    assert seen == {} and (progress.epoch, progress.step) == (0, 0)
-    for network, state in ((gan.G, g), (gan.F, f)):
-        np.testing.assert_array_equal(network(picture()).numpy(), filled(state)(picture()).numpy())
+def check_outputs(gan, states):
+    """Each network has the weights of its state dict."""
+    for name, state in states.items():
+        np.testing.assert_array_equal(getattr(gan, name)(image()).numpy(), filled(state)[0](image()).numpy())
+
+
+def all_states():
+    discriminators = {"D_Y": patch_state(layers=2, seed=3), "D_X": patch_state(layers=2, seed=4)}
+    return {"G": resnet_state(seed=1), "F": resnet_state(seed=2), **discriminators}
+
+
+def write_images(folder):
     for number, domain in enumerate(("trainA", "trainB", "testA", "testB")):
-        (data / domain).mkdir(parents=True)
+        (folder / domain).mkdir(parents=True)
         colours = np.random.default_rng(number).integers(0, 256, (2, 40, 40, 3)).astype(np.uint8)
         for name, colour in zip("12", colours):
-            Image.fromarray(colour).save(data / domain / f"{name}.png")
-    said = capsys.readouterr().out
-    assert "random weights" not in said
-    assert f"python train.py --config {run}/config.json --output_dir {run}" in said
+            Image.fromarray(colour).save(folder / domain / f"{name}.png")
+
+
+def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, caplog, capsys):
+    caplog.set_level(logging.INFO, "cyclegan")
+    run, data, states = tmp_path / "run", tmp_path / "data", all_states()
+    g_a, g_b, d_a, d_b = (write(f"{name}.pth", state) for name, state in states.items())
+    flags = [*SMALL, "--dataset", "stripes", "--epochs", "1", "--discriminators", d_a, d_b]
+    import_torch.main([g_a, g_b, "--output_dir", str(run), *flags])
+    gan, config, seen, state = restored(run)
+    networks = config.networks
+    assert (networks.variant, networks.generator, networks.filters) == ("paper", "resnet_1blocks", 2)
+    assert (networks.discriminator, networks.discriminator_layers) == ("patch", 2)
+    assert seen == {} and (state.epoch, state.step) == (0, 0)
+    check_outputs(gan, states)
+    assert "random weights" not in caplog.text
+    assert f"python train.py --config {run}/config.json --output_dir {run}" in caplog.text
+    write_images(data)
     command = ["--config", f"{run}/config.json", "--output_dir", str(run), "--no_peak", "--devices", "1"]
-    command += [
-        "--dataset",
-        str(data),
-        "--load_size",
-        "36",
-        "--max_dataset_size",
-        "9",
-    ]  # which no picture has been seen with
+    command += ["--dataset", str(data), "--load_size", "36", "--max_dataset_size", "9"]  # no image was seen with others
     train.main(command)
-    said = capsys.readouterr()
-    assert "Resumed from" in said.out and "epoch_0000" in said.out and "Warning" not in said.err
-    trained, _, seen, progress = restored(run)
-    assert progress.epoch == 1 and seen
-    change = np.abs(trained.G(picture()).numpy() - gan.G(picture()).numpy()).max()
-    assert 1e-5 < change < 0.5
+    captured = capsys.readouterr()
+    assert "Resumed from" in captured.out and "epoch_0000" in captured.out and "Warning" not in captured.err
+    trained, _, seen, state = restored(run)
+    assert state.epoch == 1 and seen
+    for name in states:
+        change = np.abs(getattr(trained, name)(image()).numpy() - getattr(gan, name)(image()).numpy()).max()
+        assert 1e-5 < change < 0.5
     (data / "trainA" / "3.png").write_bytes((data / "trainA" / "2.png").read_bytes())
     with pytest.raises(UserError, match="holds a run that differs"):  # now that it has seen some
         train.main([*command, "--epochs", "2"])
 
 
-def test_a_run_is_made_of_one_generator_between_different_channels_and_used_at_once(tmp_path, capsys):
-    path = write(tmp_path / "A.pth", resnet_state(inputs=1, outputs=3))
-    flags = ["--image_size", "32", "--lr", "1e-5", "--precision", "float32"]
-    run = import_torch.main([path, "--output_dir", str(tmp_path / "run"), *flags])
+def test_files_of_pytorch(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    files, states = [], all_states()
+    for number, (name, state) in enumerate(states.items()):
+        files.append(str(tmp_path / f"latest_net_{name}.pth"))
+        tensors = {f"module.{key}": torch.from_numpy(value) for key, value in state.items()}
+        torch.save(tensors, files[-1], _use_new_zipfile_serialization=number % 2 == 0)
+    arguments = [*files[:2], "--discriminators", *files[2:], "--output_dir", str(tmp_path / "run"), *SMALL]
+    check_outputs(restored(import_torch.main(arguments))[0], states)
+
+
+def test_one_generator_between_different_channels(write, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "cyclegan")
+    state = resnet_state(inputs=1, outputs=3)
+    flags = [*SMALL, "--lr", "1e-5"]
+    run = import_torch.main([write("A.pth", state), "--output_dir", str(tmp_path / "run"), *flags])
     gan, config, _, _ = restored(run)
-    assert (config.channels_x, config.channels_y, config.lr) == (1, 3, 1e-5)
+    assert (config.data.channels_x, config.data.channels_y, config.optimization.lr) == (1, 3, 1e-5)
     assert gan.F.input_shape[-1] == gan.D_Y.input_shape[-1] == 3 and gan.F.output_shape[-1] == 1
-    assert gan.F.count_params() == gan.G.count_params() - 2  # biases of the pictures' channels
-    assert "No G_B was given: F, the generator from Y to X, begins with random weights" in capsys.readouterr().out
-    gray = picture(1)[0]
-    expected = filled(resnet_state(inputs=1, outputs=3))(gray[None]).numpy()[0]
-    np.testing.assert_allclose(cyclegan.load(run).x2y(gray), expected, atol=1e-5)
+    assert gan.F.count_params() == gan.G.count_params() - 2  # biases of the images' channels
+    for network in ("F, the generator from Y to X", "D_Y, the discriminator of Y", "D_X, the discriminator of X"):
+        assert f"No file was given for {network}: it begins with random weights" in caplog.text
+    gray = image(1)[0]
+    np.testing.assert_allclose(cyclegan.load(run).x2y(gray), filled(state)[0](gray[None]).numpy()[0], atol=1e-5)
 
 
-def test_what_can_not_be_imported_is_said_and_leaves_nothing_behind(tmp_path):
-    a, b = write(tmp_path / "A.pth", resnet_state()), write(tmp_path / "B.pth", resnet_state(filters=3))
-    bad = write(tmp_path / "C.pth", {**resnet_state(), "model.4.bias": np.zeros(9, np.float32)})
+def test_refused_imports_leave_nothing_behind(write, tmp_path):
+    a, b = write("A.pth", resnet_state()), write("B.pth", resnet_state(filters=3))
+    bad = write("C.pth", {**resnet_state(), "model.4.bias": np.zeros(9, np.float32)})
+    d, wide = write("D.pth", patch_state()), write("W.pth", patch_state(filters=3))
+    nan = write("N.pth", {**patch_state(), "model.5.bias": np.full(8, np.nan, np.float32)})
     run = tmp_path / "run"
     for arguments, text in (
-        ([a, b], r"B\.pth is resnet_1blocks from 3 to 3 channels with .*filters 3.*; expected one that goes back"),
+        ([a, b], r"B\.pth is resnet_1blocks from 3 to 3 channels with .*filters 3.*; expected resnet_1blocks"),
         ([bad], r"C\.pth: its 'model.4.bias' has 9 numbers"),
-        ([a, "--filters", "64"], r"--filters 64: .*A\.pth has 2; expected no such flag"),
-        ([a, "--upsample", "resize"], r"--upsample resize: .*A\.pth has transpose; expected no such flag"),
+        ([a, "--filters", "64"], r"--filters 64: .*A\.pth has 2; drop the flag"),
+        ([a, "--upsample", "resize"], r"--upsample resize: .*A\.pth has transpose; drop the flag"),
         ([a, "--image_size", "30"], "expected a multiple of 4"),
-        ([str(tmp_path / "D.pth")], r"D\.pth can't be read"),
+        ([a, "--discriminators", d, wide], r"W\.pth has filters 3; expected 2, as .*A\.pth has"),
+        ([a, "--discriminators", d, a], r"A\.pth: its first tensors are .*; expected latest_net_D_A\.pth or the like"),
+        ([a, "--discriminators", d, nan], r"N\.pth: its 'model.5.bias' has numbers that are not finite"),
+        ([a, "--discriminator", "pixel", "--discriminators", d, d], r"--discriminator pixel: .*D\.pth has patch; drop"),
     ):
         with pytest.raises(UserError, match=text):
             import_torch.main([*arguments, "--output_dir", str(run)])
         assert not run.exists()
+
+
+def test_missing_arguments(write, tmp_path, capsys):
+    a, run = write("A.pth", resnet_state()), str(tmp_path / "run")
+    for arguments, text in (
+        (["--output_dir", run], "required: g_a"),
+        ([a, "--discriminators", "D_A.pth", "--output_dir", run], "--discriminators: expected 2 arguments"),
+        ([a, "--lrr", "1", "--output_dir", run], "unrecognized arguments: --lrr 1"),
+    ):
+        with pytest.raises(SystemExit):
+            import_torch.main(arguments)
+        assert text in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        import_torch.main(["--output_dir", str(run)])
-    import_torch.main([a, "--output_dir", str(run), "--image_size", "32"])
+        import_torch.main(["--help"])
+    assert "--discriminators D_A D_B" in capsys.readouterr().out
+
+
+def test_a_run_is_replaced_on_request_only(write, tmp_path):
+    run = ["--output_dir", str(tmp_path / "run"), "--image_size", "32"]
+    a = write("A.pth", resnet_state())
+    import_torch.main([a, *run])
     with pytest.raises(UserError, match="holds a run; expected another folder"):
-        import_torch.main([a, "--output_dir", str(run), "--image_size", "32"])
-    other = write(tmp_path / "E.pth", resnet_state(filters=4))
-    import_torch.main([other, "--output_dir", str(run), "--image_size", "32", "--clear_output_dir"])
-    assert restored(run)[1].filters == 4
+        import_torch.main([a, *run])
+    import_torch.main([write("E.pth", resnet_state(filters=4)), *run, "--clear_output_dir"])
+    assert restored(tmp_path / "run")[1].networks.filters == 4
 
 
-def test_an_import_whose_checkpoint_can_not_be_written_leaves_no_run(tmp_path):
+def test_no_run_without_a_checkpoint(write, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "checkpoints").write_text("in the way")
-    command = [write(tmp_path / "A.pth", resnet_state()), "--output_dir", str(run), "--image_size", "32"]
+    command = [write("A.pth", resnet_state()), "--output_dir", str(run), "--image_size", "32"]
     with pytest.raises(UserError, match="epoch_0000 could not be written"):
         import_torch.main(command)
     assert not (run / "config.json").exists()
     (run / "checkpoints").unlink()
-    assert restored(import_torch.main(command))[1].filters == 2
+    assert restored(import_torch.main(command))[1].networks.filters == 2
 
 
-def test_a_saved_configuration_and_a_preset_are_taken_over_as_by_train_py(tmp_path):
+def test_saved_configurations_and_presets_work_as_in_train_py(write, tmp_path):
     saved = Config.from_settings(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3, upsample="resize")
     serialization.save(tmp_path / "config.json", saved, {}, {})
     flags = ["--config", str(tmp_path / "config.json"), "--preset", "tutorial", "--output_dir", str(tmp_path / "run")]
-    gan, config, _, _ = restored(import_torch.main([write(tmp_path / "A.pth", resnet_state(seed=1)), *flags]))
-    assert (config.epochs, config.lr, config.lr_discriminator, config.beta_2) == (7, 0.5, 0.5, 0.999)
-    assert (config.generator, config.variant, config.image_size) == ("resnet_1blocks", "paper", 32)
-    assert config.upsample == "transpose"  # as the imported networks
-    np.testing.assert_array_equal(gan.G_ema(picture()), gan.G(picture()))  # the means begin at what was imported
+    gan, config, _, _ = restored(import_torch.main([write("A.pth", resnet_state(seed=1)), *flags]))
+    optimization, networks = config.optimization, config.networks
+    assert (optimization.epochs, optimization.lr, optimization.lr_discriminator) == (7, 0.5, 0.5)
+    assert (networks.generator, networks.variant, config.data.image_size) == ("resnet_1blocks", "paper", 32)
+    assert optimization.beta_2 == 0.999
+    assert networks.upsample == "transpose"  # as the imported networks
+    np.testing.assert_array_equal(gan.G_ema(image()), gan.G(image()))  # the average begins at what was imported
 
 
-def test_pools_of_pictures_whose_size_is_not_known_yet_are_refused(tmp_path):
-    path = write(tmp_path / "A.pth", resnet_state(seed=1))
+def test_image_pools_need_a_known_size(write, tmp_path):
+    path = write("A.pth", resnet_state(seed=1))
     flags = ["--preprocess", "none", "--output_dir", str(tmp_path / "run")]
     with pytest.raises(UserError, match="--preprocess none: .* expected --pool_size 0"):
         import_torch.main([path, *flags])

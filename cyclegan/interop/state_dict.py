@@ -1,0 +1,94 @@
+"""Reading of state dicts that PyTorch has saved."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from types import ModuleType
+
+import numpy as np
+
+from cyclegan.errors import UserError
+
+SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of weights_only=True (CVE-2025-32434)
+INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+ZIP_HEADER = b"PK\x03\x04"  # of the format since PyTorch 1.6
+EXPECTED = "expected what torch.save wrote of a network's state_dict()"
+
+StateDict = dict[str, np.ndarray]
+
+
+def load_state_dict(path: str) -> StateDict:
+    """Return the tensors in a file of `torch.save` by name, as float32. Nothing in the file is executed.
+
+    Both formats are read, that since PyTorch 1.6 and the older one. The prefix "module.", which DataParallel puts
+    before each name, is dropped.
+
+    Raises:
+        UserError: PyTorch is missing or too old, the file can't be read or is damaged, or it holds something else.
+    """
+    torch = _import_torch()
+    try:
+        with open(path, "rb") as file:
+            is_archive = file.read(len(ZIP_HEADER)) == ZIP_HEADER
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror}); {EXPECTED}") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats that are refused anyway
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        if is_archive:
+            _check_archive(path)
+        state = _to_arrays(torch, content)
+    except UserError as error:
+        raise UserError(f"{path}: {error}; {EXPECTED}") from None
+    except Exception as error:  # a damaged pickle or archive may raise anything
+        raise UserError(f"{path}: {_reason(error)}; {EXPECTED}") from error
+    if all(name.startswith("module.") for name in state):
+        state = {name[len("module.") :]: value for name, value in state.items()}
+    return state
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"PyTorch, which reads these files, can't be imported ({error}); expected a build for the CPU: {INSTALL}"
+        ) from error
+    version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
+    if version < SAFE_VERSION:
+        raise UserError(
+            f"PyTorch {torch.__version__} can execute code that a file holds; expected 2.6 or newer: {INSTALL}"
+        )
+    return torch
+
+
+def _check_archive(path: str) -> None:
+    """Compare the checksums of a file of the newer format, which PyTorch does not do."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise UserError(f"its part {damaged!r:.80} is damaged")
+
+
+def _to_arrays(torch: ModuleType, content: object) -> StateDict:
+    if not isinstance(content, dict):
+        raise UserError(f"it holds {type(content).__name__}, not a dict of tensors")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise UserError(f"its {name!r:.80} is {type(value).__name__}, not a tensor")
+        if value.is_complex():
+            raise UserError(f"its {name!r:.80} has complex numbers")
+    return {name: value.detach().to(torch.float32).numpy() for name, value in content.items()}
+
+
+def _reason(error: Exception) -> str:
+    """Return in a few words why PyTorch refuses a file; its own text advises to execute what the file holds."""
+    text = str(error)
+    if refused := re.search(r"GLOBAL ([\w.]{0,80}\w)", text):
+        return f"it asks for {refused[1]}, which no state dict needs"
+    if "weights_only" in text:
+        return "it is no file of PyTorch, or holds more than tensors"
+    return f"it is no file of PyTorch, or damaged ({repr(error)[:100]})"

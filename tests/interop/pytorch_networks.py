@@ -1,0 +1,146 @@
+"""The networks of pytorch-CycleGAN-and-pix2pix as PyTorch modules, and state dicts of them without PyTorch."""
+
+import numpy as np
+
+
+def pytorch_normalization(torch, norm):
+    """Return (function from channels to a module, whether convolutions before it have biases)."""
+    if norm == "batch":
+        return torch.nn.BatchNorm2d, False
+    if norm == "none":
+        return (lambda channels: torch.nn.Identity()), False
+    return (lambda channels: torch.nn.InstanceNorm2d(channels, affine=norm == "affine")), True
+
+
+def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False):
+    """Return the generator of Zhu et al. 2017 with modules where the published weights have them."""
+    nn = torch.nn
+    normalize, bias = pytorch_normalization(torch, norm)
+
+    class Block(nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            first = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3, bias=bias), normalize(channels), nn.ReLU()]
+            second = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3, bias=bias), normalize(channels)]
+            self.conv_block = nn.Sequential(*first, *([nn.Dropout(0.5)] if dropout else []), *second)
+
+        def forward(self, x):
+            return x + self.conv_block(x)
+
+    parts = [nn.ReflectionPad2d(3), nn.Conv2d(inputs, filters, 7, bias=bias), normalize(filters), nn.ReLU()]
+    for width in (filters, 2 * filters):
+        parts += [nn.Conv2d(width, 2 * width, 3, 2, 1, bias=bias), normalize(2 * width), nn.ReLU()]
+    parts += [Block(4 * filters) for _ in range(blocks)]
+    for width in (4 * filters, 2 * filters):
+        enlarge = nn.ConvTranspose2d(width, width // 2, 3, 2, padding=1, output_padding=1, bias=bias)
+        parts += [enlarge, normalize(width // 2), nn.ReLU()]
+    parts += [nn.ReflectionPad2d(3), nn.Conv2d(filters, outputs, 7), nn.Tanh()]
+
+    return in_module(torch, "model", nn.Sequential(*parts))
+
+
+def pytorch_unet(torch, inputs, outputs, filters, halvings, norm):
+    """Return the U-Net of Isola et al. 2017, likewise; its skip connections are nested."""
+    nn = torch.nn
+    normalize, bias = pytorch_normalization(torch, norm)
+
+    class Level(nn.Module):
+        def __init__(self, parts, skip=True):
+            super().__init__()
+            self.model = nn.Sequential(*parts)
+            self.skip = skip
+
+        def forward(self, x):
+            return torch.cat([x, self.model(x)], dim=1) if self.skip else self.model(x)
+
+    widths = [filters * min(2**depth, 8) for depth in range(halvings)]
+    level = None
+    for outer, inner in reversed([*zip(widths, widths[1:])]):
+        down = [nn.LeakyReLU(0.2), nn.Conv2d(outer, inner, 4, 2, 1, bias=bias)]
+        between = [normalize(inner), level] if level else []
+        up = nn.ConvTranspose2d(2 * inner if level else inner, outer, 4, 2, 1, bias=bias)
+        level = Level([*down, *between, nn.ReLU(), up, normalize(outer)])
+    last = nn.ConvTranspose2d(2 * filters, outputs, 4, 2, 1)
+    level = Level([nn.Conv2d(inputs, filters, 4, 2, 1, bias=bias), level, nn.ReLU(), last, nn.Tanh()], skip=False)
+
+    return in_module(torch, "model", level)
+
+
+def with_random_weights(torch, network):
+    """Return the network in evaluation mode with weights as after some training, and other than initial running statistics."""
+    torch.manual_seed(0)
+    for name, value in network.state_dict().items():
+        if value.ndim == 4:
+            value.normal_(0, (2 / value[0].numel()) ** 0.5)
+        elif value.ndim == 1:
+            value.uniform_(0.5, 1.5) if "var" in name or "weight" in name else value.normal_(0, 0.3)
+    return network.eval()
+
+
+def pytorch_patch_discriminator(torch, inputs, filters, layers, norm):
+    """Return the PatchGAN of Isola et al. 2017, likewise."""
+    nn = torch.nn
+    normalize, bias = pytorch_normalization(torch, norm)
+    widths = [filters * min(2**layer, 8) for layer in range(layers + 1)]
+    parts = [nn.Conv2d(inputs, filters, 4, 2, 1), nn.LeakyReLU(0.2)]
+    for layer in range(1, layers + 1):
+        stride = 2 if layer < layers else 1
+        parts += [nn.Conv2d(widths[layer - 1], widths[layer], 4, stride, 1, bias=bias), normalize(widths[layer])]
+        parts += [nn.LeakyReLU(0.2)]
+    return in_module(torch, "model", nn.Sequential(*parts, nn.Conv2d(widths[-1], 1, 4, 1, 1)))
+
+
+def pytorch_pixel_discriminator(torch, inputs, filters, norm):
+    """Return the PatchGAN of one pixel, likewise; its last convolution has a bias only with instance normalization."""
+    nn = torch.nn
+    normalize, bias = pytorch_normalization(torch, norm)
+    parts = [nn.Conv2d(inputs, filters, 1), nn.LeakyReLU(0.2), nn.Conv2d(filters, 2 * filters, 1, bias=bias)]
+    parts += [normalize(2 * filters), nn.LeakyReLU(0.2), nn.Conv2d(2 * filters, 1, 1, bias=bias)]
+    return in_module(torch, "net", nn.Sequential(*parts))
+
+
+def in_module(torch, name, part):
+    """Return a module whose only part has this name."""
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            setattr(self, name, part)
+
+        def forward(self, x):
+            return getattr(self, name)(x)
+
+    return Network()
+
+
+def resnet_state(blocks=1, filters=2, inputs=3, outputs=3, seed=0):
+    """Return a state dict of a ResNet with instance normalizations, without PyTorch."""
+    rng = np.random.default_rng(seed)
+    up, widest = 10 + blocks, 4 * filters
+    shapes = {
+        "model.1": (filters, inputs, 7, 7),
+        "model.4": (2 * filters, filters, 3, 3),
+        "model.7": (widest, 2 * filters, 3, 3),
+        **{f"model.{10 + n}.conv_block.{place}": (widest, widest, 3, 3) for n in range(blocks) for place in (1, 5)},
+        f"model.{up}": (widest, 2 * filters, 3, 3),
+        f"model.{up + 3}": (2 * filters, filters, 3, 3),
+        f"model.{up + 7}": (outputs, filters, 7, 7),
+    }
+    state = {}
+    for name, shape in shapes.items():
+        state[f"{name}.weight"] = rng.normal(0, 0.1, shape).astype(np.float32)
+        biases = shape[1] if name in (f"model.{up}", f"model.{up + 3}") else shape[0]
+        state[f"{name}.bias"] = rng.normal(0, 0.1, biases).astype(np.float32)
+    return state
+
+
+def patch_state(layers=3, filters=2, inputs=3, seed=0):
+    """Return a state dict of a PatchGAN with instance normalizations, without PyTorch."""
+    rng = np.random.default_rng(seed)
+    widths = [inputs, *(filters * min(2**layer, 8) for layer in range(layers + 1)), 1]
+    state = {}
+    for number, (before, after) in enumerate(zip(widths, widths[1:])):
+        place = max(3 * number - 1, 0)
+        state[f"model.{place}.weight"] = rng.normal(0, 0.1, (after, before, 4, 4)).astype(np.float32)
+        state[f"model.{place}.bias"] = rng.normal(0, 0.1, after).astype(np.float32)
+    return state
