@@ -56,11 +56,15 @@ def main(argv=None):
     strategy = workers.strategy
     with workers.report_lost(), RunDirectory(config, compat.stack(), workers.is_chief) as run:
         cached = run.path if workers.count == 1 else tempfile.gettempdir()
-        prepared = sources.is_prepared(config.data.dataset)
+        prepared = sources.is_tfds(config.data.dataset)
         workers.check_equal({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": prepared})
         with workers.chief_first(prepared):
-            domains = sources.load(
-                config, cached, config.run.verbose > 0, logger.warning, share=workers.count_on_this_host()
+            domains = sources.load_domains(
+                config.data,
+                config.networks.multiple,
+                cache_dir=cached,
+                local_workers=workers.count_on_this_host(),
+                bars=config.run.verbose > 0,
             )
         run.check_data(domains.fingerprint())
         workers.check_equal(domains.fingerprint())

@@ -176,14 +176,14 @@ def decoded_each_time(pictures):
     import numpy as np
     import tensorflow as tf
 
-    from cyclegan.data.cache import OnDemand
+    from cyclegan.data.lazy_images import LazyImages
     from cyclegan.images import reader
 
     height, width = pictures.shape[1:3]
     coarse = pictures[:8].repeat(4, axis=1).repeat(4, axis=2)[:, :height, :width]  # a photograph is no finer
     files = [tf.io.encode_jpeg(picture).numpy() for picture in coarse]
     sizes = np.broadcast_to([height, width], (len(pictures), 2))
-    return OnDemand(lambda i: reader.decode(files[i % len(files)]), pictures.shape, sizes, pictures.dtype)
+    return LazyImages(lambda i: reader.decode(files[i % len(files)]), pictures.shape, sizes, pictures.dtype)
 
 
 def default_form(strategy, setting):

@@ -8,6 +8,7 @@ identity, which leaves the images as they are.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import sys
@@ -45,7 +46,8 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
         from cyclegan.inference.translator import Model
 
     model = Model(run, checkpoint)
-    domains = sources.load(config.replace(cache="ram"))
+    in_memory = dataclasses.replace(config.data, cache="ram")
+    domains = sources.load_domains(in_memory, config.networks.multiple, splits=sources.TEST_SPLITS)
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
     for name, translate, source, truth in (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x)):

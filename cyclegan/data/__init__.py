@@ -1,0 +1,1 @@
+"""Images of both domains: found, checked, decoded, cached, shuffled, augmented and batched."""

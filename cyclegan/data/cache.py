@@ -1,161 +1,119 @@
-"""Pictures that are decoded when they are asked for and kept from then on; no TensorFlow.
+"""Stores of decoded images, in memory or in a nameless file. Nothing in them outlives the process."""
 
-Nothing that is kept outlives the process, however that ends, and nothing is trusted that another one wrote.
-"""
+from __future__ import annotations
 
 import errno
-import math
+import logging
 import os
 import tempfile
 import threading
 import weakref
+from typing import Optional, Protocol, Union
 
 import numpy as np
 
-from cyclegan.errors import TrainingError
-
-RESERVED = 2_000_000_000  # bytes that are left free on the disk: for checkpoints and the log
-LOCKS = 64  # pictures that can be decoded at the same time, at most
+RESERVED_BYTES = 2_000_000_000  # left free on the disk, for checkpoints and logs
+logger = logging.getLogger(__name__)
 
 
-class OnDemand:
-    """Looks like an array [N, h, w, C] to those who take one picture at a time, from any thread.
+class Store(Protocol):
+    """Store of decoded images. All methods may be called from any thread."""
 
-    `failure` is the text of the first error of all, or `None`.
+    def write(self, image: np.ndarray) -> int:
+        """Store an image; return the key to read it with, or -1 if it is not stored."""
 
-    Args:
-        decode: a function from an index to a picture. The text of what it raises names the picture and the reason.
-        shape: (N, h, w, C), with `None` for h and w if the pictures have sizes of their own.
-        sizes: int [N, 2], the height and width of each, in pixels.
-        dtype: of the pixels.
-        store: the `Store` or `Memory` in which they are kept once they are decoded; `None` decodes them each time.
-    """
+    def read(self, key: int, length: int) -> Optional[Union[bytes, memoryview]]:
+        """Return the bytes of an image, or `None` if they cannot be read.
 
-    def __init__(self, decode, shape, sizes, dtype, store=None):
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self.failure = None
-        self._decode = decode
-        self._sizes = sizes
-        self._store = store
-        self._places = np.full(len(self) if store else 0, -1, np.int64)  # in the store; set when a picture is there
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
-
-    def __len__(self):
-        return self.shape[0]
-
-    def __getitem__(self, index):
-        """The picture `index`: [h, w, C].
-
-        Raises:
-            TrainingError: it does not decode.
+        Args:
+            key: Key that `write` returned.
+            length: Number of bytes of the image.
         """
-        index = range(len(self))[index]
-        if self._store is None:
-            return self._decoded(index)
-        picture = self._kept(index)
-        if picture is None:
-            with self._locks[index % LOCKS]:
-                picture = self._kept(index)  # by now, perhaps
-                if picture is None:
-                    picture = self._decoded(index)
-                    self._places[index] = self._store.write(picture)
-        return picture
-
-    def _kept(self, index):
-        shape = (*map(int, self._sizes[index]), self.shape[3])
-        place = self._places[index]
-        kept = self._store.read(place, math.prod(shape) * self.dtype.itemsize) if place >= 0 else None
-        return None if kept is None else np.frombuffer(kept, self.dtype).reshape(shape)
-
-    def _decoded(self, index):
-        try:
-            return self._decode(index)
-        except Exception as error:  # whatever it is, it ends training, and has to name the picture
-            text = (
-                f"a picture does not decode any more: {error}; repair it or put it back, then the same command resumes"
-            )
-            self.failure = self.failure or text
-            raise TrainingError(text) from error
 
 
-class Memory:
-    """Keeps pictures as `Store` does, in memory. All methods may be called from any thread."""
+class MemoryStore:
+    """Store of decoded images in memory."""
 
-    def __init__(self):
-        self._kept = []
+    def __init__(self) -> None:
+        self._images: list[np.ndarray] = []
         self._lock = threading.Lock()
 
-    def write(self, picture):
-        """Keeps a picture, any array. Returns its place."""
+    def write(self, image: np.ndarray) -> int:
+        """Store an image; return the key to read it with."""
         with self._lock:
-            self._kept.append(np.ascontiguousarray(picture))
-            return len(self._kept) - 1
+            self._images.append(np.ascontiguousarray(image))
+            return len(self._images) - 1
 
-    def read(self, place, length):
-        """The bytes of a picture at a place that `write` returned; there are `length`."""
-        return self._kept[place].data
+    def read(self, key: int, length: int) -> memoryview:
+        """Return the bytes of an image."""
+        return self._images[key].data
 
 
-class Store:
-    """A file without a name, made when the first picture is written. All methods may be called from any thread.
+class DiskStore:
+    """Store of decoded images in a file without a name, which the system removes when the process ends.
+
+    Errors of the disk are not raised. The first one is logged, and nothing more is stored.
 
     Args:
-        folder: where it lies; it has to be there when the first picture is written.
-        say: called once, with a text, when no more can be kept: the disk is full, say. Nothing is raised.
+        folder: Folder of the file, which has to exist when the first image is written; `None` for the temporary folder.
     """
 
-    def __init__(self, folder, say):
+    def __init__(self, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
         self.folder = folder
-        self._say = say
         self._lock = threading.Lock()
-        self._file = None  # its descriptor
+        self._file: Optional[int] = None  # descriptor
         self._end = 0
-        self._given_up = False
+        self._gave_up = False
 
-    def write(self, picture):
-        """Keeps a picture, any array. Returns its place, or -1 if it is not kept."""
-        if self._given_up:
+    def write(self, image: np.ndarray) -> int:
+        """Store an image; return its offset in the file, or -1 if it is not stored."""
+        if self._gave_up:
             return -1
-        rest = memoryview(np.ascontiguousarray(picture)).cast("B")
+        rest = np.ascontiguousarray(image).data.cast("B")
         try:
             with self._lock:
                 if self._file is None:
-                    self._file = self._make()
-                place, self._end = self._end, self._end + len(rest)
-            disk = os.fstatvfs(self._file)
-            if disk.f_bavail * disk.f_frsize < RESERVED + len(rest):
-                raise OSError(errno.ENOSPC, f"{RESERVED / 1e9:.0f} GB are left free for checkpoints")
-            at = place
+                    self._file = self._create_file()
+                file, offset = self._file, self._end
+                self._end += len(rest)
+            disk = os.fstatvfs(file)
+            if disk.f_bavail * disk.f_frsize < RESERVED_BYTES + len(rest):
+                raise OSError(errno.ENOSPC, f"{RESERVED_BYTES / 1e9:.0f} GB are left free for checkpoints")
+            at = offset
             while rest:
-                written = os.pwrite(self._file, rest, at)
+                written = os.pwrite(file, rest, at)
                 rest, at = rest[written:], at + written
-            return place
+            return offset
         except OSError as error:
             self._give_up(error)
             return -1
 
-    def read(self, place, length):
-        """The bytes of a picture at a place that `write` returned; `None` if they can't be read."""
+    def read(self, key: int, length: int) -> Optional[bytes]:
+        """Return the bytes of an image, or `None` if they cannot be read."""
+        assert self._file is not None  # there is no key before the first image
         try:
-            kept = os.pread(self._file, length, place)
+            content = os.pread(self._file, length, key)
         except OSError as error:
             self._give_up(error)
             return None
-        return kept if len(kept) == length else None
+        return content if len(content) == length else None
 
-    def _make(self):
+    def _create_file(self) -> int:
         with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
             descriptor = os.dup(file.fileno())
-        # Not at the program's end, when threads may still read.
-        weakref.finalize(self, os.close, descriptor).atexit = False
+        # Not at the end of the program, when threads may still read.
+        weakref.finalize(self, os.close, descriptor).atexit = False  # type: ignore[misc]
         return descriptor
 
-    def _give_up(self, error):
+    def _give_up(self, error: OSError) -> None:
         with self._lock:
-            first, self._given_up = not self._given_up, True
+            first, self._gave_up = not self._gave_up, True
         if first:
-            self._say(
-                f"decoded pictures can't be kept in {self.folder} any more ({error}): those that are not there yet"
-                f" ({self._end / 1e9:.1f} GB are) are decoded each time they are used, which is slower. To keep more, make"
-                " room, or choose a disk with more room by --output_dir (of several workers: TMPDIR), and start again"
+            logger.warning(
+                "decoded images cannot be kept in %s any more (%s): the others (%.1f GB are kept) are decoded at every use,"
+                " which is slower. To keep more, make room, or choose a disk with more room by --output_dir (several workers:"
+                " TMPDIR), and start again",
+                self.folder,
+                error,
+                self._end / 1e9,
             )

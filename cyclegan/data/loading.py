@@ -1,252 +1,203 @@
-"""Many pictures from files: found, looked at, decoded several at a time, within the memory there is; no TensorFlow."""
+"""Many image files: their headers checked and their pixels decoded, several at a time."""
+
+from __future__ import annotations
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Union
 
 import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
 from cyclegan.data import memory
+from cyclegan.data.image_array import RaggedArray, ShapeOfImages
 from cyclegan.errors import UserError, printable
 from cyclegan.images import geometry, reader
+from cyclegan.images.reader import Source
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
-LISTED = 10  # at most so many files are named in an error
-AHEAD = 64  # pictures that are waited for at the same time: what they take in memory is bounded
+MAX_NAMED = 10  # images that an error names
+MAX_PENDING = 64  # images that are read ahead; bounds their memory
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageSet:
-    """The pictures of one domain and split.
-
-    `images`: an array [N, h, w, C], or a stand-in for one that is read picture by picture, see `ImageFiles.shape`; `names`: N
-    texts; `lengths`: of their files, in bytes, int64 [N].
-    """
-
-    images: object
-    names: list
-    lengths: np.ndarray
-
-    def __len__(self):
-        return len(self.names)
+class UnreadableImageError(Exception):
+    """An image cannot be decoded. The text is its name and the reason, one printable line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageFiles:
-    """The files of one domain and split, and what is made of them.
+    """Image files of one domain and split, and how to decode them.
 
-    `split`: its name; `sources`: N of what `reader.decode` reads; `looked`: [N], what `look` found; `sizes`: int [N, 2], heights
-    and widths that the pictures are resized to, in pixels; `channels` and `dtype`: see `reader.decode`.
+    Attributes:
+        split: Name of the split.
+        sources: Paths, or contents of files; N of them.
+        facts: Facts by the headers: `reader.FACTS_DTYPE` [N].
+        sizes: Height and width in pixels to which each image is resized: int [N, 2].
+        channels: Number of channels, see `reader.decode`.
+        dtype: `np.uint8` or `np.uint16`.
     """
 
     split: str
-    sources: list
-    looked: np.ndarray
+    sources: Sequence[Source]
+    facts: np.ndarray
     sizes: np.ndarray
     channels: int = 3
-    dtype: type = np.uint8
+    dtype: np.dtype | type = np.uint8
 
     @property
-    def shape(self):
-        """(N, height, width, channels), with `None` for a height and width that are not the same for all."""
+    def shape(self) -> ShapeOfImages:
+        """(N, height, width, channels); height and width are `None` if they differ between the images."""
         same = (self.sizes == self.sizes[0]).all()
-        return (len(self.sources), *(map(int, self.sizes[0]) if same else (None, None)), self.channels)
+        height, width = map(int, self.sizes[0]) if same else (None, None)
+        return len(self.sources), height, width, self.channels
 
     @property
-    def nbytes(self):
-        """What the decoded pictures take."""
+    def nbytes(self) -> int:
+        """Bytes of the decoded images."""
         return int(self.sizes.prod(axis=1, dtype=np.int64).sum()) * self.channels * np.dtype(self.dtype).itemsize
 
-    def pixels(self, i):
-        """The picture `i`: dtype [height, width, channels], as its own entry of `sizes` says.
+    def decode(self, index: int) -> np.ndarray:
+        """Decode and resize an image: dtype [height, width, channels].
 
         Raises:
-            Broken: it does not decode, or is not what it was when it was looked at.
+            UnreadableImageError: The image cannot be decoded, or has another size than when its header was checked.
         """
-        with _named(name_of(self.sources[i], self.split, i)):
-            picture = reader.decode(self.sources[i], self.channels, self.dtype)
-            height, width, *_ = picture.shape
-            if (height, width) != (self.looked["height"][i], self.looked["width"][i]):
+        with _named(_name(self.sources[index], self.split, index)):
+            image = reader.decode(self.sources[index], self.channels, self.dtype)
+            height, width, _ = image.shape
+            if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
                 raise ValueError(f"it has {width} x {height} pixels, and had others when training was started")
-            return geometry.resize(picture, tuple(self.sizes[i]))
+            return geometry.resize(image, tuple(self.sizes[index]))
 
 
-class RaggedArray:
-    """Pictures in memory, each of its own size: looks like an array of `shape` (see `ImageFiles.shape`) and `dtype`."""
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self._pictures = [None] * shape[0]
-
-    def __len__(self):
-        return len(self._pictures)
-
-    def __getitem__(self, i):
-        return self._pictures[i]
-
-    def __setitem__(self, i, picture):
-        self._pictures[i] = picture
-
-
-class UnreadableImage(Exception):
-    """A picture does not decode. The text is its name and the reason, one printable line."""
-
-
-def find(folder):
-    """The picture files below a folder, as sorted paths relative to it; hidden files and folders are left out.
-
-    Linked folders are followed, each folder once.
-
-    Raises:
-        UserError: a folder can't be read.
-    """
-
-    def refuse(error):
-        raise UserError(f"{printable(error.filename)}: {error.strerror}; expected a folder that can be read") from error
-
-    found, seen = [], set()
-    for where, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
-        real = os.path.realpath(where)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith((".", "__MACOSX")) and os.path.realpath(os.path.join(where, name)) not in seen
-        ]
-        below = os.path.relpath(where, folder)
-        found += [
-            name if below == os.curdir else os.path.join(below, name)
-            for name in files
-            if name.lower().endswith(ENDINGS) and not name.startswith(".") and os.path.isfile(os.path.join(where, name))
-        ]
-    return sorted(found)
-
-
-@contextlib.contextmanager
-def _named(name):
-    try:
-        yield
-    except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
-        reason = "not a picture" if isinstance(error, UnidentifiedImageError) else error
-        raise UnreadableImage(printable(f"{name} ({reason or type(error).__name__})")) from error
-
-
-def look(sources, channels, bars=False):
-    """Looks at all without decoding them (see `reader.check`), several at a time.
+def check_files(
+    sources: Mapping[str, Sequence[Source]], channels: Mapping[str, int], bars: bool = False
+) -> dict[str, np.ndarray]:
+    """Check the headers and the ends of image files (see `reader.check`), several at a time.
 
     Args:
-        sources: dict of lists of what `reader.decode` reads, by split.
-        channels: dict of numbers, by split.
-        bars: show a progress bar.
+        sources: Paths or contents of files, by split.
+        channels: Number of channels, by split.
+        bars: Whether to show a progress bar.
 
     Returns:
-        Dict of arrays [N] of `reader.FACTS_DTYPE`, by split.
+        Facts about the images by split: `reader.FACTS_DTYPE` [N].
 
     Raises:
-        UserError: some do not decode, by what is seen of them; at most ten are named.
+        UserError: Some images cannot be decoded; the text names at most ten.
     """
-    looked = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
+    facts = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
 
-    def look_at(split, i):
-        with _named(name_of(sources[split][i], split, i)):
-            looked[split][i] = reader.check(sources[split][i], channels[split])
+    def check(split: str, index: int) -> None:
+        with _named(_name(sources[split][index], split, index)):
+            facts[split][index] = reader.check(sources[split][index], channels[split])
 
-    _for_each(sources, look_at, "Looking", bars)
-    return looked
+    _for_each_image(sources, check, "Checking", bars)
+    return facts
 
 
-def read(files, bars=False):
-    """Decodes all, several at a time.
+def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, Union[np.ndarray, RaggedArray]]:
+    """Decode all images, several at a time.
 
     Args:
-        files: dict of `ImageFiles`, by split.
-        bars: show a progress bar.
+        files: Image files by split.
+        bars: Whether to show a progress bar.
 
     Returns:
-        Dict of arrays [N, h, w, C], or of `RaggedArray`, by split.
+        The images by split: [N, h, w, C], or a `RaggedArray` if their sizes differ.
 
     Raises:
-        UserError: some do not decode (at most ten are named), or all together do not fit into the memory.
+        UserError: Some images cannot be decoded (the text names at most ten), or do not fit into the memory.
     """
     check_memory(files)
-    images = {
+    images: dict[str, Any] = {
         split: (RaggedArray if None in part.shape else np.empty)(part.shape, part.dtype)
         for split, part in files.items()
     }
 
-    def read_one(split, i):
-        images[split][i] = files[split].pixels(i)
+    def decode(split: str, index: int) -> None:
+        images[split][index] = files[split].decode(index)
 
-    _for_each({split: part.sources for split, part in files.items()}, read_one, "Decoding", bars)
+    _for_each_image({split: part.sources for split, part in files.items()}, decode, "Decoding", bars)
     return images
 
 
-def _for_each(sources, function, title, bars):
-    """Calls function(split, i) for each of `sources`, a dict of lists by split.
+def decoded_bytes(files: Mapping[str, ImageFiles]) -> int:
+    """Return the bytes of memory that the decoded images of all splits take."""
+    return sum(part.nbytes for part in files.values())
+
+
+def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
+    """Check that the decoded images fit into the free memory.
+
+    Args:
+        files: Image files by split.
+        processes: Number of processes on this machine that keep all of them.
 
     Raises:
-        UserError: it raised `UnreadableImage` for some, of which at most ten are named.
+        UserError: They do not fit.
     """
-    broken = []
+    needed, free = decoded_bytes(files), memory.free_bytes()
+    if needed * processes > free:
+        each = f" for each of {processes} workers" if processes > 1 else ""
+        raise UserError(
+            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free: use"
+            " --cache disk, fewer images (--max_dataset_size) or a smaller --load_size"
+        )
 
-    def try_one(split, i):
+
+def _for_each_image(
+    sources: Mapping[str, Sequence[Any]], function: Callable[[str, int], None], title: str, bars: bool
+) -> None:
+    """Call function(split, index) for each image of each split, several at a time.
+
+    Raises:
+        UserError: The function raised `UnreadableImageError` for some images; the text names at most ten.
+    """
+    unreadable: list[str] = []
+
+    def call(split: str, index: int) -> None:
         try:
-            function(split, i)
-        except UnreadableImage as error:
-            broken.append(str(error))
+            function(split, index)
+        except UnreadableImageError as error:
+            unreadable.append(str(error))
 
     total = sum(map(len, sources.values()))
     bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars or None, leave=False)
     with bar, concurrent.futures.ThreadPoolExecutor() as pool:
-        running = collections.deque()
+        pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
         for split, part in sources.items():
-            for i in range(len(part)):
-                if len(running) == AHEAD:
-                    running.popleft().result()
+            for index in range(len(part)):
+                if len(pending) == MAX_PENDING:
+                    pending.popleft().result()
                     bar.update()
-                running.append(pool.submit(try_one, split, i))
-        for future in running:
+                pending.append(pool.submit(call, split, index))
+        for future in pending:
             future.result()
             bar.update()
-    if broken:
-        names = "; ".join(sorted(broken)[:LISTED])
-        more = f" and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
+    if unreadable:
+        names = "; ".join(sorted(unreadable)[:MAX_NAMED])
+        more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
         raise UserError(
-            f"{len(broken)} of {total} pictures can't be used; repair or remove them, or ask for what they are: {names}{more}"
+            f"{len(unreadable)} of {total} images cannot be used; repair or remove them, or set --channels_x and --channels_y"
+            f" to their bands: {names}{more}"
         )
 
 
-def name_of(source, split, i):
-    """What an error calls the picture `i` of a split: its path, where it has one."""
-    return str(source) if isinstance(source, (str, os.PathLike)) else f"{split}[{i}]"
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Turn every error into an `UnreadableImageError` with the name of the image."""
+    try:
+        yield
+    except Exception as error:  # the libraries raise almost anything for a damaged file
+        reason = "not an image" if isinstance(error, UnidentifiedImageError) else error
+        raise UnreadableImageError(printable(f"{name} ({reason or type(error).__name__})")) from error
 
 
-def bytes_needed(files):
-    """How much memory the decoded pictures of a dict of `ImageFiles` take."""
-    return sum(part.nbytes for part in files.values())
-
-
-def check_memory(files, processes=1):
-    """Refuses what would not fit.
-
-    Args:
-        files: dict of `ImageFiles`, by split.
-        processes: how many keep them, each for itself.
-
-    Raises:
-        UserError: the decoded pictures need more memory than is free.
-    """
-    needed, free = bytes_needed(files), memory.free()
-    if needed * processes > free:
-        each = f" for each of {processes} workers" if processes > 1 else ""
-        raise UserError(
-            f"the decoded pictures need {needed / 1e9:.1f} GB of memory{each}, {free / 1e9:.1f} GB are free:"
-            " expected less; use --cache disk, fewer pictures (--max_dataset_size) or a smaller --load_size"
-        )
+def _name(source: Source, split: str, index: int) -> str:
+    """Return the name of an image in errors: its path if it has one."""
+    return f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)

@@ -1,52 +1,70 @@
-"""How much memory is free, also within the limits of a container or a batch system. Linux; elsewhere, all that there is."""
+"""Free memory, also within the limits of a container or of a batch system. Without Linux: all memory of the machine."""
+
+from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
 
 PROC = pathlib.Path("/proc")
 CGROUP = pathlib.Path("/sys/fs/cgroup")
-# The limit, what is used, and the name of what of that can be had back at once: pages of files that nobody has read lately.
-UNIFIED = ("memory.max", "memory.current", "inactive_file")  # version 2 of Linux's control groups
-LEGACY = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")  # version 1
 
 
-def free():
-    """Bytes of memory that this process may still take; all that there is, where that is not known."""
+class GroupFiles(NamedTuple):
+    """Names of the files of a control group.
+
+    Attributes:
+        limit: File of the limit.
+        usage: File of the memory in use.
+        reclaimable: Line of memory.stat with the memory that is free at once: cached files that nobody has read lately.
+    """
+
+    limit: str
+    usage: str
+    reclaimable: str
+
+
+VERSION_1 = GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = GroupFiles("memory.max", "memory.current", "inactive_file")
+
+
+def free_bytes() -> int:
+    """Return the bytes of memory that this process may still take; all memory of the machine if that is unknown."""
     try:
         lines = (PROC / "meminfo").read_text().splitlines()
         available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    left = [_left(folder, names) for root, group, names in _groups() for folder in _upwards(root, group)]
+    left = [_free_in_group(folder, files) for root, group, files in _groups() for folder in _with_parents(root, group)]
     return max(0, min([available, *(value for value in left if value is not None)]))
 
 
-def _groups():
-    """(folder of all groups, path of the process's group in it, names of its files) for each version of control groups."""
+def _groups() -> Iterator[tuple[pathlib.Path, str, GroupFiles]]:
+    """Yield (folder of all groups, path of the group of this process, names of its files) for both versions of cgroups."""
     try:
         lines = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
-        _, kinds, group = line.split(":", 2)
-        if not kinds:
-            yield CGROUP, group, UNIFIED
-        elif "memory" in kinds.split(","):
-            yield CGROUP / "memory", group, LEGACY
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            yield CGROUP, group, VERSION_2
+        elif "memory" in controllers.split(","):
+            yield CGROUP / "memory", group, VERSION_1
 
 
-def _upwards(root, group):
-    """The folder of a group and those around it: each has a limit of its own. In a container some may not be seen."""
+def _with_parents(root: pathlib.Path, group: str) -> list[pathlib.Path]:
+    """Return the folders of a group and of those around it, which have limits, too; a container may hide some of them."""
     folder = root / group.strip("/")
     return [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
 
 
-def _left(folder, names):
-    """Bytes that a group may still take; `None` where it has no limit."""
-    limit, used, reclaimable = names
+def _free_in_group(folder: pathlib.Path, files: GroupFiles) -> Optional[int]:
+    """Return the bytes that a group may still take; `None` if it has no limit."""
     try:
-        left = int((folder / limit).read_text()) - int((folder / used).read_text())
+        left = int((folder / files.limit).read_text()) - int((folder / files.usage).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return left + int(stat.get(reclaimable, 0))
-    except (OSError, ValueError):  # not there, or "max"
+        return left + int(stat.get(files.reclaimable, 0))
+    except (OSError, ValueError):  # no such file, or "max"
         return None

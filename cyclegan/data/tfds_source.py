@@ -19,7 +19,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-from cyclegan.data import stripes
+from cyclegan.data import stripes_builder
 from cyclegan.errors import UserError
 
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
@@ -61,7 +61,7 @@ def stripes_builders(sides: Mapping[str, int], data_dir: Optional[str]) -> dict[
         sides: Side of the images in pixels, by split.
         data_dir: Folder of prepared datasets.
     """
-    builders = {side: stripes.builder(side, data_dir) for side in set(sides.values())}
+    builders = {side: stripes_builder.builder(side, data_dir) for side in set(sides.values())}
     return {split: builders[side] for split, side in sides.items()}
 
 
@@ -129,7 +129,7 @@ def _reason(error: tf.errors.OpError) -> str:
 
 def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
     # The embedded images are drawn in seconds; TFDS's many bars would only hide other lines.
-    quiet = not bars or isinstance(builder, stripes.Stripes)
+    quiet = not bars or isinstance(builder, stripes_builder.Stripes)
     nowhere = io.StringIO()
     try:
         with contextlib.ExitStack() as stack:

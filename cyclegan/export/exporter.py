@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan import console
-from cyclegan.data import loading, stripes
+from cyclegan.data import folder_source, loading, stripes
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
 
@@ -145,7 +145,7 @@ def _of_the_run(config, domain):
     """(where they are from, files) of the first test pictures that the run has, where they are still there."""
     folders = [pathlib.Path(config.dataset).expanduser() / f"{split}{domain}" for split in ("test", "train")]
     for folder in filter(pathlib.Path.is_dir, folders):
-        return folder, [folder / name for name in loading.find(folder)[:COMPARED]]
+        return folder, [folder / name for name in folder_source.find_images(folder)[:COMPARED]]
     prepared_in = pathlib.Path(config.data_dir or "~/tensorflow_datasets").expanduser() / config.dataset
     if config.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
         from cyclegan.data import tfds_source
@@ -159,12 +159,12 @@ def _of_the_run(config, domain):
 def _read(files, channels, sizes):
     sources = {"": [file for _ in sizes for file in files]}
     resized = np.array([size for size in sizes for _ in files])
-    looked = loading.look(sources, {"": channels})
-    return list(loading.read({"": loading.ImageFiles("", sources[""], looked[""], resized, channels)})[""])
+    facts = loading.check_files(sources, {"": channels})
+    return list(loading.decode_all({"": loading.ImageFiles("", sources[""], facts[""], resized, channels)})[""])
 
 
 def _drawn(domain, channels, sizes):
-    scenes = [stripes.scene(np.random.default_rng([3, i])) for i in range(COMPARED)]
+    scenes = [stripes.random_scene(np.random.default_rng([3, i])) for i in range(COMPARED)]
     animal = "horse" if domain == "A" else "zebra"
     bands = np.arange(channels) % 3
     whole = [(stripes.draw(scene, animal, max(size)), size) for size in sizes for scene in scenes]

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
+
 
 class ImageArray(Protocol):
     """Images that are read one at a time; arrays [N, h, w, C] are such sequences, too.
@@ -14,7 +16,7 @@ class ImageArray(Protocol):
     """
 
     @property
-    def shape(self) -> tuple[Any, ...]:
+    def shape(self) -> tuple[Any, ...]:  # an array has any number of axes
         """(N, h, w, C); h and w are `None` if they differ between the images."""
 
     @property
@@ -26,3 +28,28 @@ class ImageArray(Protocol):
 
     def __getitem__(self, index: int, /) -> np.ndarray:
         """Return an image: [h, w, C]."""
+
+
+class RaggedArray:
+    """Images in memory, each with its own height and width.
+
+    Attributes:
+        shape: (N, None, None, C).
+        dtype: Type of the pixels.
+    """
+
+    def __init__(self, shape: ShapeOfImages, dtype: np.dtype | type) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self._images: list[Any] = [None] * shape[0]
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Return an image: [h, w, C]."""
+        return self._images[index]
+
+    def __setitem__(self, index: int, image: np.ndarray) -> None:
+        """Set an image: [h, w, C]."""
+        self._images[index] = image

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from cyclegan.config.config import Config
-from cyclegan.data import loading
-from cyclegan.data.cache import OnDemand
+from cyclegan.data import folder_source, loading
+from cyclegan.data.lazy_images import LazyImages
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 
 
-def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple[int, int]) -> OnDemand:
+def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple[int, int]) -> LazyImages:
     """Read the images of a folder, resized like the held-out images of a run.
 
     Args:
@@ -30,11 +30,11 @@ def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple
     Raises:
         UserError: There are no images, some cannot be decoded, or they do not have that size after resizing.
     """
-    paths = [os.path.join(folder, name) for name in loading.find(folder)]
+    paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
     if not paths:
-        raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(loading.ENDINGS)}")
-    looked = loading.look({"real": paths}, {"real": channels})["real"]
-    sizes = np.stack([looked["height"], looked["width"]], axis=1)
+        raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
+    facts = loading.check_files({"real": paths}, {"real": channels})["real"]
+    sizes = np.stack([facts["height"], facts["width"]], axis=1)
     resized = geometry.resized_sizes(config.data, config.networks.multiple, sizes, training=False)
     final = geometry.final_size(config.data, sizes, resized, paths)
     if tuple(final) != tuple(size):
@@ -42,9 +42,9 @@ def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple
             f"--real {folder}: the images come out at {geometry.format_size(final)}; expected the run's"
             f" {geometry.format_size(size)}: resize them"
         )
-    dtype = np.uint16 if looked["deep"].any() else np.uint8
-    files = loading.ImageFiles("real", paths, looked, resized, channels, dtype)
-    return OnDemand(files.pixels, files.shape, files.sizes, files.dtype)
+    dtype = np.uint16 if facts["deep"].any() else np.uint8
+    files = loading.ImageFiles("real", paths, facts, resized, channels, dtype)
+    return LazyImages(files.decode, files.shape, files.sizes, files.dtype)
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:

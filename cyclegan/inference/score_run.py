@@ -68,7 +68,7 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     extractor = make_extractor(options.features, channels.values())
     changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
     present = config.replace(cache="none", **{name: value for name, value in changes.items() if value})
-    domains = sources.load(present, bars=True, splits=sources.TEST)
+    domains = sources.load_domains(present.data, present.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
     stripes = present.data.dataset == "stripes"
     if options.paired and not stripes:
         check_same_names(domains.test_x.names, domains.test_y.names)

@@ -18,7 +18,7 @@ import tqdm
 from PIL import UnidentifiedImageError
 
 from cyclegan.config.directions import DIRECTIONS
-from cyclegan.data import loading
+from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import device_names
 from cyclegan.errors import UserError, printable
 from cyclegan.images import geometry, reader, writer
@@ -324,7 +324,7 @@ def _plan(source, target, format):
         inside = os.path.relpath(os.path.abspath(target), os.path.abspath(base or os.curdir)) + os.sep
         names = [name for name in names if inside == f".{os.sep}" or not name.startswith(inside)]
         if not names:
-            raise UserError(f"{source}: no pictures; expected at least one of {' '.join(loading.ENDINGS)}")
+            raise UserError(f"{source}: no pictures; expected at least one of {' '.join(folder_source.EXTENSIONS)}")
     files, taken = [], {}
     for number, name in enumerate(names, 1):
         target_name = written or (os.path.splitext(name)[0] + writer.FORMATS[format][0] if format else name)
@@ -345,7 +345,7 @@ def _found(source):
     """(folder, sorted names relative to it) of the pictures of a folder or a pattern."""
     if os.path.isdir(source):
         made = {path.parent.relative_to(source) / COPIES for path in pathlib.Path(source).rglob("index.html")}
-        return source, [name for name in loading.find(source) if pathlib.Path(name).parent not in made]
+        return source, [name for name in folder_source.find_images(source) if pathlib.Path(name).parent not in made]
     if not glob.has_magic(source):
         raise UserError(
             f"{printable(source)}: no such file or folder; expected a picture, a folder of pictures, or a pattern"
@@ -355,7 +355,7 @@ def _found(source):
     found = sorted(
         os.path.relpath(path, fixed or os.curdir)
         for path in glob.glob(source, recursive=True)
-        if os.path.isfile(path) and path.lower().endswith(loading.ENDINGS)
+        if os.path.isfile(path) and path.lower().endswith(folder_source.EXTENSIONS)
     )
     return fixed, found
 

@@ -1,55 +1,15 @@
+"""Checking and decoding of many image files."""
+
 import io
-import os
 import sys
 import threading
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from cyclegan.data import loading
+from cyclegan.data import folder_source, loading
 from cyclegan.errors import UserError, printable
-
-
-def save(path, colour=(200, 100, 50), size=(20, 10), mode="RGB", **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size, colour).save(path, **options)
-    return path
-
-
-def test_sub_folders_count_and_hidden_and_other_files_do_not(tmp_path):
-    for name in ("b/c.png", "b/d/e.JPG", "a.png", ".hidden.png", ".git/f.png", "__MACOSX/g.png", "b/._c.png"):
-        save(tmp_path / name)
-    (tmp_path / "notes.txt").write_text("no picture")
-    (tmp_path / "Thumbs.db").write_bytes(b"")
-    (tmp_path / "folder.png").mkdir()
-    os.mkfifo(tmp_path / "pipe.png")  # would never end
-    assert loading.find(tmp_path) == ["a.png", "b/c.png", "b/d/e.JPG"]
-
-
-def test_linked_folders_are_followed_once(tmp_path):
-    save(tmp_path / "elsewhere" / "a.png")
-    (tmp_path / "data").mkdir()
-    os.symlink(tmp_path / "elsewhere", tmp_path / "data" / "link")
-    os.symlink(tmp_path / "data", tmp_path / "elsewhere" / "loop")
-    assert loading.find(tmp_path / "data") == ["link/a.png"]
-
-
-def test_folders_that_are_linked_to_twice_or_in_a_loop_count_once(tmp_path):
-    data = tmp_path / "data"
-    save(data / "a.png")
-    save(data / "sub" / "b.png")
-    os.symlink(data, data / "sub" / "up")
-    os.symlink(data / "sub", data / "sub" / "self")
-    os.symlink("loop.png", data / "loop.png")  # to itself
-    os.symlink("loop", data / "loop")
-    os.symlink(tmp_path / "nowhere.png", data / "dangling.png")
-    os.symlink(tmp_path / "nowhere", data / "dangling")
-    assert loading.find(data) == ["a.png", "sub/b.png"]
-    os.symlink(data / "sub", data / "beside")  # whichever of the two is taken
-    found = [os.path.realpath(data / name) for name in loading.find(data)]
-    assert sorted(found) == sorted(os.path.realpath(data / name) for name in ("a.png", "sub/b.png"))
-
+from tests.data.image_folders import load, save
 
 NAMES = [
     "two\nlines.png",
@@ -64,36 +24,32 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_a_file_may_have_any_name(tmp_path, name):
     save(tmp_path / "a.png").rename(tmp_path / name)
-    assert loading.find(tmp_path) == [name]
+    assert folder_source.find_images(tmp_path) == [name]
     images = read(tmp_path / name)
     assert images.shape == (1, 8, 8, 3) and (images == [200, 100, 50]).all()
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-@pytest.mark.parametrize("content", [b"no picture", b"\x89PNG\r\n\x1a\n", None])
-def test_a_broken_file_is_named_in_one_printable_line_whatever_its_name(tmp_path, name, content):
+@pytest.mark.parametrize("content", [b"no image", b"\x89PNG\r\n\x1a\n", None])
+def test_a_broken_file_is_named_in_one_printable_line(tmp_path, name, content):
     path = tmp_path / name
     if content:
         path.write_bytes(content)  # without any, it has disappeared since it was found
     text = refused(path)
     assert f"{printable(path)} (" in text and text.startswith(
-        "1 of 1 pictures can't be used; repair or remove them, or ask for what they are: "
+        "1 of 1 images cannot be used; repair or remove them, or set --channels_x"
     )
 
 
 def read(path, size=(8, 8), channels=3):
-    """The picture of a file as it would be read: [1, *size, channels].
-
-    Raises:
-        UserError: it does not decode.
-    """
+    """Return the image of a file: [1, *size, channels]."""
     sources = {"a": [str(path)]}
-    looked = loading.look(sources, {"a": channels})["a"]
-    return loading.read({"a": loading.ImageFiles("a", sources["a"], looked, np.array([size]), channels)})["a"]
+    facts = loading.check_files(sources, {"a": channels})["a"]
+    return loading.decode_all({"a": loading.ImageFiles("a", sources["a"], facts, np.array([size]), channels)})["a"]
 
 
 def refused(path):
-    """The text of the UserError that reading a file raises."""
+    """Return the text of the error of a file that cannot be read."""
     with pytest.raises(UserError) as error:
         read(path)
     text = str(error.value)
@@ -101,30 +57,53 @@ def refused(path):
     return text
 
 
-def test_at_most_ten_broken_files_are_named(tmp_path):
+def test_at_most_ten_files_with_broken_headers_are_named(tmp_path):
     paths = [str(tmp_path / f"{i:02d}.png") for i in range(12)]
     good = str(save(tmp_path / "good.png"))
     with pytest.raises(UserError) as error:
-        loading.look({"a": paths, "b": [good]}, {"a": 3, "b": 3})
+        loading.check_files({"a": paths, "b": [good]}, {"a": 3, "b": 3})
     text = str(error.value)
-    assert text.startswith("12 of 13 pictures can't be used") and text.endswith(" and 2 more")
+    assert text.startswith("12 of 13 images cannot be used") and text.endswith(" and 2 more")
     assert all(path in text for path in paths[:10]) and paths[10] not in text and good not in text
 
 
-def test_a_folder_that_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(UserError, match="nowhere: No such file or directory; expected a folder that can be read"):
-        loading.find(tmp_path / "nowhere")
+def test_broken_images_of_several_splits_are_named(folder):
+    for i in range(12):
+        (folder / "trainA" / f"bad{i:02d}.png").write_bytes(b"no image")
+    whole = (folder / "trainB" / "0.jpg").read_bytes()
+    (folder / "trainB" / "0.jpg").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError) as error:
+        load(folder)
+    text = str(error.value)
+    assert text.startswith(
+        "13 of 35 images cannot be used; repair or remove them, or set --channels_x and --channels_y to their bands: "
+    ) and text.endswith("and 3 more")
+    assert [f"bad{i:02d}.png" in text for i in range(12)] == 10 * [True] + 2 * [False]
 
 
-def test_several_pictures_are_read_at_the_same_time():
-    meeting = threading.Barrier(2, timeout=60)  # whoever is alone in it fails
-    loading._for_each({"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False)
+def test_a_truncated_image_is_named(folder):
+    whole = (folder / "trainB" / "0.jpg").read_bytes()
+    (folder / "trainB" / "0.jpg").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"1 of 23 images cannot be used.*trainB/0\.jpg"):
+        load(folder)
+
+
+def test_images_that_do_not_fit_into_memory_are_refused(folder):
+    with pytest.raises(UserError, match="need .* GB of memory, but only .* GB are free.*smaller --load_size"):
+        load(folder, load_size=1_000_000)
+
+
+def test_several_images_are_read_at_the_same_time():
+    meeting = threading.Barrier(2, timeout=60)  # a thread alone in it fails
+    loading._for_each_image(
+        {"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False
+    )
 
 
 @pytest.mark.parametrize("bars, terminal", [(True, True), (True, False), (False, True)])
-def test_reading_shows_a_bar_on_a_terminal(monkeypatch, bars, terminal):
+def test_progress_bars_are_for_terminals(monkeypatch, bars, terminal):
     screen = io.StringIO()
     screen.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stderr", screen)
-    loading._for_each({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
+    loading._for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)

@@ -1,3 +1,5 @@
+"""Free memory on machines with and without control groups."""
+
 import os
 
 import pytest
@@ -9,7 +11,7 @@ GB = 10**9
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A function that makes a machine of 64 GB free, with the lines of /proc/self/cgroup and files of control groups."""
+    """Function that makes a machine with 64 GB free, lines of /proc/self/cgroup and files of control groups."""
     monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
     monkeypatch.setattr(memory, "CGROUP", tmp_path / "cgroup")
 
@@ -18,10 +20,10 @@ def machine(tmp_path, monkeypatch):
         (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {64 * GB // 1024} kB\n")
         (tmp_path / "proc/self/cgroup").write_text(groups)
         for folder, texts in files.items():
-            place = tmp_path / "cgroup" / folder.replace("__", "/")
-            place.mkdir(parents=True, exist_ok=True)
+            group = tmp_path / "cgroup" / folder.replace("__", "/")
+            group.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
-                (place / name).write_text(f"{text}\n")
+                (group / name).write_text(f"{text}\n")
 
     return make
 
@@ -31,27 +33,27 @@ def unified(limit, used, inactive=0):
     return {"memory.max": limit, "memory.current": used, "memory.stat": stat}
 
 
-def test_without_a_limit_it_is_what_the_system_says(machine):
+def test_without_a_limit_all_available_memory_is_free(machine):
     machine("0::/user.slice\n", **{"user.slice": unified("max", 3 * GB)})
-    assert memory.free() == pytest.approx(64 * GB, abs=1024)
+    assert memory.free_bytes() == pytest.approx(64 * GB, abs=1024)
 
 
-def test_pages_of_files_that_can_be_had_back_count_as_free(machine):
-    machine("0::/\n", **{".": unified(16 * GB, 15 * GB, 10 * GB)})  # just unpacked a data set
-    assert memory.free() == 11 * GB
+def test_reclaimable_pages_of_files_are_free(machine):
+    machine("0::/\n", **{".": unified(16 * GB, 15 * GB, 10 * GB)})  # just unpacked a dataset
+    assert memory.free_bytes() == 11 * GB
 
 
-def test_the_closest_of_all_limits_around_the_process_holds(machine):
+def test_the_tightest_of_nested_limits_counts(machine):
     machine(
         "0::/slurm/job_7/step_0\n",
         slurm__job_7__step_0=unified("max", 1 * GB),
         slurm__job_7=unified(10 * GB, 4 * GB),
         slurm=unified(50 * GB, 4 * GB),
     )
-    assert memory.free() == 6 * GB
+    assert memory.free_bytes() == 6 * GB
 
 
-def test_version_1_of_control_groups(machine):
+def test_control_groups_of_version_1(machine):
     machine(
         "4:cpu,memory:/docker/abc\n3:cpuset:/\n",
         memory__docker__abc={
@@ -61,23 +63,23 @@ def test_version_1_of_control_groups(machine):
         },
         memory={"memory.limit_in_bytes": 2**63 - 4096, "memory.usage_in_bytes": 9 * GB, "memory.stat": ""},
     )
-    assert memory.free() == 6 * GB
+    assert memory.free_bytes() == 6 * GB
 
 
-def test_a_group_that_is_not_seen_from_inside_a_container_is_passed_over(machine):
+def test_a_group_hidden_by_a_container_is_ignored(machine):
     machine("0::/../../outside\n4:memory:/elsewhere\n", **{".": unified(8 * GB, 3 * GB)})
-    assert memory.free() == 5 * GB
+    assert memory.free_bytes() == 5 * GB
 
 
-def test_more_used_than_allowed_leaves_nothing(machine):
+def test_usage_above_the_limit_leaves_nothing(machine):
     machine("0::/\n", **{".": unified(GB, 2 * GB)})
-    assert memory.free() == 0
+    assert memory.free_bytes() == 0
 
 
-def test_where_nothing_is_known_it_is_all_that_there_is(tmp_path, monkeypatch):
+def test_without_proc_all_memory_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "PROC", tmp_path / "no such folder")
-    assert memory.free() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert memory.free_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_of_this_machine():
-    assert 0 < memory.free() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def test_this_machine():
+    assert 0 < memory.free_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,19 +1,21 @@
+"""Drawings of the embedded dataset, and its builder."""
+
 import numpy as np
 import pytest
 
-from cyclegan.data import stripes
+from cyclegan.data import stripes, stripes_builder
 
 
 def scenes(count):
-    return [stripes.scene(np.random.default_rng([9, i])) for i in range(count)]
+    return [stripes.random_scene(np.random.default_rng([9, i])) for i in range(count)]
 
 
 @pytest.mark.parametrize("size", [32, 64, 96])
-def test_a_scene_is_drawn_at_any_size_and_always_the_same(size):
+def test_drawing_is_deterministic_at_any_size(size):
     (one,) = scenes(1)
-    picture = stripes.draw(one, "zebra", size)
-    assert picture.shape == (size, size, 3) and picture.dtype == np.uint8
-    np.testing.assert_array_equal(picture, stripes.draw(one, "zebra", size))
+    image = stripes.draw(one, "zebra", size)
+    assert image.shape == (size, size, 3) and image.dtype == np.uint8
+    np.testing.assert_array_equal(image, stripes.draw(one, "zebra", size))
 
 
 def test_a_larger_drawing_shows_the_same():
@@ -23,13 +25,13 @@ def test_a_larger_drawing_shows_the_same():
         assert np.abs(shrunk - small).mean() < 6
 
 
-def test_horse_and_zebra_of_a_scene_differ_in_the_coat_only():
+def test_horse_and_zebra_differ_in_the_coat_only():
     for one in scenes(8):
         horse, zebra = stripes.draw(one, "horse"), stripes.draw(one, "zebra")
         coat = (horse != zebra).any(axis=-1)
         assert 0.05 < coat.mean() < 0.4
         rows, columns = np.where(coat)
-        x, y = one.place[0] * 64, one.place[1] * 64
+        x, y = one.center[0] * 64, one.center[1] * 64
         assert abs(np.median(columns) - x) < 14 and abs(np.median(rows) - y) < 14
 
 
@@ -45,18 +47,18 @@ def test_horses_are_brown_and_zebras_black_and_white():
 
 def test_scenes_vary():
     many = scenes(60)
-    for field in ("size", "tilt", "light", "horizon", "head", "phase"):
+    for field in ("size", "tilt", "shading", "horizon", "neck_angle", "stripe_phase"):
         assert len({getattr(one, field) for one in many}) == 60
-    assert {one.direction for one in many} == {-1, 1}
+    assert {one.facing for one in many} == {-1, 1}
 
 
-def test_the_builder_is_a_tfds_data_set(stripes_dir):
-    builder = stripes.builder(32, stripes_dir)
+def test_the_builder_prepares_all_splits(stripes_dir):
+    builder = stripes_builder.builder(32, stripes_dir)
     builder.download_and_prepare()
-    assert {name: split.num_examples for name, split in builder.info.splits.items()} == stripes.SPLITS
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == stripes_builder.SPLIT_SIZES
     tests = {split: [e["image"] for e in builder.as_dataset(split).as_numpy_iterator()] for split in ("testA", "testB")}
     for i in (0, 31):  # pairs of one scene
-        one = stripes.scene(np.random.default_rng([3, i]))
+        one = stripes.random_scene(np.random.default_rng([3, i]))
         np.testing.assert_array_equal(tests["testA"][i], stripes.draw(one, "horse", 32))
         np.testing.assert_array_equal(tests["testB"][i], stripes.draw(one, "zebra", 32))
     train = [e["image"] for e in builder.as_dataset("trainA").take(32).as_numpy_iterator()]
@@ -64,5 +66,5 @@ def test_the_builder_is_a_tfds_data_set(stripes_dir):
 
 
 def test_the_builder_has_a_configuration_for_every_size(tmp_path):
-    assert stripes.builder(64, tmp_path).info.full_name == "stripes/64/1.0.0"
-    assert stripes.builder(48, tmp_path).info.features["image"].shape == (48, 48, 3)
+    assert stripes_builder.builder(64, tmp_path).info.full_name == "stripes/64/1.0.0"
+    assert stripes_builder.builder(48, tmp_path).info.features["image"].shape == (48, 48, 3)

@@ -10,16 +10,15 @@ import requests
 import tensorflow_datasets as tfds
 
 from cyclegan.config import Config
-from cyclegan.data import sources, stripes, tfds_source
+from cyclegan.data import sources, stripes_builder, tfds_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.images import reader
-
-CACHES = ("ram", "disk", "none")
+from tests.data.image_folders import CACHES, load_config
 
 
 def load(dataset, image_size=16, load_size=16, **flags):
-    return sources.load(Config.from_settings(dataset=dataset, image_size=image_size, load_size=load_size, **flags))
+    return load_config(Config.from_settings(dataset=dataset, image_size=image_size, load_size=load_size, **flags))
 
 
 def test_a_missing_network_is_an_error_within_ten_seconds(tmp_path, monkeypatch):
@@ -65,18 +64,18 @@ def test_a_damaged_dataset_is_named(damaged, cache):
 
 def shards(folder, count):
     """Prepare the embedded dataset with several files per split; return its builder."""
-    builder = stripes.builder(16, str(folder))
+    builder = stripes_builder.builder(16, str(folder))
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=count))
     return builder
 
 
 def test_several_files_are_read_in_their_order(tmp_path):
-    whole, split = stripes.builder(16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
+    whole, split = stripes_builder.builder(16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
     assert len(split.info.splits["trainA"].filepaths) == 3
     (first, names), (second, _) = (tfds_source.read(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
     assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
     for part in sources.SPLITS:
-        assert len(first[part]) == len(second[part]) == stripes.SPLITS[part]
+        assert len(first[part]) == len(second[part]) == stripes_builder.SPLIT_SIZES[part]
         assert all((reader.decode(a) == reader.decode(b)).all() for a, b in zip(first[part], second[part]))
     few, _ = tfds_source.read(dict.fromkeys(sources.SPLITS, split), max_images=100)
     assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
@@ -121,18 +120,18 @@ def test_a_worker_decodes_only_its_share(stripes_dir, tmp_path, monkeypatch, cac
     config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
     decoded, decode = [], reader.decode
     monkeypatch.setattr(reader, "decode", lambda source, *how: decoded.append(source) or decode(source, *how))
-    domains = sources.load(config, tmp_path, share=1)
+    domains = load_config(config, cache_dir=tmp_path, local_workers=1)
     assert not decoded
     parts = (domains.train_x.images, domains.train_y.images)
     dataset = UnpairedDataset(*parts, 6, (16, 16), seed=0, steps_per_call=2)
     x, *_ = dataset.batches(0, 0, steps=2, replica=1, replicas=3)
-    builder = stripes.builder(16, stripes_dir)
+    builder = stripes_builder.builder(16, stripes_dir)
     encoded, _ = tfds_source.read(dict.fromkeys(("trainA", "trainB"), builder))
     share = [pair for pair in range(12) if pair % 6 in (2, 3)]
     index = dataset.sampler.image_index
     assert decoded == [encoded[f"train{'AB'[d]}"][index(d, 0, pair)] for pair in share for d in (0, 1)]
     monkeypatch.undo()
-    alone = sources.load(config, tmp_path)
+    alone = load_config(config, cache_dir=tmp_path)
     whole, *_ = UnpairedDataset(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
     np.testing.assert_array_equal(x, whole[:, 2:4])
 

@@ -269,7 +269,7 @@ def test_what_is_missing_or_makes_no_sense_is_said_first(run, tmp_path, monkeypa
     for flags, text in (
         (["--format", "onnx", "--float16"], "--float16 with --format onnx: expected it with tflite only"),
         (["--format", "onnx", "--size", "30"], "--size 30x30: expected multiples of 4 pixels"),
-        (["--format", "onnx", "--pictures", "no.png"], r"2 of 2 pictures can't be used.*no.png"),
+        (["--format", "onnx", "--pictures", "no.png"], r"2 of 2 images cannot be used.*no.png"),
     ):
         with pytest.raises(UserError, match=text):
             script.main([str(run), out, *flags])

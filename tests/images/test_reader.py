@@ -8,7 +8,7 @@ import pytest
 import tifffile
 from PIL import Image, ImageOps
 
-from cyclegan.data import loading
+from cyclegan.data import folder_source
 from cyclegan.images import reader
 from tests.data.test_loading import refused
 from tests.images.samples import CHANNELS, VALID, chunk, deep_png, deep_values, middle, save, tiff_of
@@ -19,7 +19,7 @@ def test_formats(tmp_path, ending):
     image = reader.decode(save(tmp_path / f"a.{ending}", (200, 100, 50)))
     assert image.shape == (10, 20, 3) and image.dtype == np.uint8
     assert np.abs(image.astype(int) - [200, 100, 50]).max() <= 6
-    assert loading.find(tmp_path) == [f"a.{ending}"]
+    assert folder_source.find_images(tmp_path) == [f"a.{ending}"]
 
 
 def test_format_is_found_by_content(tmp_path):

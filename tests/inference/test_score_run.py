@@ -81,7 +81,7 @@ def folders(tmp_path_factory):
 
 
 def test_dataset_that_moved_and_pairs_by_name(run, folders, tmp_path):
-    for split in sources.TEST:  # the other splits are not needed
+    for split in sources.TEST_SPLITS:  # the other splits are not needed
         (tmp_path / split).symlink_to(folders / split)
     flags = ("--dataset", tmp_path, "--max_images", 3)
     assert "SSIM" in score(run, *flags, "--direction", "x2y", "--paired")["directions"]["x2y"]["scores"]

@@ -306,7 +306,7 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
     assert 0 < figures["test"]["error/MAE(X, F(G(X)))"] < 2
     assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()
     saved = json.loads((tmp_path / "runs" / "horse2zebra" / "config.json").read_text())
-    assert saved["data"]["trainB"].startswith("5 pictures")
+    assert saved["data"]["trainB"].startswith("5 images")
     compared, text = pictures_for(serialization.load(tmp_path / "runs" / "horse2zebra" / "config.json")[0], "y2x")
     assert text.startswith("2 pictures (cycle_gan/horse2zebra, testB), 32 x 32") and len(compared) == 4
 
@@ -561,7 +561,7 @@ def test_what_a_resumed_run_refuses_and_what_it_says(finished, photos, capsys):
     with pytest.raises(UserError, match="residual_blocks 0 -> 6, filters 1 -> 2"):
         train.main([*finished, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
-    with pytest.raises(UserError, match="differs: trainA 5 pictures .* -> 6 pictures"):
+    with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):
         train.main([*finished, *small])
     assert files() == before
     (photos / "trainA" / "new.jpg").unlink()

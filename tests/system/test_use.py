@@ -63,7 +63,7 @@ def test_the_demo_beats_the_identity(demo):
 def mixed(tmp_path_factory):
     """A folder of pictures of all kinds, with horses on them."""
     folder = tmp_path_factory.mktemp("mixed")
-    horse = stripes.draw(stripes.scene(np.random.default_rng(0)), "horse", 256)
+    horse = stripes.draw(stripes.random_scene(np.random.default_rng(0)), "horse", 256)
     sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
     sizes.update({"a/c.tif": (50, 64), "d.bmp": (64, 64), "e.gif": (70, 64)})
     for name, size in sizes.items():

@@ -610,7 +610,7 @@ def test_the_state_is_all_that_evolves(make_images):
 
 def test_learning_halves_the_cycle_loss(strategies):
     """On eight drawn pictures, of unlike scenes, a small pair learns to go there and back."""
-    scenes = [stripes.scene(np.random.default_rng([5, i])) for i in range(8)]
+    scenes = [stripes.random_scene(np.random.default_rng([5, i])) for i in range(8)]
     x = np.stack([stripes.draw(scene, "horse", 32) for scene in scenes[:4]])
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
     strategy = strategies[1]

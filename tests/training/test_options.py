@@ -145,7 +145,7 @@ def folder(tmp_path_factory):
 def seen(folder, options):
     """(height, width) and the pictures of an epoch, after a step with the first of them."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
-    domains = sources.load(config, str(folder))
+    domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = UnpairedDataset(
         domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.data.no_flip
     )

@@ -1,0 +1,103 @@
+"""Image files of a folder with trainA and trainB, and optionally testA and testB."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Collection
+from typing import NoReturn, Union
+
+from cyclegan.errors import UserError, printable
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
+
+
+def find_images(folder: Union[str, os.PathLike[str]]) -> list[str]:
+    """Return the sorted paths of the image files below a folder, relative to it.
+
+    Leaves out hidden files and folders. Follows links to folders, but visits each folder once.
+
+    Raises:
+        UserError: A folder cannot be read.
+    """
+    found, visited = [], set()
+    for where, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        real = os.path.realpath(where)
+        if real in visited:
+            folders.clear()
+            continue
+        visited.add(real)
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "__MACOSX")) and os.path.realpath(os.path.join(where, name)) not in visited
+        ]
+        below = os.path.relpath(where, folder)
+        found += [
+            name if below == os.curdir else os.path.join(below, name)
+            for name in files
+            if _is_image(name) and os.path.isfile(os.path.join(where, name))
+        ]
+    return sorted(found)
+
+
+def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the image files of the splits of a dataset.
+
+    Without a test folder, the last training images of the domain are held out for validation.
+
+    Args:
+        folder: The folder.
+        splits: Splits to find, of trainA, trainB, testA and testB; those for validation are always among them.
+
+    Returns:
+        Paths relative to the folder by split, and remarks for the user.
+
+    Raises:
+        UserError: A folder is missing, empty or cannot be read.
+    """
+    names, notes = {}, []
+    for domain in "AB":
+        train, test = f"train{domain}", f"test{domain}"
+        if (folder / test).is_dir():
+            names[test] = _list_split(folder, test)
+        if train in splits or test not in names:
+            if not (folder / train).is_dir():
+                absent = "" if train in splits else f", and no {test}"
+                raise UserError(
+                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other in trainB"
+                )
+            names[train] = _list_split(folder, train)
+        if test not in names:
+            total = len(names[train])
+            names[train], names[test] = _hold_out(names[train], folder, domain)
+            notes.append(
+                f"No {test} in {folder}: the last {len(names[test])} of {total} images of {train} are held out for validation"
+            )
+    return {split: names[split] for split in splits}, notes
+
+
+def _list_split(folder: pathlib.Path, split: str) -> list[str]:
+    names = [os.path.join(split, name) for name in find_images(folder / split)]
+    if not names:
+        raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}")
+    return names
+
+
+def _hold_out(names: list[str], folder: pathlib.Path, domain: str) -> tuple[list[str], list[str]]:
+    """Split images into those for training and those for validation."""
+    if len(names) == 1:
+        raise UserError(
+            f"{folder / f'train{domain}'}: 1 image and no test{domain}; expected 2 images, one of them for validation"
+        )
+    count = max(1, round(HELD_OUT * len(names)))
+    return names[:-count], names[-count:]
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise UserError(f"{printable(error.filename)}: {error.strerror}; expected a folder that can be read") from error

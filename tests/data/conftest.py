@@ -1,0 +1,48 @@
+"""Folders of images, and images that are decoded on demand."""
+
+import numpy as np
+import pytest
+
+from cyclegan.data import cache
+from tests.data.image_folders import noise, photograph, save
+from tests.data.noise_source import Source
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A dataset of 20 + 3 images, without test folders."""
+    for i in range(20):
+        save(tmp_path / "data" / "trainA" / f"{i:02d}.png", (i, 0, 0))
+    for i in range(3):
+        save(tmp_path / "data" / "trainB" / f"{i}.jpg", (0, 0, 250))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def bands(tmp_path):
+    """A dataset of gray images of 16 bits and of images with five bands of 8 bits, in different sizes."""
+    for i in range(4):
+        noise(tmp_path / "bands" / "trainA" / f"{i}.png", i, (24 + i, 30), 1)
+        noise(tmp_path / "bands" / "trainB" / f"{i}.tif", 10 + i, (40, 32 + i), 5, np.uint8)
+    return tmp_path / "bands"
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A dataset of several formats and sizes, with subfolders."""
+    for split, count in {"trainA": 6, "trainB": 5, "testB": 2}.items():
+        for i in range(count):
+            extension = ("jpg", "png", "webp", "bmp", "gif")[i % 5]
+            photograph(tmp_path / "photos" / split / f"s{i % 2}" / f"{i}.{extension}", i, 24 + i)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def source():
+    return Source()
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "RESERVED_BYTES", 0)  # however full the disk of the tests is
+    return cache.DiskStore(tmp_path)

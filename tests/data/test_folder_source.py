@@ -1,0 +1,100 @@
+"""Image files of folders, their splits, and held-out images."""
+
+import os
+
+import pytest
+
+from cyclegan.data import folder_source
+from cyclegan.errors import UserError
+from tests.data.image_folders import load, save
+
+
+def test_subfolders_are_searched_and_hidden_files_left_out(tmp_path):
+    for name in ("b/c.png", "b/d/e.JPG", "a.png", ".hidden.png", ".git/f.png", "__MACOSX/g.png", "b/._c.png"):
+        save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    (tmp_path / "Thumbs.db").write_bytes(b"")
+    (tmp_path / "folder.png").mkdir()
+    os.mkfifo(tmp_path / "pipe.png")  # would never end
+    assert folder_source.find_images(tmp_path) == ["a.png", "b/c.png", "b/d/e.JPG"]
+
+
+def test_linked_folders_are_followed_once(tmp_path):
+    save(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "data").mkdir()
+    os.symlink(tmp_path / "elsewhere", tmp_path / "data" / "link")
+    os.symlink(tmp_path / "data", tmp_path / "elsewhere" / "loop")
+    assert folder_source.find_images(tmp_path / "data") == ["link/a.png"]
+
+
+def test_loops_of_links_are_visited_once(tmp_path):
+    data = tmp_path / "data"
+    save(data / "a.png")
+    save(data / "sub" / "b.png")
+    os.symlink(data, data / "sub" / "up")
+    os.symlink(data / "sub", data / "sub" / "self")
+    os.symlink("loop.png", data / "loop.png")  # to itself
+    os.symlink("loop", data / "loop")
+    os.symlink(tmp_path / "nowhere.png", data / "dangling.png")
+    os.symlink(tmp_path / "nowhere", data / "dangling")
+    assert folder_source.find_images(data) == ["a.png", "sub/b.png"]
+    os.symlink(data / "sub", data / "beside")  # whichever of the two is taken
+    found = [os.path.realpath(data / name) for name in folder_source.find_images(data)]
+    assert sorted(found) == sorted(os.path.realpath(data / name) for name in ("a.png", "sub/b.png"))
+
+
+def test_an_unreadable_folder_is_refused(tmp_path):
+    with pytest.raises(UserError, match="nowhere: No such file or directory; expected a folder that can be read"):
+        folder_source.find_images(tmp_path / "nowhere")
+
+
+def test_without_test_folders_the_last_images_are_held_out(folder):
+    domains = load(folder)
+    assert domains.train_x.images.shape == (19, 24, 24, 3) and domains.test_x.images.shape == (1, 16, 16, 3)
+    assert (len(domains.train_y), len(domains.test_y)) == (2, 1)
+    assert domains.test_x.images[0, 0, 0].tolist() == [19, 0, 0]
+    assert domains.test_x.names == ["trainA/19.png"]
+    assert "No testA" in domains.notes[0] and "last 1 of 20 images of trainA are held out" in domains.notes[0]
+    assert len(domains.notes) == 2
+
+
+def test_test_folders_are_used(folder):
+    save(folder / "testA" / "x.png", (77, 0, 0))
+    domains = load(folder)
+    assert len(domains.train_x) == 20 and domains.test_x.images[0, 0, 0].tolist() == [77, 0, 0]
+    assert len(domains.notes) == 1 and "testB" in domains.notes[0]
+
+
+@pytest.mark.parametrize("count, held_out", [(2, 1), (29, 1), (30, 2), (40, 2), (100, 5)])
+def test_five_percent_are_held_out(tmp_path, count, held_out):
+    for domain in "AB":
+        for i in range(count):
+            save(tmp_path / f"train{domain}" / f"{i}.png", size=(2, 2))
+    assert len(load(tmp_path).test_x) == held_out
+
+
+def test_odd_names_are_read(folder):
+    for name in ("new\nline.png", "qu'ot\"e.png", "ünï 写真.png"):
+        save(folder / "trainB" / name)
+    assert len(load(folder).train_y) == 5
+
+
+def test_missing_and_empty_folders_are_named(folder, tmp_path):
+    with pytest.raises(
+        UserError,
+        match="--dataset nowhere: no such folder; expected .*trainA.* stripes, or cycle_gan/NAME.*horse2zebra",
+    ):
+        load("nowhere")
+    with pytest.raises(UserError, match="0.jpg: a file; expected a folder with trainA and trainB"):
+        load(folder / "trainB" / "0.jpg")
+    with pytest.raises(UserError, match="trainA: no such folder; expected images of one domain in trainA"):
+        load(tmp_path)
+    (folder / "testB").mkdir()
+    with pytest.raises(UserError, match="testB: no images; expected at least one of .jpg"):
+        load(folder)
+    (tmp_path / "one" / "trainA").mkdir(parents=True)
+    save(tmp_path / "one" / "trainA" / "a.png")
+    with pytest.raises(UserError, match="trainA: 1 image and no testA; expected 2 images"):
+        load(tmp_path / "one")
+    with pytest.raises(UserError, match="cycle_gan/horse: expected cycle_gan/NAME with NAME one of apple2orange"):
+        load("cycle_gan/horse")
