@@ -10,8 +10,8 @@ from typing import Optional
 import numpy as np
 
 from cyclegan.data.cache import Store
-from cyclegan.data.image_array import ShapeOfImages
 from cyclegan.errors import TrainingError
+from cyclegan.images.image_array import ShapeOfImages
 
 MAX_DECODING = 64  # images that are decoded at the same time
 

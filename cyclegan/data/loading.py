@@ -15,9 +15,10 @@ import tqdm
 from PIL import UnidentifiedImageError
 
 from cyclegan.data import memory
-from cyclegan.data.image_array import RaggedArray, ShapeOfImages
+from cyclegan.data.ragged_array import RaggedArray
 from cyclegan.errors import UserError, printable
 from cyclegan.images import geometry, reader
+from cyclegan.images.image_array import ShapeOfImages
 from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names

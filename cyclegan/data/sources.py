@@ -17,10 +17,10 @@ import numpy as np
 from cyclegan.config.data import DataConfig
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
-from cyclegan.data.image_array import ImageArray
 from cyclegan.data.lazy_images import LazyImages
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
+from cyclegan.images.image_array import ImageArray
 from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
