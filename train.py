@@ -33,14 +33,15 @@ def main(argv=None):
         from cyclegan.checkpointing.train_state import TrainState
         from cyclegan.data import sources
         from cyclegan.data.unpaired import UnpairedDataset
-        from cyclegan.distribution import hardware, train_function
+        from cyclegan.distribution import hardware
         from cyclegan.distribution.gpus import explain_unseen_gpus
         from cyclegan.distribution.startup import start_workers
         from cyclegan.networks import compat
         from cyclegan.reporting import overview
         from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
         from cyclegan.training import resume_warnings, schedule
-        from cyclegan.training.gan import CycleGAN
+        from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+        from cyclegan.training.gan import GAN
         from cyclegan.training.trainer import Trainer
 
         workers = start_workers(config.distribution)
@@ -82,7 +83,7 @@ def main(argv=None):
             )
         )
         with strategy.scope():
-            gan = CycleGAN(batch, config, domains.size)
+            gan = GAN(batch, config, domains.size)
             checkpoints = CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep, workers)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         workers.keep_alive(gan, checkpoints)
@@ -99,7 +100,7 @@ def main(argv=None):
 
             channels = (config.data.channels_x, config.data.channels_y)
             evaluation = Evaluator(
-                *gan.used,
+                *gan.generators_in_use,
                 domains.test_x.images,
                 domains.test_y.images,
                 domains.size,
@@ -114,7 +115,7 @@ def main(argv=None):
             workers=workers.cluster.addresses if workers.count > 1 else (),
             train=train,
             test=test,
-            parameters=gan.parameters(),
+            parameters=gan.networks.parameter_counts(),
             peak=peak,
             folder=run.path,
             checkpoint=folder,
@@ -139,8 +140,8 @@ def main(argv=None):
             gan,
             train,
             test,
-            train_function.make_train_function(strategy, gan.train_step, batch, gan.update),
-            train_function.make_train_function(strategy, gan.test_step, batch),
+            compile_train_step(strategy, gan),
+            compile_test_step(strategy, gan),
             functools.partial(schedule.rates, config),
             strategy,
             summary,

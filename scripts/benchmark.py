@@ -190,12 +190,13 @@ def default_form(strategy, setting):
     """The step of the package. Returns (gan, compiled function, f(batches) -> something to wait for)."""
     import tensorflow as tf
 
-    from cyclegan.distribution import train_function
-    from cyclegan.training.gan import LOSSES, SAMPLES, CycleGAN
+    from cyclegan.training.compiled_steps import compile_train_step
+    from cyclegan.training.gan import GAN
+    from cyclegan.training.metric_names import LOSSES, SAMPLES
 
     with strategy.scope():
-        gan = CycleGAN(setting.batch, setting.config())
-    function = train_function.make_train_function(strategy, gan.train_step, setting.batch, gan.update)
+        gan = GAN(setting.batch, setting.config())
+    function = compile_train_step(strategy, gan)
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     return gan, function, lambda batches: function(batches, totals, tf.constant(setting.steps_per_call))[1]
 

@@ -105,15 +105,15 @@ def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Pa
         from cyclegan.checkpointing.train_state import TrainState
         from cyclegan.distribution import hardware
         from cyclegan.networks import compat
-        from cyclegan.training.gan import CycleGAN
+        from cyclegan.training.gan import GAN
 
     if config.performance.precision == "auto":
         config = config.replace(precision=hardware.best_precision())
     with RunDirectory(config, compat.stack()) as run:
-        gan = CycleGAN(config.optimization.batch_size, config)
+        gan = GAN(config.optimization.batch_size, config)
         for name, network in networks.items():
-            network.copy_to(getattr(gan, name))
-        gan.begin_averages()
+            network.copy_to(gan.networks[name])
+        gan.networks.reset_ema()
         run.start({})
         try:
             CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep).save(TrainState())

@@ -12,6 +12,7 @@ from cyclegan.networks import compat, instance_normalization
 from cyclegan.networks import convolution as convolution_module
 from cyclegan.training import gan
 from cyclegan.training import trainer as trainer_module
+from cyclegan.training.network_set import NetworkSet
 
 
 class KerasAdam(tf.Module):
@@ -27,7 +28,7 @@ class KerasAdam(tf.Module):
         self.adam.apply_gradients(zip(gradients, variables), **summed)
 
 
-def _one_by_one(self, network, a, b, training=True):
+def _one_by_one(self, network, a, b, training):
     return network(a, training=training), network(b, training=training)
 
 
@@ -44,7 +45,7 @@ def _read_when_due(self, strategy, epoch=0, position=0, reshuffles=0):
 STEP = {
     "few": lambda: mock.patch.object(convolution_module, "FEW_CHANNELS", 0),
     "norm": lambda: mock.patch.object(instance_normalization, "LARGE_SAMPLE", float("inf")),
-    "both": lambda: mock.patch.object(gan.CycleGAN, "_both", _one_by_one),
+    "both": lambda: mock.patch.object(NetworkSet, "apply_to_two", _one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
     "packed": lambda: mock.patch.object(collectives, "sum_over_replicas", _reduced_one_by_one),
 }

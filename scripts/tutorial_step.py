@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cyclegan.images.value_range import to_float
 from cyclegan.networks import compat, convolution, instance_normalization, transposed_convolution
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training.gan import GAN
 
 
 def _normalization(epsilon, affine, second_derivatives):
@@ -24,7 +24,7 @@ def make(strategy, batch, config):
     Keras example: no more work than the paper's objective, which the package descends.
 
     Returns:
-        (gan, function): a `CycleGAN` with the networks, whose own step and optimizers are not used; and the compiled function of
+        (gan, function): a `GAN` with the networks, whose own step and optimizers are not used; and the compiled function of
         one batch as `data.UnpairedDataset` gives it (an axis of length 1 in front), which returns the sum of all losses.
     """
     with strategy.scope():
@@ -33,9 +33,9 @@ def make(strategy, batch, config):
             mock.patch.object(transposed_convolution, "TransposedConvolution", tf.keras.layers.Conv2DTranspose),
             mock.patch.object(instance_normalization, "make_instance_normalization", _normalization),
         ):
-            gan = CycleGAN(batch, config)
+            gan = GAN(batch, config)
         gan.generator_optimizer = gan.discriminator_optimizer = None  # their memory is not the plain form's
-        networks = (gan.G, gan.F, gan.D_X, gan.D_Y)
+        networks = [*gan.networks.generators.values(), *gan.networks.discriminators.values()]
         optimizers = [tf.keras.optimizers.Adam(2e-4, 0.5) for _ in networks]
         for optimizer, network in zip(optimizers, networks):
             optimizer.build(network.trainable_variables)

@@ -18,7 +18,7 @@ from cyclegan.reporting.profiler import Profiler
 from cyclegan.reporting.throughput import Throughput
 from cyclegan.training.checkpoint_policy import WISHES, CheckpointPolicy
 from cyclegan.training.divergence import find_silent_failures
-from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES
+from cyclegan.training.metric_names import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.training.optimizers import SMALLEST_SCALE
 from cyclegan.training.signals import Signals
 
@@ -100,7 +100,9 @@ class Trainer:
         for split in ("train", "test"):
             # This epoch has the means of those losses only that it has had from its beginning.
             part = getattr(progress, split)
-            part.sums = {key: value for key, value in part.sums.items() if key in (*self.gan.figures[split], SAMPLES)}
+            part.sums = {
+                key: value for key, value in part.sums.items() if key in (*self.gan.metric_names[split], SAMPLES)
+            }
 
     def fit(self):
         """Trains.
@@ -184,7 +186,7 @@ class Trainer:
         if self._is_chief and (epoch % self.plot_every == 0 or last):
             plot(self.gan, self.test, self.summary, epoch)
         if self.verbose:
-            _report(figures, self.gan.figures, self.verbose)
+            _report(figures, self.gan.metric_names, self.verbose)
         if last:
             self._saver.save_the_end(progress, self._sound, best)
         elif better or epoch % self.checkpoint_every == 0 or self._saver.due():
@@ -205,7 +207,7 @@ class Trainer:
             self._batches[split] = pairs.distributed(
                 self.strategy, progress.epoch, part.pairs_done, progress.reshuffles
             )
-        names = (*self.gan.figures[split], SAMPLES)
+        names = (*self.gan.metric_names[split], SAMPLES)
         summed = part.sums or dict.fromkeys(names, 0.0)
         # All are added up, so that nothing is traced again in the next epoch, where all are wanted.
         totals = {key: tf.constant(summed.get(key, 0.0), tf.float64) for key in names}

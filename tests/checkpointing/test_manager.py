@@ -11,7 +11,7 @@ from cyclegan.checkpointing.manager import CheckpointManager, _exchange, _manife
 from cyclegan.checkpointing.train_state import PassState, TrainState
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.training import gan
+from cyclegan.training.gan import GAN
 from tests.thread_workers import in_threads
 
 
@@ -158,12 +158,12 @@ def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, stra
         return [tf.convert_to_tensor(v).numpy() for v in variables]
 
     with strategies[3].scope():
-        three = gan.CycleGAN(3, Config.from_settings(filters=2, residual_blocks=0, seed=1))
+        three = GAN(3, Config.from_settings(filters=2, residual_blocks=0, seed=1))
         for i, moment in enumerate(three.generator_optimizer.variables):
             if moment.shape.rank and moment.shape.rank > 0:
                 moment.assign(tf.fill(moment.shape, tf.cast(i, moment.dtype)))
         CheckpointManager(tmp_path, three.state()).save(at(4))
-    alone = gan.CycleGAN(1, Config.from_settings(filters=2, residual_blocks=0, seed=2))
+    alone = GAN(1, Config.from_settings(filters=2, residual_blocks=0, seed=2))
     assert not all((a == b).all() for a, b in zip(everything(three), everything(alone)))
     assert CheckpointManager(tmp_path, alone.state()).restore()[0].epoch == 4
     assert len(everything(alone)) > 20

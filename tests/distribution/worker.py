@@ -21,7 +21,8 @@ with console.start():
     from cyclegan.data.unpaired import UnpairedDataset
     from cyclegan.distribution import collectives, rendezvous, train_function
     from cyclegan.distribution.startup import start_workers
-    from cyclegan.training.gan import CycleGAN
+    from cyclegan.training.compiled_steps import compile_train_step
+    from cyclegan.training.gan import GAN
     from cyclegan.training.image_pool import ImagePool
 
 
@@ -108,8 +109,8 @@ def first_moments(strategy):
     config = Config.from_settings(dataset="stripes", image_size=16, filters=2, residual_blocks=1, load_size=16)
     images = np.random.default_rng(0).integers(0, 256, (2, 6, 16, 16, 3)).astype(np.uint8)
     with strategy.scope():
-        model = CycleGAN(6, config)
-    step = train_function.make_train_function(strategy, model.train_step, 6, model.update)
+        model = GAN(6, config)
+    step = compile_train_step(strategy, model)
     step(next(UnpairedDataset(*images, 6, (16, 16), seed=0).distributed(strategy)), {}, tf.constant(1), tf.constant(0))
     optimizers = (model.generator_optimizer, model.discriminator_optimizer)
     moments = [mean.numpy() for optimizer in optimizers for mean in optimizer.means]

@@ -12,7 +12,7 @@ from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.inference.restore import restore
 from cyclegan.networks import compat
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training.gan import GAN
 
 TINY = {
     "image_size": 32,
@@ -27,19 +27,20 @@ UNET = {"generator": "unet_128", "residual_blocks": None, "image_size": 128, "lo
 
 
 def make_run(folder, strategy, **changes):
-    """A run of two checkpoints, made on a strategy. Returns its `CycleGAN`, which is what the second holds."""
+    """A run of two checkpoints, made on a strategy. Returns its `GAN`, which is what the second holds."""
     config = Config.from_settings(output_dir=str(folder), **{**TINY, **changes})
     folder.mkdir()
     serialization.save(folder / "config.json", config, compat.stack(), {})
     with strategy.scope():
-        gan = CycleGAN(strategy.num_replicas_in_sync, config)
+        gan = GAN(strategy.num_replicas_in_sync, config)
         checkpoints = CheckpointManager(folder / "checkpoints", gan.state())
         checkpoints.save(TrainState(epoch=1))
-        for network in {id(network): network for network in (gan.G, gan.F, *gan.used)}.values():
+        for network in (*gan.networks.generators.values(), *gan.networks.ema_generators.values()):
             for number, variable in enumerate(network.variables):
                 variable.assign_add(tf.fill(variable.shape, 0.01 * (number % 3 + 1)))
         if config.optimization.ema:
-            gan.G.variables[0].assign_add(tf.ones(gan.G.variables[0].shape))  # which is not what is used
+            weight = gan.networks.generators["G"].variables[0]
+            weight.assign_add(tf.ones(weight.shape))  # which is not what is used
         checkpoints.save(TrainState(epoch=2, step=7))
     return gan
 

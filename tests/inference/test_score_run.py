@@ -19,7 +19,7 @@ from cyclegan.errors import UserError
 from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.networks import compat
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training.gan import GAN
 from scripts import evaluate
 from tests.evaluation.drawings import draw
 
@@ -36,7 +36,7 @@ def run(tmp_path_factory, stripes_dir):
         **{"output_dir": str(folder), "pool_size": 0, "precision": "float32"},
     )
     serialization.save(folder / "config.json", config, compat.stack(), {})
-    checkpoints = CheckpointManager(folder / "checkpoints", CycleGAN(1, config).state())
+    checkpoints = CheckpointManager(folder / "checkpoints", GAN(1, config).state())
     checkpoints.save(TrainState(epoch=1, step=5), names=["best-x2y"])
     return folder
 

@@ -12,7 +12,7 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training.gan import GAN
 from scripts import import_torch
 from tests.interop.pytorch_networks import patch_state, resnet_state
 from tests.interop.test_weights import filled
@@ -36,7 +36,7 @@ def write(tmp_path, monkeypatch):
 def restored(run):
     """Return (networks, configuration, dataset, position) of a run's newest checkpoint."""
     config, _, data = serialization.load(run / "config.json")
-    gan = CycleGAN(1, config)
+    gan = GAN(1, config)
     state, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
     return gan, config, data, state
 
@@ -48,7 +48,7 @@ def image(channels=3):
 def check_outputs(gan, states):
     """Each network has the weights of its state dict."""
     for name, state in states.items():
-        np.testing.assert_array_equal(getattr(gan, name)(image()).numpy(), filled(state)[0](image()).numpy())
+        np.testing.assert_array_equal(gan.networks[name](image()).numpy(), filled(state)[0](image()).numpy())
 
 
 def all_states():
@@ -87,7 +87,7 @@ def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, cap
     trained, _, seen, state = restored(run)
     assert state.epoch == 1 and seen
     for name in states:
-        change = np.abs(getattr(trained, name)(image()).numpy() - getattr(gan, name)(image()).numpy()).max()
+        change = np.abs(trained.networks[name](image()).numpy() - gan.networks[name](image()).numpy()).max()
         assert 1e-5 < change < 0.5
     (data / "trainA" / "3.png").write_bytes((data / "trainA" / "2.png").read_bytes())
     with pytest.raises(UserError, match="holds a run that differs"):  # now that it has seen some
@@ -112,8 +112,8 @@ def test_one_generator_between_different_channels(write, tmp_path, caplog):
     run = import_torch.main([write("A.pth", state), "--output_dir", str(tmp_path / "run"), *flags])
     gan, config, _, _ = restored(run)
     assert (config.data.channels_x, config.data.channels_y, config.optimization.lr) == (1, 3, 1e-5)
-    assert gan.F.input_shape[-1] == gan.D_Y.input_shape[-1] == 3 and gan.F.output_shape[-1] == 1
-    assert gan.F.count_params() == gan.G.count_params() - 2  # biases of the images' channels
+    assert gan.networks["F"].input_shape[-1] == gan.networks["D_Y"].input_shape[-1] == 3 and gan.networks["F"].output_shape[-1] == 1
+    assert gan.networks["F"].count_params() == gan.networks["G"].count_params() - 2  # biases of the images' channels
     for network in ("F, the generator from Y to X", "D_Y, the discriminator of Y", "D_X, the discriminator of X"):
         assert f"No file was given for {network}: it begins with random weights" in caplog.text
     gray = image(1)[0]
@@ -189,7 +189,7 @@ def test_saved_configurations_and_presets_work_as_in_train_py(write, tmp_path):
     assert (networks.generator, networks.variant, config.data.image_size) == ("resnet_1blocks", "paper", 32)
     assert optimization.beta_2 == 0.999
     assert networks.upsample == "transpose"  # as the imported networks
-    np.testing.assert_array_equal(gan.G_ema(image()), gan.G(image()))  # the average begins at what was imported
+    np.testing.assert_array_equal(gan.networks.ema_generators["G"](image()), gan.networks["G"](image()))  # the average begins at what was imported
 
 
 def test_image_pools_need_a_known_size(write, tmp_path):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.networks import instance_normalization
-from cyclegan.training.gan import LOSSES, SAMPLES
+from cyclegan.training.metric_names import LOSSES, SAMPLES
 from cyclegan.training.trainer import AHEAD
 from scripts import benchmark, levers
 

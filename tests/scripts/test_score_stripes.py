@@ -10,7 +10,7 @@ from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.inference.translator import Model
 from cyclegan.networks import compat
-from cyclegan.training import gan
+from cyclegan.training.gan import GAN
 from scripts import score_stripes
 
 
@@ -21,7 +21,7 @@ def stripes_run(tmp_path, stripes_dir):
     serialization.save(tmp_path / "config.json", config, compat.stack(), {})
     CheckpointManager(
         tmp_path / "checkpoints",
-        gan.CycleGAN(1, Config.from_settings(filters=4, residual_blocks=0, image_size=32)).state(),
+        GAN(1, Config.from_settings(filters=4, residual_blocks=0, image_size=32)).state(),
     ).save(TrainState(epoch=1, step=1))
     return tmp_path
 

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.distribution import train_function
 from cyclegan.networks import instance_normalization
 from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.transposed_convolution import TransposedConvolution
-from cyclegan.training import gan
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
 from scripts import benchmark, tutorial_step
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -325,12 +325,16 @@ def test_the_benchmarks_plain_form_is_the_tutorials(strategies, make_images, mon
     plain, function = tutorial_step.make(
         strategies[1], 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16)
     )
-    kinds = {type(layer) for network in (plain.G, plain.D_X) for layer in network.layers}
+    kinds = {
+        type(layer)
+        for network in (plain.networks.generators["G"], plain.networks.discriminators["D_X"])
+        for layer in network.layers
+    }
     assert {tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose} <= kinds
     assert not {Convolution, TransposedConvolution} & kinds
     with strategies[1].scope():
-        package = gan.CycleGAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, pool_size=0))
-    step = train_function.make_train_function(strategies[1], package.train_step, 2, package.update)
+        package = GAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, pool_size=0))
+    step = compile_train_step(strategies[1], package)
     figures = step(inputs, {}, 1)[2]
     totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")
     losses = [float(function(inputs)) for _ in range(3)]

@@ -36,8 +36,8 @@ from cyclegan.errors import TrainingError, UserError
 from cyclegan.export.exporter import pictures_for
 from cyclegan.networks.compat import stack
 from cyclegan.reporting.summaries import SummaryWriter
-from cyclegan.training import gan
-from cyclegan.training.gan import CHANGES, ERRORS, LOSSES
+from cyclegan.training import step as step_module
+from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = ["--filters", "4", "--residual_blocks", "1", "--image_size", "32"]
@@ -496,13 +496,13 @@ def test_training_that_diverges_goes_back_once_and_then_stops(photos, tmp_path, 
 
 
 def test_a_poisoned_image_is_left_out_and_named(photos, tmp_path, monkeypatch, capsys):
-    original = gan.to_float
+    original = step_module.to_float
 
     def poisoned(images):  # as if that picture's pixels were not numbers
         marked = tf.reduce_all(images[:, 0, 0] == [1, 2, 3], axis=-1)[:, None, None, None]
         return tf.where(marked, np.nan, original(images))
 
-    monkeypatch.setattr(gan, "to_float", poisoned)
+    monkeypatch.setattr(step_module, "to_float", poisoned)
     pixels = np.full((32, 32, 3), (1, 2, 3), np.uint8)
     Image.fromarray(pixels).save(photos / "trainA" / "spoiled \x1b[31m.png")
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]

@@ -23,13 +23,13 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.distribution import train_function
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training import checkpoint_policy, schedule
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+from cyclegan.training.gan import GAN
 from cyclegan.training.trainer import Trainer
 
 BATCH = 6
@@ -58,10 +58,10 @@ class World:
             self.config = Config.from_settings(
                 **{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options}
             )
-            self.gan = CycleGAN(BATCH, self.config)
+            self.gan = GAN(BATCH, self.config)
         self.steps = {
-            "train": train_function.make_train_function(strategy, self.gan.train_step, BATCH, self.gan.update),
-            "test": train_function.make_train_function(strategy, self.gan.test_step, BATCH),
+            "train": compile_train_step(strategy, self.gan),
+            "test": compile_test_step(strategy, self.gan),
         }
         self.first = self.values()
         self.together = set()  # numbers of steps in a call, for each of which a step is traced
@@ -217,7 +217,7 @@ def test_every_option_of_the_method_goes_on_where_it_stopped(strategies, make_im
     world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
     loop = world.finish(tmp_path / "whole")
     values = world.values()
-    assert world.gan.pool_x.count.numpy() == 4
+    assert world.gan.pools["X"].count.numpy() == 4
     rates = [line["learning_rate"] for line in log(tmp_path / "whole") if line["split"] == "steps"]
     assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5e-3
     for step in (2, 5, 7):
@@ -360,7 +360,7 @@ class Poison:
 
     def __call__(self, step, loop):
         if step == self.step or (self.stubborn and step > self.step):
-            weight = loop.gan.G.trainable_variables[0]
+            weight = loop.gan.networks.generators["G"].trainable_variables[0]
             weight.assign(tf.fill(weight.shape, math.nan))
 
 
@@ -440,7 +440,7 @@ def test_a_row_of_bad_steps_is_not_forgotten_by_a_stop(world, tmp_path):
 
     def spoil(steps):
         def hook(step, loop):
-            weight = loop.gan.G.trainable_variables[0]
+            weight = loop.gan.networks.generators["G"].trainable_variables[0]
             if step in steps:
                 spoil.healthy = tf.convert_to_tensor(weight)
                 weight.assign(tf.fill(weight.shape, math.nan))
@@ -657,7 +657,7 @@ def score(world, **options):
     """Options of a loop that scores each epoch. The compiled functions are made once for all starts."""
     if not hasattr(world, "evaluation"):
         world.evaluation = Evaluator(
-            *world.gan.used, *world.test.domains, (16, 16), features.random_extractor(), batch_size=4
+            *world.gan.generators_in_use, *world.test.domains, (16, 16), features.random_extractor(), batch_size=4
         )
     return {"evaluation": world.evaluation, "evaluate_every": 1, **options}
 

@@ -7,14 +7,15 @@ import pathlib
 import re
 import subprocess
 import time
-import types
 
 import pytest
 
 from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
 from cyclegan.networks import discriminators, generators
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training.gan import GAN
+from cyclegan.training.network_set import NetworkSet
+from cyclegan.training.objectives import OBJECTIVES
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "scaling.md").read_text(encoding="utf-8")
@@ -121,8 +122,9 @@ def network_figures(pool_size=50):
     config = parse_args(["--pool_size", str(pool_size)])
     # One of each instead of two, because building them takes seconds.
     G, D = generators.make_generator(config.networks), discriminators.make_discriminator(config.networks)
-    gan = types.SimpleNamespace(config=config, G=G, F=G, D_X=D, D_Y=D)
-    return 4 * 2 * sum(CycleGAN.parameters(gan)), CycleGAN.flops(gan, 256, 256)
+    networks = NetworkSet({"G": G, "F": G}, {"D_X": D, "D_Y": D}, {}, joins_inputs=True)
+    flops = OBJECTIVES["cyclegan"](config, 1).flops(networks, 256, 256)
+    return 4 * 2 * sum(networks.parameter_counts()), flops
 
 
 def reduction(n, bandwidth):
@@ -167,12 +169,12 @@ def test_the_tables_of_images_per_second(tera):
 
 
 def test_the_table_of_the_measured_step():
-    gan = CycleGAN(1, Config.from_settings(image_size=128))
+    gan = GAN(1, Config.from_settings(image_size=128))
     page = (DOCS / "performance.md").read_text(encoding="utf-8")
     milliseconds = re.search(r"\| default \| ([\d,]+) \|", page[page.index("## Records") :])[1]  # the latest record
     assert f"the step time of the newest record: {milliseconds} ms at 128 px, batch 1" in TEXT
     assert f"one GPU of 200 TFLOP/s would make {2 * 200e12 / gan.flops(128, 128):,.0f} images per second" in TEXT
-    size, seconds = 4.0 * 2 * sum(gan.parameters()), float(milliseconds.replace(",", "")) / 1000
+    size, seconds = 4.0 * 2 * sum(gan.networks.parameter_counts()), float(milliseconds.replace(",", "")) / 1000
     pictures = 2 * 128 * 128 * 3 * 4
     assert f"gradients of {size / 1e6:.1f} MB and pictures of P = {pictures / 1e6:.3f} MB" in TEXT.replace("\n", " ")
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.training.diffaugment import DRAWS, diffaugment
+from cyclegan.training.diffaugment import RANDOM_NUMBERS, diffaugment
 
-HALF = 0.5 * np.ones(DRAWS, np.float32)
+HALF = 0.5 * np.ones(RANDOM_NUMBERS, np.float32)
 
 
 def changed(images, parts, *draws):
@@ -65,7 +65,7 @@ def test_cutout_by_hand(images):
 
 
 def test_every_picture_has_its_own_draws_and_parts_are_chosen(images):
-    draws = np.random.default_rng(1).random((2, DRAWS)).astype(np.float32)
+    draws = np.random.default_rng(1).random((2, RANDOM_NUMBERS)).astype(np.float32)
     both = changed(images, ("color", "translation", "cutout"), *draws)
     alone = [changed(images[i : i + 1], ("color", "translation", "cutout"), draws[i])[0] for i in (0, 1)]
     np.testing.assert_allclose(both, alone, atol=1e-6)
@@ -76,7 +76,7 @@ def test_every_picture_has_its_own_draws_and_parts_are_chosen(images):
 
 @pytest.mark.parametrize("part", ["color", "translation", "cutout"])
 def test_gradients_flow_to_where_the_pixels_came_from(images, part):
-    draws = tf.constant(np.random.default_rng(2).random((2, DRAWS)), tf.float32)
+    draws = tf.constant(np.random.default_rng(2).random((2, RANDOM_NUMBERS)), tf.float32)
     weights = tf.constant(np.random.default_rng(3).normal(size=images.shape), tf.float32)
     point, along = tf.constant(images), tf.constant(np.random.default_rng(4).normal(size=images.shape), tf.float32)
 
@@ -93,6 +93,6 @@ def test_gradients_flow_to_where_the_pixels_came_from(images, part):
 def test_one_channel_and_an_unknown_size_work(images):
     function = tf.function(
         lambda x, draws: diffaugment(x, ("color", "translation", "cutout"), draws),
-        input_signature=[tf.TensorSpec([None, None, None, 1]), tf.TensorSpec([None, DRAWS])],
+        input_signature=[tf.TensorSpec([None, None, None, 1]), tf.TensorSpec([None, RANDOM_NUMBERS])],
     )
     assert function(images[..., :1], np.stack([HALF, HALF])).shape == (2, 16, 24, 1)

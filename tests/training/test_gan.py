@@ -7,11 +7,15 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.distribution import collectives, hardware, train_function
+from cyclegan.distribution import collectives, hardware
 from cyclegan.images.value_range import to_float
 from cyclegan.networks import flops, instance_normalization
+from cyclegan.training import step as step_module
+from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.divergence import find_silent_failures
-from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES, CycleGAN
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_names import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
+from cyclegan.training.update import update
 
 TINY = {"filters": 4, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
 TINIER = {**TINY, "image_size": 16}
@@ -38,7 +42,7 @@ def with_sgd(gan, lr):
 def as_trained(gan):
     """Gives the normalizations values as after some training. Before it, networks answer almost nothing to anything."""
     rng = np.random.default_rng(0)
-    for variable in (*gan.generator_variables, *gan.discriminator_variables):
+    for variable in (*gan.networks.generator_variables, *gan.networks.discriminator_variables):
         if len(variable.shape) == 1:
             middle = 0.3 if "gamma" in variable.name else 0.0
             variable.assign(rng.normal(middle, 0.1, variable.shape))
@@ -46,13 +50,15 @@ def as_trained(gan):
 
 
 def weights(gan):
-    return [tf.convert_to_tensor(w).numpy() for w in gan.generator_variables + gan.discriminator_variables]
+    return [
+        tf.convert_to_tensor(w).numpy() for w in gan.networks.generator_variables + gan.networks.discriminator_variables
+    ]
 
 
 def eager_step(gan, x, y, weight=None):
     weight = np.ones(len(x), np.float32) if weight is None else np.array(weight, np.float32)
-    figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
-    gan.update(gradients, tf.constant(True), kept)
+    figures, gradients, kept = step_module.train_step(gan, x, y, tf.constant(weight))
+    update(gan, gradients, tf.constant(True), kept)
     return {key: float(value) for key, value in figures.items()}
 
 
@@ -82,11 +88,8 @@ def two_steps(request, strategies):
     are, or as large ones.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            instance_normalization,
-            "LARGE_SAMPLE",
-            {"small": instance_normalization.LARGE_SAMPLE, "large": 1}[request.param],
-        )
+        large = {"small": instance_normalization.LARGE_SAMPLE, "large": 1}[request.param]
+        patch.setattr(instance_normalization, "LARGE_SAMPLE", large)
         return take_two_steps(strategies)
 
 
@@ -97,9 +100,9 @@ def take_two_steps(strategies):
     for replicas, strategy in strategies.items():
         pairs = UnpairedDataset(x, y, 6, (16, 16), seed=0)
         with strategy.scope():
-            gan = with_sgd(CycleGAN(6, Config.from_settings(**TINIER)), 0.1)
+            gan = with_sgd(GAN(6, Config.from_settings(**TINIER)), 0.1)
         before = weights(gan)
-        step = train_function.make_train_function(strategy, gan.train_step, 6, gan.update)
+        step = compile_train_step(strategy, gan)
         figures, after = [], [before]
         for batch in itertools.islice(pairs.distributed(strategy), 2):
             taken = step(batch, {}, tf.constant(1))[2]
@@ -130,7 +133,7 @@ def test_gradients_are_those_of_a_tape_per_network(make_images, adversarial):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
 
     def make():
-        return as_trained(CycleGAN(2, Config.from_settings(adversarial=adversarial, seed=5, **TINY)))
+        return as_trained(GAN(2, Config.from_settings(adversarial=adversarial, seed=5, **TINY)))
 
     def apart(got, expected):
         return np.linalg.norm(got - expected) / np.linalg.norm(expected)
@@ -144,7 +147,12 @@ def test_gradients_are_those_of_a_tape_per_network(make_images, adversarial):
 def oracle(gan, x, y, adversarial):
     """The plain form: a tape per network, each on its own share of the objective, everything computed anew each time."""
     x, y = to_float(x), to_float(y)
-    G, F, D_X, D_Y = gan.G, gan.F, gan.D_X, gan.D_Y
+    G, F, D_X, D_Y = (
+        gan.networks.generators["G"],
+        gan.networks.generators["F"],
+        gan.networks.discriminators["D_X"],
+        gan.networks.discriminators["D_Y"],
+    )
 
     def judge(logits, target):
         if adversarial == "lsgan":
@@ -171,29 +179,29 @@ def oracle(gan, x, y, adversarial):
 
 @pytest.mark.parametrize("pool_size, runs", [(0, 6), (50, 8)])
 def test_no_network_runs_more_than_needed(make_images, pool_size, runs):
-    gan = CycleGAN(1, Config.from_settings(pool_size=pool_size, **TINY))
+    gan = GAN(1, Config.from_settings(pool_size=pool_size, **TINY))
     seen = []
-    for name in ("G", "F", "D_X", "D_Y"):
-        network = getattr(gan, name)
+    for networks in (gan.networks.generators, gan.networks.discriminators):
+        for name, network in networks.items():
 
-        def count(x, training=None, name=name, network=network):
-            seen.append((name, x.numpy().tobytes()))
-            return network(x, training=training)
+            def count(x, training=None, name=name, network=network):
+                seen.append((name, x.numpy().tobytes()))
+                return network(x, training=training)
 
-        setattr(gan, name, count)
+            networks[name] = count
     eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
     # G and F on (x, y), on the fakes; D_X and D_Y on (real, fake), and on the fake where the pool shows another one.
     assert len(seen) == len(set(seen)) == runs
 
 
 def test_two_inputs_in_one_batch_change_nothing(make_images):
-    gan = as_trained(CycleGAN(2, Config.from_settings(filters=8, residual_blocks=2, image_size=32)))
+    gan = as_trained(GAN(2, Config.from_settings(filters=8, residual_blocks=2, image_size=32)))
     x, y = (to_float(make_images(2, seed=seed)) for seed in (1, 2))
-    for network in (gan.G, gan.D_X):
+    for network in (gan.networks.generators["G"], gan.networks.discriminators["D_X"]):
         alone = network(x).numpy(), network(y).numpy()
         size = np.abs(alone[0] - alone[1]).max()
         assert size > 1e-2
-        for one, other in zip(gan._both(network, x, y), alone):
+        for one, other in zip(gan.networks.apply_to_two(network, x, y, True), alone):
             np.testing.assert_allclose(one, other, atol=1e-4 * size)
 
 
@@ -210,10 +218,10 @@ def test_normalizing_a_sample_by_one_operation_changes_nothing_but_rounding(make
 
 
 def test_without_identity_loss_nothing_of_it_is_computed(make_images):
-    gan = CycleGAN(1, Config.from_settings(lambda_identity=0.0, **TINY))
+    gan = GAN(1, Config.from_settings(lambda_identity=0.0, **TINY))
     runs = []
-    network = gan.G
-    gan.G = lambda x, training: runs.append(1) or network(x, training=training)
+    network = gan.networks.generators["G"]
+    gan.networks.generators["G"] = lambda x, training: runs.append(1) or network(x, training=training)
     figures = eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
     assert len(runs) == 2  # fake_y and cycle_y
     assert figures["loss_G/identity"] == figures["loss_F/identity"] == 0
@@ -222,7 +230,7 @@ def test_without_identity_loss_nothing_of_it_is_computed(make_images):
 
 def test_first_step_values_are_those_of_the_tutorial(make_images):
     figures = eager_step(
-        CycleGAN(1, Config.from_settings(filters=16, residual_blocks=1, image_size=32)),
+        GAN(1, Config.from_settings(filters=16, residual_blocks=1, image_size=32)),
         make_images(1, seed=1),
         make_images(1, seed=2),
     )
@@ -239,10 +247,10 @@ def test_first_step_values_are_those_of_the_tutorial(make_images):
 def test_a_replica_of_three_reports_a_third(strategies, make_images):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, Config.from_settings(**TINIER))
+        gan = GAN(3, Config.from_settings(**TINIER))
     x = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(make_images(1, 16)))
     weight = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([1]))
-    per_replica, _, _ = tf.function(lambda: strategy.run(gan.test_step, (x, x, weight)))()
+    per_replica, _, _ = tf.function(lambda: strategy.run(step_module.test_step, (gan, x, x, weight)))()
     shares = [float(share) for share in strategy.experimental_local_results(per_replica["loss_G/loss"])]
     assert shares == pytest.approx([1 / 3] * 3, abs=0.01)
     reduced = collectives.reduce_dict(strategy, per_replica)
@@ -252,13 +260,13 @@ def test_a_replica_of_three_reports_a_third(strategies, make_images):
 
 
 def test_test_step_reports_the_four_errors_under_the_right_names(make_images):
-    gan = CycleGAN(2, Config.from_settings(**TINY))
+    gan = GAN(2, Config.from_settings(**TINY))
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     constant = {"G": 0.5, "F": -0.25}
     for name, value in constant.items():
-        setattr(gan, name, lambda images, training, value=value: tf.fill(tf.shape(images), value))
+        gan.networks.generators[name] = lambda images, training, value=value: tf.fill(tf.shape(images), value)
     before = weights(gan)
-    figures = {key: float(value) for key, value in gan.test_step(x, y, tf.ones([2]))[0].items()}
+    figures = {key: float(value) for key, value in step_module.test_step(gan, x, y, tf.ones([2]))[0].items()}
     assert list(figures) == [*LOSSES, SAMPLES, *ERRORS, *CHANGES]
     real_x, real_y = to_float(x), to_float(y)
     expected = {
@@ -282,9 +290,9 @@ def test_test_step_reports_the_four_errors_under_the_right_names(make_images):
     "network, failures", [(lambda x, training: x, {"G does nothing"}), (lambda x, training: -0.9 * x, {"G inverts"})]
 )
 def test_generators_that_fail_silently_are_seen_in_the_figures(make_images, network, failures):
-    gan = CycleGAN(2, Config.from_settings(**TINY))
-    gan.G = network
-    figures, _, _ = gan.test_step(make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
+    gan = GAN(2, Config.from_settings(**TINY))
+    gan.networks.generators["G"] = network
+    figures, _, _ = step_module.test_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
     assert set(find_silent_failures({}, {key: float(value) for key, value in figures.items()})) == failures
 
 
@@ -292,11 +300,11 @@ def test_samples_of_weight_0_have_no_say(make_images):
     x, y = make_images(3, seed=1), make_images(3, seed=2)
     other = make_images(3, seed=9)
     other[0] = x[0]
-    one = gradients(CycleGAN(3, Config.from_settings(**TINY)), x, y, [1, 0, 0])
-    same = gradients(CycleGAN(3, Config.from_settings(**TINY)), other, y, [1, 0, 0])
+    one = gradients(GAN(3, Config.from_settings(**TINY)), x, y, [1, 0, 0])
+    same = gradients(GAN(3, Config.from_settings(**TINY)), other, y, [1, 0, 0])
     for a, b in zip(one, same):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    full = gradients(CycleGAN(3, Config.from_settings(**TINY)), x, y, [1, 1, 1])
+    full = gradients(GAN(3, Config.from_settings(**TINY)), x, y, [1, 1, 1])
     assert max(np.abs(a - b).max() for a, b in zip(one, full)) > 1e-3
 
 
@@ -308,17 +316,17 @@ def everything(gan):
 def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, make_images):
     strategy = strategies[3]
     with strategy.scope():
-        gan = CycleGAN(3, Config.from_settings(**TINIER))
+        gan = GAN(3, Config.from_settings(**TINIER))
         slope = tf.Variable(1.0)
-    similarity = gan._similarity
+    similarity = gan.objective._reconstruction_losses
 
-    def with_a_root(pictures, weight):  # whose slope is infinite where the variable is zero
-        figures = similarity(pictures, weight)
-        figures["loss_G/cycle"] += tf.sqrt(slope * tf.reduce_sum(pictures[2] ** 2))
+    def with_a_root(x, y, images, weight):  # whose slope is infinite where the variable is zero
+        figures = similarity(x, y, images, weight)
+        figures["loss_G/cycle"] += tf.sqrt(slope * tf.reduce_sum(images.fake_y**2))
         return figures
 
-    gan._similarity = with_a_root
-    step = train_function.make_train_function(strategy, gan.train_step, 3, gan.update)
+    gan.objective._reconstruction_losses = with_a_root
+    step = compile_train_step(strategy, gan)
     x, y = (make_images(3, 16, seed).astype(np.float32) for seed in (1, 2))
 
     def run(totals):
@@ -342,7 +350,7 @@ def test_a_step_that_is_not_finite_updates_nothing_on_any_replica(strategies, ma
     nothing_has_changed()
     x[2, 3, 4, 1] = 0
 
-    weight = gan.D_X.trainable_variables[0]
+    weight = gan.networks.discriminators["D_X"].trainable_variables[0]
     healthy = tf.convert_to_tensor(weight).numpy()
     weight.assign(tf.fill(weight.shape, np.inf))
     totals, good, bad = run(totals)
@@ -371,10 +379,8 @@ class Half:
     def __init__(self, strategy):
         self.strategy, self.reductions = strategy, []
         with strategy.scope():
-            self.gan = CycleGAN(
-                2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16")
-            )
-        self.step = train_function.make_train_function(strategy, self.gan.train_step, 2, self.gan.update)
+            self.gan = GAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16"))
+        self.step = compile_train_step(strategy, self.gan)
         self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = everything(self.gan)
 
@@ -483,15 +489,20 @@ def in_precision(precision, x, y, scale=None):
     With normalizations as after some training. Before it they make all signals so small that in float16 a translation of a
     translation is nothing but the offsets, which are 0 then, where the slope of a ReLU is 0.
     """
-    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "precision": precision})))
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "precision": precision})))
     if scale:
         gan.loss_scale.scale.assign(scale)
     received = []
     for optimizer in (gan.generator_optimizer, gan.discriminator_optimizer):
         optimizer.apply = lambda gradients, variables, rate, good: received.append(gradients)
-    figures, gradients, kept = gan.train_step(x, y, tf.ones([2]))
-    gan.update(gradients, tf.constant(True), kept)
-    values = (*figures.values(), *tf.nest.flatten(received), *gan.generator_variables, *gan.discriminator_variables)
+    figures, gradients, kept = step_module.train_step(gan, x, y, tf.ones([2]))
+    update(gan, gradients, tf.constant(True), kept)
+    values = (
+        *figures.values(),
+        *tf.nest.flatten(received),
+        *gan.networks.generator_variables,
+        *gan.networks.discriminator_variables,
+    )
     assert {tf.as_dtype(value.dtype) for value in values} == {tf.float32}
     figures = {key: float(value) for key, value in figures.items() if key != LOSS_SCALE}
     return figures, [np.concatenate([g.numpy().ravel() for g in part]) for part in received]
@@ -525,9 +536,14 @@ def test_the_loss_scale_has_no_say_in_what_is_updated(in_float32):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in_float32(precision):
-    gan = CycleGAN(1, Config.from_settings(**{**TINY, "precision": precision}))
+    gan = GAN(1, Config.from_settings(**{**TINY, "precision": precision}))
     normal = type(instance_normalization.make_instance_normalization())
-    for network in (gan.G, gan.F, gan.D_X, gan.D_Y):
+    for network in (
+        gan.networks.generators["G"],
+        gan.networks.generators["F"],
+        gan.networks.discriminators["D_X"],
+        gan.networks.discriminators["D_Y"],
+    ):
         kinds = {
             kind: {tf.as_dtype(layer.output.dtype).name for layer in network.layers if isinstance(layer, kind)}
             for kind in (tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose)
@@ -536,7 +552,9 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
         assert set.union(*kinds.values()) == {precision}
         operations = tf.function(network).get_concrete_function(tf.zeros([1, 16, 16, 3])).graph.get_operations()
         outputs = [node.outputs[0].dtype for node in operations if node.type == "Tanh"]
-        assert outputs == ([tf.float32] if network in (gan.G, gan.F) else [])
+        assert outputs == (
+            [tf.float32] if network in (gan.networks.generators["G"], gan.networks.generators["F"]) else []
+        )
         assert network(tf.zeros([1, 16, 16, 3])).dtype == tf.float32
 
 
@@ -544,8 +562,11 @@ def test_convolutions_compute_in_the_precision_and_normalizations_and_outputs_in
 @pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
 def test_the_flops_of_a_step_by_hand(monkeypatch, identity, passes, pool_size, back):
     """Networks of 1000 and of 10 multiplications: three products for each pass, one or two for what the fakes get back."""
-    gan = CycleGAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
-    work = {gan.G: 1000, gan.F: 1000, gan.D_X: 10, gan.D_Y: 10}
+    gan = GAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
+    work = {
+        **dict.fromkeys(gan.networks.generators.values(), 1000),
+        **dict.fromkeys(gan.networks.discriminators.values(), 10),
+    }
     monkeypatch.setattr(flops, "count_macs", lambda network, height, width: work[network] * height * width)
     assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)
 
@@ -561,14 +582,14 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, make_
     for xla in ("off", "on"):
         with strategy.scope():
             config = Config.from_settings(filters=2, residual_blocks=0, image_size=16, xla=xla)
-            gan = with_sgd(CycleGAN(replicas, config), 0.1)
+            gan = with_sgd(GAN(replicas, config), 0.1)
         before = weights(gan)
-        step = train_function.make_train_function(strategy, gan.train_step, replicas, gan.update)
+        step = compile_train_step(strategy, gan)
         _, good, figures = step(batches(strategy, x, y), {}, tf.constant(1))
         assert good[0]
         library = step.get_concrete_function(batches(strategy, x, y), {}, tf.constant(1)).graph.as_graph_def().library
         compiled = " ".join(part.signature.name for part in library.function if part.attr["_XlaMustCompile"].b)
-        for name in ("__forward__generate", "__backward__generate", "__inference__discriminate"):
+        for name in ("__forward_generate", "__backward_generate", "__inference_discriminate"):
             assert (name in compiled) == (xla == "on")
         outcomes.append(({key: float(value[0]) for key, value in figures.items()}, before, weights(gan)))
     (plain, before, after), (compiled, _, after_compiled) = outcomes
@@ -579,7 +600,7 @@ def test_a_step_compiled_with_xla_is_the_same_but_for_rounding(strategies, make_
 
 
 def test_weights_start_from_the_seed():
-    one, same, other = (weights(CycleGAN(1, Config.from_settings(seed=seed, **TINY))) for seed in (1, 1, 2))
+    one, same, other = (weights(GAN(1, Config.from_settings(seed=seed, **TINY))) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, same))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other))
     distinct = [w for w in one if w.std() > 0]
@@ -590,33 +611,33 @@ def test_what_was_saved_on_gpus_is_restored_on_a_cpu(tmp_path, monkeypatch):
     """Their layers may be of different kinds, see `make_instance_normalization`."""
     with monkeypatch.context() as patch:
         patch.setattr(hardware, "has_accelerator", lambda: True)
-        on_gpus = CycleGAN(1, Config.from_settings(**TINY))
-    on_cpu = CycleGAN(1, Config.from_settings(**{**TINY, "seed": 1}))
+        on_gpus = GAN(1, Config.from_settings(**TINY))
+    on_cpu = GAN(1, Config.from_settings(**{**TINY, "seed": 1}))
     path = tf.train.Checkpoint(**on_gpus.state()).write(str(tmp_path / "state"))
     tf.train.Checkpoint(**on_cpu.state()).read(path).assert_consumed().assert_existing_objects_matched()
     assert all(np.array_equal(a, b) for a, b in zip(weights(on_gpus), weights(on_cpu)))
 
 
 def test_the_state_is_all_that_evolves(make_images):
-    gan = CycleGAN(1, Config.from_settings(**TINY))
+    gan = GAN(1, Config.from_settings(**TINY))
     saved = tf.train.Checkpoint(**gan.state())
     kept = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
     optimizers = {"generator_optimizer", "discriminator_optimizer", "loss_scale"}
     assert {"G", "F", "D_X", "D_Y", "pool_x", "pool_y", *optimizers} == set(gan.state())
-    assert len(kept) >= 3 * len(weights(gan)) and saved.G is gan.G
+    assert len(kept) >= 3 * len(weights(gan)) and saved.G is gan.networks.generators["G"]
     eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
     assert int(gan.generator_optimizer.iterations.numpy()) == 1
 
 
 def test_learning_halves_the_cycle_loss(strategies):
     """On eight drawn pictures, of unlike scenes, a small pair learns to go there and back."""
-    scenes = [stripes.random_scene(np.random.default_rng([5, i])) for i in range(8)]
+    scenes = [stripes.scene(np.random.default_rng([5, i])) for i in range(8)]
     x = np.stack([stripes.draw(scene, "horse", 32) for scene in scenes[:4]])
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
     strategy = strategies[1]
     with strategy.scope():
-        gan = CycleGAN(1, Config.from_settings(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
-    step = train_function.make_train_function(strategy, gan.train_step, 1, gan.update)
+        gan = GAN(1, Config.from_settings(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
+    step = compile_train_step(strategy, gan)
     cycles = []
     pairs = UnpairedDataset(x, y, 1, (32, 32), seed=0)
     for batch in itertools.islice(pairs.distributed(strategy), 140):

@@ -11,8 +11,12 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry  # what tf.config has not
 
 from cyclegan.config import Config
-from cyclegan.distribution import hardware, train_function
-from cyclegan.training.gan import LOSSES, CycleGAN
+from cyclegan.distribution import hardware
+from cyclegan.training import step as step_module
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_names import LOSSES
+from cyclegan.training.update import update
 
 pytestmark = pytest.mark.skipif(
     not tf.sysconfig.get_build_info()["is_cuda_build"], reason="this TensorFlow was built without kernels for GPUs"
@@ -128,10 +132,10 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits
     # With the reductions that GPUs have, which are only traced here.
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     with strategy.scope():
-        gan = CycleGAN(
+        gan = GAN(
             replicas, Config.from_settings(filters=2, residual_blocks=1, image_size=32, precision=precision, **options)
         )
-    step = train_function.make_train_function(strategy, gan.train_step, replicas, gan.update)
+    step = compile_train_step(strategy, gan)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
     pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
     totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
@@ -172,12 +176,12 @@ def test_a_whole_step_is_one_program_of_static_shapes():
     config = Config.from_settings(
         dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0
     )
-    model = CycleGAN(1, config)
+    model = GAN(1, config)
 
     @tf.function(autograph=False, jit_compile=True)
     def step(x, y, number):
-        figures, gradients, kept = model.train_step(x, y, tf.ones([1]), number)
-        model.update(gradients, tf.reduce_all(tf.math.is_finite(list(figures.values()))), kept, number)
+        figures, gradients, kept = step_module.train_step(model, x, y, tf.ones([1]), number)
+        update(model, gradients, tf.reduce_all(tf.math.is_finite(list(figures.values()))), kept, number)
         return figures
 
     pictures = tf.zeros([1, 16, 16, 3], tf.uint8)

@@ -1,5 +1,6 @@
 """The options of the method, in the step that they change: against oracles, and on any number of replicas."""
 
+import functools
 import itertools
 import types
 
@@ -9,12 +10,16 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.distribution import train_function
 from cyclegan.images.value_range import to_float
 from cyclegan.networks.activation import LeakyReLU
 from cyclegan.training import losses
-from cyclegan.training.diffaugment import DRAWS, diffaugment
-from cyclegan.training.gan import DECAYS, GRADIENTS, LOSSES, PENALTIES, CycleGAN
+from cyclegan.training import step as step_module
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.diffaugment import RANDOM_NUMBERS, diffaugment
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_names import GRADIENTS, LOSSES, PENALTIES, WEIGHT_DECAY
+from cyclegan.training.randomness import StepRandomness
+from cyclegan.training.update import turns, update
 from tests.training.test_gan import TINIER, TINY, as_trained, eager_step, gradients, weights, with_sgd
 
 ONE = tf.constant([1.0])
@@ -26,12 +31,12 @@ def flat(arrays):
 
 def of_discriminators(gan, arrays):
     """The part of `weights` or `gradients` that belongs to the discriminators."""
-    return flat(arrays[len(gan.generator_variables) :])
+    return flat(arrays[len(gan.networks.generator_variables) :])
 
 
 def step_of(config, make_images):
     """(gan, what SGD changes in a step with it) for two pairs."""
-    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **config})))
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **config})))
     return gan, gradients(gan, make_images(2, seed=1), make_images(2, seed=2))
 
 
@@ -80,14 +85,14 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
     for replicas in (1, 3):
         strategy = strategies[replicas]
         with strategy.scope():
-            gan = with_sgd(as_trained(CycleGAN(3, config)), 0.05)
-        step, figures = train_function.make_train_function(strategy, gan.train_step, 3, gan.update), []
+            gan = with_sgd(as_trained(GAN(3, config)), 0.05)
+        step, figures = compile_train_step(strategy, gan), []
         before = weights(gan)
         batches = itertools.islice(UnpairedDataset(x, y, 3, config.data.image_shape, seed=0).distributed(strategy), 4)
         for number, batch in enumerate(batches):
             _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))
             assert good[0]
-            figures += [float(taken[name][0]) for name in gan.figures["train"]]
+            figures += [float(taken[name][0]) for name in gan.metric_names["train"]]
         moved = flat(weights(gan)) - flat(before)
         evolved = [v for name, part in gan.state().items() if "optimizer" not in name for v in part.variables]
         outcomes.append((figures, moved, flat(tf.cast(v, tf.float32) for v in evolved)))
@@ -100,19 +105,24 @@ def test_the_same_on_one_and_three_replicas(strategies, options):
 def test_the_pool_shows_discriminators_old_fakes_and_generators_new_ones(make_images):
     """A pool of one: where it swaps, what the discriminators learn is of the step before, bit for bit."""
     config = Config.from_settings(**{**TINY, "pool_size": 1})
-    gan, rest = with_sgd(as_trained(CycleGAN(1, config)), 0.0), np.ones(1, np.float32)
-    swaps = [bool(gan._uniform(tf.constant(step, tf.int64), 0, 2)[0, 0] < 0.5) for step in range(12)]
+    gan, rest = with_sgd(as_trained(GAN(1, config)), 0.0), np.ones(1, np.float32)
+    swaps = [
+        bool(StepRandomness(config.optimization.seed, tf.constant(step, tf.int64), 1, 1).uniform(0, 2)[0, 0] < 0.5)
+        for step in range(12)
+    ]
     assert any(swaps[1:]) and not all(swaps[1:])
     stored = None
     for step, swap in enumerate(swaps):
         x, y = make_images(1, seed=step), make_images(1, seed=100 + step)
-        figures, _, kept = gan.train_step(x, y, tf.constant(rest), step)
-        gan.pool_y.store(kept[0][0], tf.constant(True))
-        fake = gan.G(to_float(x))
+        figures, _, kept = step_module.train_step(gan, x, y, tf.constant(rest), step)
+        gan.pools["Y"].store(kept[0][0], tf.constant(True))
+        fake = gan.networks.generators["G"](to_float(x))
         shown = stored if swap and step else fake
-        expected = losses.discriminator_loss("lsgan", gan.D_Y(to_float(y)), gan.D_Y(shown))
+        expected = losses.discriminator_loss(
+            "lsgan", gan.networks.discriminators["D_Y"](to_float(y)), gan.networks.discriminators["D_Y"](shown)
+        )
         assert float(figures["loss_Y/loss"]) == pytest.approx(float(expected[0]), rel=1e-4)
-        deceived = losses.generator_loss("lsgan", gan.D_Y(fake))
+        deceived = losses.generator_loss("lsgan", gan.networks.discriminators["D_Y"](fake))
         assert float(figures["loss_G/loss"]) == pytest.approx(float(deceived[0]), rel=1e-4)
         stored = fake if swap or not step else stored
 
@@ -135,7 +145,7 @@ def test_penalties_are_those_of_gradients_by_finite_differences(make_images):
             2 * tf.reshape(images, [-1, 12]).numpy() @ both.numpy(), axis=1
         )  # the mean of 1 and 3 is 2
 
-    np.testing.assert_allclose(losses.slopes(discriminator, real), norms(real) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(losses.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
     part = tf.constant([0.0, 0.25, 1.0])
     mixed = real + part[:, None, None, None] * (fake - real)
     got = losses.gradient_penalty(discriminator, real, fake, part)
@@ -147,11 +157,11 @@ def test_discriminators_descend_their_penalties(make_images, options, monkeypatc
     """Their gradients against differences of the value along a direction; with slopes that have no steps, as LeakyReLU's."""
     monkeypatch.setattr(LeakyReLU, "call", lambda self, x: tf.tanh(x))
     x, y = make_images(2, seed=1), make_images(2, seed=2)
-    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **options})))
-    variables = gan.discriminator_variables
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **options})))
+    variables = gan.networks.discriminator_variables
 
     def total():
-        figures, (_, received), _ = gan.train_step(x, y, tf.ones([2]))
+        figures, (_, received), _ = step_module.train_step(gan, x, y, tf.ones([2]))
         names = ("loss_X/loss", "loss_Y/loss", *PENALTIES)
         assert float(figures[PENALTIES[0]]) > 0
         return sum(np.float64(figures[name]) for name in names), received
@@ -188,18 +198,16 @@ def test_smoothed_labels_by_hand():
 
 def test_discriminators_see_reals_and_fakes_changed_and_generators_learn_through_it(make_images):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
-    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
-    figures, _, _ = gan.train_step(x, y, tf.ones([2]), 7)
-    draws = [gan._uniform(tf.constant(7, tf.int64), 2 + kind, DRAWS) for kind in range(4)]
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
+    figures, _, _ = step_module.train_step(gan, x, y, tf.ones([2]), 7)
+    draws = [StepRandomness(0, tf.constant(7, tf.int64), 2, 2).uniform(2 + kind, RANDOM_NUMBERS) for kind in range(4)]
     seen = [
         diffaugment(images, ("color", "translation"), d)
-        for images, d in zip((to_float(y), gan.G(to_float(x))), draws[::2])
+        for images, d in zip((to_float(y), gan.networks.generators["G"](to_float(x))), draws[::2])
     ]
-    expected = losses.discriminator_loss("lsgan", *(gan.D_Y(images) for images in seen))
+    expected = losses.discriminator_loss("lsgan", *(gan.networks.discriminators["D_Y"](images) for images in seen))
     assert float(figures["loss_Y/loss"]) == pytest.approx(float(tf.reduce_mean(expected)), rel=1e-4)
-    plain, _, _ = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "pool_size": 0}))).train_step(
-        x, y, tf.ones([2]), 7
-    )
+    plain, _, _ = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0}))).train_step(x, y, tf.ones([2]), 7)
     assert float(figures["loss_Y/loss"]) != pytest.approx(float(plain["loss_Y/loss"]), rel=1e-3)
     assert float(figures["loss_G/cycle"]) == pytest.approx(float(plain["loss_G/cycle"]), rel=1e-5)
 
@@ -207,31 +215,32 @@ def test_discriminators_see_reals_and_fakes_changed_and_generators_learn_through
 def test_random_numbers_are_of_the_seed_the_step_and_their_purpose():
     draws = {}
     for seed, step, purpose in itertools.product((0, 1, 2**32 - 1), (0, 1, 10**6), range(9)):
-        gan = CycleGAN.__new__(CycleGAN)
-        gan.config, gan.global_batch_size = Config.from_settings(seed=seed), 2
-        draws[gan._uniform(tf.constant(step, tf.int64), purpose, 2).numpy().tobytes()] = (seed, step, purpose)
-        again = gan._uniform(tf.constant(step, tf.int64), purpose, 2).numpy().tobytes()
+        random = StepRandomness(seed, tf.constant(step, tf.int64), 2, 2)
+        draws[random.uniform(purpose, 2).numpy().tobytes()] = (seed, step, purpose)
+        again = random.uniform(purpose, 2).numpy().tobytes()
         assert draws[again] == (seed, step, purpose)
     assert len(draws) == 3 * 3 * 9
 
 
 def test_weight_decay_adds_the_kernels_to_the_gradients(make_images):
     (gan, plain), (_, decayed) = (step_of({"weight_decay": decay}, make_images) for decay in (0.0, 0.5))
-    fresh = weights(as_trained(CycleGAN(2, Config.from_settings(**TINY))))
+    fresh = weights(as_trained(GAN(2, Config.from_settings(**TINY))))
     assert any(len(w.shape) == 1 for w in fresh)
     for w, one, other in zip(fresh, plain, decayed):
         added = 0.5 * w if len(w.shape) == 4 else 0.0
         np.testing.assert_allclose(other - one, added + np.zeros_like(w), atol=1e-4)
     figures = eager_step(
-        as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[make_images(2)] * 2
+        as_trained(GAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[make_images(2)] * 2
     )
-    kernels = [w for w in fresh[: len(gan.generator_variables)] if len(w.shape) == 4]
-    assert figures[DECAYS[0]] == pytest.approx(0.25 * sum((w.astype(np.float64) ** 2).sum() for w in kernels), rel=1e-4)
+    kernels = [w for w in fresh[: len(gan.networks.generator_variables)] if len(w.shape) == 4]
+    assert figures[WEIGHT_DECAY[0]] == pytest.approx(
+        0.25 * sum((w.astype(np.float64) ** 2).sum() for w in kernels), rel=1e-4
+    )
 
 
 def test_gradients_are_clipped_together(make_images):
     (gan, plain), (_, clipped) = (step_of({"clip_norm": norm}, make_images) for norm in (0.0, 0.01))
-    count = len(gan.generator_variables)
+    count = len(gan.networks.generator_variables)
     for part in (slice(0, count), slice(count, None)):
         whole, small = flat(plain[part]), flat(clipped[part])
         assert np.linalg.norm(whole) > 0.02 and np.linalg.norm(small) == pytest.approx(0.01, rel=1e-2)
@@ -241,24 +250,28 @@ def test_gradients_are_clipped_together(make_images):
 
 
 def test_running_means_of_the_generators_follow_and_are_what_is_used(make_images):
-    gan = with_sgd(as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "ema": 0.75}))), 0.5)
-    gan.begin_averages()
+    gan = with_sgd(as_trained(GAN(2, Config.from_settings(**{**TINY, "ema": 0.75}))), 0.5)
+    gan.networks.reset_ema()
     x, y = make_images(2, seed=1), make_images(2, seed=2)
-    expected = flat(gan.G.trainable_variables)
+    expected = flat(gan.networks.generators["G"].trainable_variables)
     for _ in range(3):
         eager_step(gan, x, y)
-        expected = 0.75 * expected + 0.25 * flat(gan.G.trainable_variables)
-    assert np.abs(expected - flat(gan.G.trainable_variables)).max() > 1e-3
-    np.testing.assert_allclose(flat(gan.G_ema.trainable_variables), expected, atol=1e-6)
+        expected = 0.75 * expected + 0.25 * flat(gan.networks.generators["G"].trainable_variables)
+    assert np.abs(expected - flat(gan.networks.generators["G"].trainable_variables)).max() > 1e-3
+    np.testing.assert_allclose(flat(gan.networks.ema_generators["G"].trainable_variables), expected, atol=1e-6)
     fake_y, _, _, cycle_y = gan.cycle(to_float(x), to_float(y))
-    np.testing.assert_array_equal(fake_y, gan.G_ema(to_float(x)))
-    np.testing.assert_array_equal(cycle_y, gan.G_ema(gan.F_ema(to_float(y))))
-    error = float(gan.test_step(x, y, tf.ones([2]))[0]["error/MAE(X, F(X))"])
-    assert error == pytest.approx(float(tf.reduce_mean(tf.abs(to_float(x) - gan.F_ema(to_float(x))))), rel=1e-5)
-    before = flat(gan.G_ema.trainable_variables)
-    _, received, kept = gan.train_step(x, y, tf.ones([2]))
-    gan.update(received, tf.constant(False), kept)
-    np.testing.assert_array_equal(flat(gan.G_ema.trainable_variables), before)
+    np.testing.assert_array_equal(fake_y, gan.networks.ema_generators["G"](to_float(x)))
+    np.testing.assert_array_equal(
+        cycle_y, gan.networks.ema_generators["G"](gan.networks.ema_generators["F"](to_float(y)))
+    )
+    error = float(step_module.test_step(gan, x, y, tf.ones([2]))[0]["error/MAE(X, F(X))"])
+    assert error == pytest.approx(
+        float(tf.reduce_mean(tf.abs(to_float(x) - gan.networks.ema_generators["F"](to_float(x))))), rel=1e-5
+    )
+    before = flat(gan.networks.ema_generators["G"].trainable_variables)
+    _, received, kept = step_module.train_step(gan, x, y, tf.ones([2]))
+    update(gan, received, tf.constant(False), kept)
+    np.testing.assert_array_equal(flat(gan.networks.ema_generators["G"].trainable_variables), before)
 
 
 @pytest.mark.parametrize(
@@ -271,21 +284,20 @@ def test_running_means_of_the_generators_follow_and_are_what_is_used(make_images
     ],
 )
 def test_turns(options, generators, discriminators):
-    gan = CycleGAN.__new__(CycleGAN)
-    gan.config = Config.from_settings(**options)
-    turns = [gan._turns(tf.constant(step, tf.int64)) for step in range(6)]
-    assert ["".join(str(int(turn)) for turn in part) for part in zip(*turns)] == [generators, discriminators]
+    optimization = Config.from_settings(**options).optimization
+    taken = [turns(optimization, tf.constant(step, tf.int64)) for step in range(6)]
+    assert ["".join(str(int(turn)) for turn in part) for part in zip(*taken)] == [generators, discriminators]
 
 
 def test_networks_whose_turn_it_is_not_stay_as_they_are(make_images):
-    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "discriminator_steps": 2})))
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "discriminator_steps": 2})))
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     for step, turn in ((0, False), (1, True)):
         before = weights(gan)
-        _, received, kept = gan.train_step(x, y, tf.ones([2]), step)
-        gan.update(received, tf.constant(True), kept, tf.constant(step))
+        _, received, kept = step_module.train_step(gan, x, y, tf.ones([2]), step)
+        update(gan, received, tf.constant(True), kept, tf.constant(step))
         moved = [not np.array_equal(a, b) for a, b in zip(before, weights(gan))]
-        count = len(gan.generator_variables)
+        count = len(gan.networks.generator_variables)
         assert any(moved[:count]) is turn and all(moved[count:])
     assert (
         int(gan.generator_optimizer.iterations.numpy()) == 1
@@ -295,25 +307,25 @@ def test_networks_whose_turn_it_is_not_stay_as_they_are(make_images):
 
 def test_both_kinds_of_networks_have_their_own_learning_rate(make_images):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
-    gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
     for rates, expected in ((None, (0.0125, 0.05)), (tf.constant([0.25, 0.5]), (0.25, 0.5))):
         seen = []
         gan.generator_optimizer = gan.discriminator_optimizer = types.SimpleNamespace(
             apply=lambda gradients, variables, rate, good, seen=seen: seen.append(float(rate))
         )
-        _, received, kept = gan.train_step(x, y, tf.ones([2]))
-        gan.update(received, tf.constant(True), kept, 0, rates)
+        _, received, kept = step_module.train_step(gan, x, y, tf.ones([2]))
+        update(gan, received, tf.constant(True), kept, 0, rates)
         assert seen == pytest.approx(expected)
 
 
-def test_pictures_of_other_channels_are_translated_without_an_identity_loss():
+def test_make_images_other_channels_are_translated_without_an_identity_loss():
     config = Config.from_settings(**{**TINY, "channels_x": 1, "channels_y": 4})
     assert config.objective.lambda_identity == 0
-    gan = CycleGAN(1, config)
+    gan = GAN(1, config)
     x, y = (np.random.default_rng(0).integers(0, 256, (1, 32, 32, c)).astype(np.uint8) for c in (1, 4))
     figures = eager_step(gan, x, y)
     assert figures["loss_G/identity"] == 0 and np.isfinite([*figures.values()]).all()
-    tested = gan.test_step(x, y, tf.ones([1]))[0]
+    tested = step_module.test_step(gan, x, y, tf.ones([1]))[0]
     assert not {"error/MAE(X, F(X))", "change/MAE(X, G(X))"} & set(tested) and {
         "error/MAE(X, F(G(X)))",
         *LOSSES,
@@ -323,7 +335,7 @@ def test_pictures_of_other_channels_are_translated_without_an_identity_loss():
 
 def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(make_images):
     options = {"norm": "batch", "ema": 0.5, "dropout": 0.2, "pool_size": 1, "weight_decay": 0.1, "clip_norm": 1.0}
-    gan = as_trained(CycleGAN(1, Config.from_settings(**{**TINY, **options})))
+    gan = as_trained(GAN(1, Config.from_settings(**{**TINY, **options})))
     x, y = make_images(1, seed=1), make_images(1, seed=2)
     eager_step(gan, x, y)
 
@@ -332,13 +344,13 @@ def test_a_bad_step_changes_neither_statistics_nor_means_nor_pools(make_images):
         return [tf.convert_to_tensor(v).numpy() for part in parts.values() for v in part.variables]
 
     before = everything()
-    assert len(gan.statistics) > 10
+    assert len(gan.networks.statistics) > 10
     for good in (False, True):
-        _, received, kept = gan.train_step(x, y, tf.ones([1]), 1)
-        gan.update(received, tf.constant(good), kept, tf.constant(1))
+        _, received, kept = step_module.train_step(gan, x, y, tf.ones([1]), 1)
+        update(gan, received, tf.constant(good), kept, tf.constant(1))
         same = [np.array_equal(a, b) for a, b in zip(before, everything())]
         assert all(same) is not good
-    statistics = [tf.convert_to_tensor(v).numpy() for v in gan.statistics]
+    statistics = [tf.convert_to_tensor(v).numpy() for v in gan.networks.statistics]
     assert not any(np.array_equal(a, b) for a in statistics for b in before if a.shape == b.shape)
 
 
@@ -347,35 +359,38 @@ def test_penalties_in_float16_are_those_in_float32(make_images):
     outcomes = []
     for precision in ("float32", "float16"):
         gan = as_trained(
-            CycleGAN(
-                2, Config.from_settings(**{**TINY, "precision": precision, "adversarial": "wgan-gp", "pool_size": 0})
-            )
+            GAN(2, Config.from_settings(**{**TINY, "precision": precision, "adversarial": "wgan-gp", "pool_size": 0}))
         )
-        for network in (gan.D_X, gan.D_Y):  # as deep in training as a new network of full size
+        for network in (
+            gan.networks.discriminators["D_X"],
+            gan.networks.discriminators["D_Y"],
+        ):  # as deep in training as a new network of full size
             network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
-        figures, _, _ = gan.train_step(make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
+        figures, _, _ = step_module.train_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
         outcomes.append([5 - float(figures[name]) for name in PENALTIES])  # 5 where there is no slope at all
     assert outcomes[1] == pytest.approx(outcomes[0], rel=5e-2)
 
 
 def test_the_mean_of_the_weight_decay_is_that_of_full_batches(make_images):
-    gan = as_trained(CycleGAN(3, Config.from_settings(**{**TINY, "weight_decay": 0.1})))
+    gan = as_trained(GAN(3, Config.from_settings(**{**TINY, "weight_decay": 0.1})))
     x, y = make_images(3, seed=1), make_images(3, seed=2)
     means = []
     for weight in ([1.0, 1, 1], [1.0, 0, 0]):
-        figures, _, _ = gan.train_step(x, y, tf.constant(weight))
-        means.append([float(figures[name] / figures["samples"]) for name in DECAYS])
+        figures, _, _ = step_module.train_step(gan, x, y, tf.constant(weight))
+        means.append([float(figures[name] / figures["samples"]) for name in WEIGHT_DECAY])
     assert means[0] == pytest.approx(means[1], rel=1e-5) and min(means[0]) > 0
 
 
-def test_nothing_is_judged_twice_without_a_pool(make_images):
+def test_nothing_is_judged_twice_without_a_pool(make_images, monkeypatch):
     """Compiled with XLA or not, which tells tensors from their names."""
     for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
-        gan, seen = CycleGAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, **options})), []
-        network = gan.D_Y
-        gan.D_Y = lambda x, training, seen=seen, network=network: seen.append(1) or network(x, training=training)
-        gan._compiled = lambda function: tf.function(function, autograph=False)
-        step = tf.function(lambda x, y, gan=gan: gan.train_step(x, y, tf.ones([1]))[0], autograph=False)
+        gan, seen = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, **options})), []
+        network = gan.networks.discriminators["D_Y"]
+        gan.networks.discriminators["D_Y"] = lambda x, training, seen=seen, network=network: seen.append(1) or network(
+            x, training=training
+        )
+        monkeypatch.setattr(step_module, "_compiled", lambda gan, function: tf.function(function, autograph=False))
+        step = tf.function(lambda x, y, gan=gan: step_module.train_step(gan, x, y, tf.ones([1]))[0], autograph=False)
         step(make_images(1, seed=1), make_images(1, seed=2))
         assert len(seen) == runs
 
@@ -399,15 +414,16 @@ COMPILED = {
         *(pytest.param(name, True, marks=pytest.mark.slow) for name in ("without a pool", "all at once", "bfloat16")),
     ],
 )
-def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(make_images, name, xla):
+def test_what_a_replica_computes_is_the_same_where_its_parts_are_compiled(make_images, name, xla, monkeypatch):
     """As functions by themselves, as `--xla on` has them; and by XLA, which rounds otherwise."""
     outcomes = []
-    for compiled in (False, True):
-        gan = as_trained(CycleGAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
-        if compiled:
-            gan._compiled = lambda function: tf.function(function, autograph=False, jit_compile=xla)
+    for in_functions in (False, True):
+        gan = as_trained(GAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
+        if in_functions:
+            compiled = functools.partial(tf.function, autograph=False, jit_compile=xla)
+            monkeypatch.setattr(step_module, "_compiled", lambda gan, function, compiled=compiled: compiled(function))
         pictures = make_images(2, seed=1), make_images(2, seed=2)
-        figures, parts, _ = gan.train_step(*pictures, tf.ones([2]), tf.constant(1))
+        figures, parts, _ = step_module.train_step(gan, *pictures, tf.ones([2]), tf.constant(1))
         norms = [float(figures.pop(norm)) for norm in GRADIENTS]
         figures = {key: float(value) for key, value in figures.items()}
         outcomes.append((figures, norms, [np.concatenate([g.numpy().ravel() for g in part]) for part in parts]))

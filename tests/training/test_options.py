@@ -15,7 +15,9 @@ from cyclegan.config.presets import PRESETS
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training import schedule
-from cyclegan.training.gan import CycleGAN
+from cyclegan.training import step as step_module
+from cyclegan.training.gan import GAN
+from cyclegan.training.update import update
 from tests.training.test_gan import as_trained
 
 BASE = {
@@ -87,15 +89,15 @@ TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"p
 def outcome(options):
     """All that a step with some options has changed and reported, a vector of float32."""
     config = Config.from_settings(**{**BASE, **options})
-    gan = as_trained(CycleGAN(1, config))
+    gan = as_trained(GAN(1, config))
     rng = np.random.default_rng(0)
     x, y = (
         rng.integers(0, 256, (1, *config.data.image_shape, channels)).astype(np.uint8)
         for channels in (config.data.channels_x, config.data.channels_y)
     )
-    figures, gradients, kept = gan.train_step(x, y, tf.ones([1]))
+    figures, gradients, kept = step_module.train_step(gan, x, y, tf.ones([1]))
     rates = tf.constant(schedule.rates(config, 0.75), tf.float32)
-    gan.update(gradients, tf.constant(True), kept, rates=rates)
+    update(gan, gradients, tf.constant(True), kept, rates=rates)
     evolved = [v for part in gan.state().values() for v in part.variables]
     values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *figures.values())])
     assert np.isfinite(values).all()
@@ -149,10 +151,10 @@ def seen(folder, options):
     pairs = UnpairedDataset(
         domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.data.no_flip
     )
-    gan = CycleGAN(1, config, domains.size)
+    gan = GAN(1, config, domains.size)
     x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
-    figures, gradients, kept = gan.train_step(x, y, tf.constant(weight))
-    gan.update(gradients, tf.constant(True), kept)
+    figures, gradients, kept = step_module.train_step(gan, x, y, tf.constant(weight))
+    update(gan, gradients, tf.constant(True), kept)
     assert np.isfinite([float(value) for value in figures.values()]).all()
     return domains.size, b"".join(pairs.image(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.epoch_size))
 

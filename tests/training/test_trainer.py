@@ -10,7 +10,7 @@ from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.training import trainer as trainer_module
-from cyclegan.training.gan import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
+from cyclegan.training.metric_names import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
 from cyclegan.training.trainer import Diverged, Trainer, plot, time
 
 
@@ -76,7 +76,7 @@ def fit(strategies, make_images):
         gan = types.SimpleNamespace(
             config=Config.from_settings(),
             flops=lambda height, width: 1e9,
-            figures={"train": LOSSES, "test": LOSSES + ERRORS + CHANGES},
+            metric_names={"train": LOSSES, "test": LOSSES + ERRORS + CHANGES},
             cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)],
         )
         train, test = (

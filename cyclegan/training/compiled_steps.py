@@ -1,0 +1,24 @@
+"""Compiled training and test steps of a `GAN` on all replicas."""
+
+from __future__ import annotations
+
+import functools
+from typing import Callable
+
+import tensorflow as tf
+
+from cyclegan.distribution.train_function import make_train_function
+from cyclegan.training.gan import GAN
+from cyclegan.training.step import test_step, train_step
+from cyclegan.training.update import update
+
+
+def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
+    """Return the train function: steps on all replicas, with an update after each; see `make_train_function`."""
+    step, apply = functools.partial(train_step, gan), functools.partial(update, gan)
+    return make_train_function(strategy, step, gan.global_batch_size, apply)
+
+
+def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
+    """Return the function of test steps on all replicas; see `make_train_function`."""
+    return make_train_function(strategy, functools.partial(test_step, gan), gan.global_batch_size)

@@ -1,0 +1,140 @@
+"""Generators and discriminators that train together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cyclegan.config.config import Config
+from cyclegan.networks import compat
+from cyclegan.networks.discriminators import make_discriminator
+from cyclegan.networks.generators import make_generator
+
+
+class Adversaries(NamedTuple):
+    """A generator and the discriminator of the domain that it translates to.
+
+    Attributes:
+        generator: Name of the generator: "G" or "F".
+        domain: Name of the domain: "X" or "Y".
+    """
+
+    generator: str
+    domain: str
+
+    @property
+    def discriminator(self) -> str:
+        """Name of the discriminator."""
+        return f"D_{self.domain}"
+
+    @property
+    def generator_losses(self) -> str:
+        """Prefix of the generator's losses."""
+        return f"loss_{self.generator}"
+
+    @property
+    def discriminator_losses(self) -> str:
+        """Prefix of the discriminator's losses."""
+        return f"loss_{self.domain}"
+
+
+@dataclasses.dataclass
+class NetworkSet:
+    """The networks of an objective, by name, and EMA copies of the generators.
+
+    Attributes:
+        generators: Generators in training.
+        discriminators: Discriminators.
+        ema_generators: Generators with the EMA weights, by the name of the one in training; empty without EMA.
+        joins_inputs: Whether two inputs of a network may go through it as one batch.
+    """
+
+    generators: dict[str, tf.keras.Model]
+    discriminators: dict[str, tf.keras.Model]
+    ema_generators: dict[str, tf.keras.Model]
+    joins_inputs: bool
+
+    def __getitem__(self, name: str) -> tf.keras.Model:
+        """Return the network in training of this name."""
+        return {**self.generators, **self.discriminators}[name]
+
+    @classmethod
+    def make(cls, config: Config, adversaries: Sequence[Adversaries]) -> NetworkSet:
+        """Return new networks; call it in the scope of the strategy.
+
+        The precision "auto" means float32 here. Variables, normalization statistics and the generators' tanh are float32 in any
+        precision.
+        """
+        channels = {"X": config.data.channels_x, "Y": config.data.channels_y}
+        source = {"X": "Y", "Y": "X"}
+
+        def make_generators(suffix: str = "") -> dict[str, tf.keras.Model]:
+            return {
+                each.generator: make_generator(
+                    config.networks, channels[source[each.domain]], channels[each.domain], name=each.generator + suffix
+                )
+                for each in adversaries
+            }
+
+        precision = config.performance.precision
+        with compat.precision_policy("float32" if precision == "auto" else precision):
+            generators = make_generators()
+            discriminators = {
+                each.discriminator: make_discriminator(
+                    config.networks, channels[each.domain], config.objective.has_penalty, each.discriminator
+                )
+                for each in sorted(adversaries, key=lambda each: each.domain)
+            }
+            ema_generators = make_generators("_ema") if config.optimization.ema else {}
+        networks = cls(generators, discriminators, ema_generators, joins_inputs=config.networks.norm != "batch")
+        networks.reset_ema()
+        return networks
+
+    @functools.cached_property
+    def generator_variables(self) -> list[tf.Variable]:
+        """Variables that the generators train."""
+        return [variable for network in self.generators.values() for variable in network.trainable_variables]
+
+    @functools.cached_property
+    def discriminator_variables(self) -> list[tf.Variable]:
+        """Variables that the discriminators train."""
+        return [variable for network in self.discriminators.values() for variable in network.trainable_variables]
+
+    @functools.cached_property
+    def statistics(self) -> list[tf.Variable]:
+        """Moving statistics of batch normalizations, which forward passes change."""
+        networks = (*self.generators.values(), *self.discriminators.values())
+        return [variable for network in networks for variable in network.non_trainable_variables]
+
+    @property
+    def in_use(self) -> NetworkSet:
+        """The networks with those generators that are used for all but training."""
+        return dataclasses.replace(self, generators={**self.generators, **self.ema_generators})
+
+    def reset_ema(self) -> None:
+        """Set the EMA weights to the present weights of the generators."""
+        for name, network in self.ema_generators.items():
+            network.set_weights(self.generators[name].get_weights())
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Return the number of parameters of a generator and of a discriminator."""
+        generator, discriminator = (
+            next(iter(networks.values())) for networks in (self.generators, self.discriminators)
+        )
+        return generator.count_params(), discriminator.count_params()
+
+    def apply_to_two(
+        self, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return (network(a), network(b)), computed as one batch where normalization allows it.
+
+        One batch makes fewer and larger operations. It changes nothing if every sample is normalized by itself.
+        """
+        if not self.joins_inputs:
+            return network(a, training=training), network(b, training=training)
+        first, second = tf.split(network(tf.concat([a, b], axis=0), training=training), 2)
+        return first, second

@@ -1,0 +1,132 @@
+"""Interface of an objective."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar, NamedTuple
+
+import tensorflow as tf
+
+from cyclegan.config.config import Config
+from cyclegan.networks import flops
+from cyclegan.training import losses
+from cyclegan.training.metric_names import SAMPLES
+from cyclegan.training.network_set import Adversaries, NetworkSet
+from cyclegan.training.objectives.adversarial import AdversarialPart
+from cyclegan.training.randomness import StepRandomness
+
+FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
+
+
+class Generated(NamedTuple):
+    """Outputs of the generators in a training step.
+
+    Attributes:
+        reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1].
+        fakes: Translations to the same domains.
+        losses: Losses of the generators that need no discriminator, by name.
+    """
+
+    reals: tuple[tf.Tensor, ...]
+    fakes: tuple[tf.Tensor, ...]
+    losses: dict[str, tf.Tensor]
+
+
+class Objective(abc.ABC):
+    """Losses that generators and discriminators descend: images and networks in, named losses out.
+
+    Every metric is this replica's share of the mean over the global batch: summed over the replicas, the shares are the mean.
+    No method changes any state. A new objective is a subclass in a file of its own, and a line in `OBJECTIVES`.
+
+    Attributes:
+        adversaries: The generators and the discriminators of their translations, at most two pairs.
+        loss_names: Names of the losses in training and in testing, without penalties; "NAME/total" is the sum of the other losses
+            "NAME/...".
+        adversarial: The losses that need a discriminator.
+    """
+
+    adversaries: ClassVar[tuple[Adversaries, ...]]
+    loss_names: ClassVar[tuple[str, ...]]
+
+    def __init__(self, config: Config, global_batch_size: int) -> None:
+        self.settings = config.objective
+        self.same_channels = config.data.same_channels
+        self.global_batch_size = global_batch_size
+        scale = FLOAT16_GRADIENT_SCALE if config.performance.precision == "float16" else 1.0
+        self.adversarial = AdversarialPart(self.adversaries, config.objective, global_batch_size, scale)
+
+    @property
+    @abc.abstractmethod
+    def test_names(self) -> tuple[str, ...]:
+        """Names of the metrics that testing has besides the losses."""
+
+    @property
+    @abc.abstractmethod
+    def generator_passes(self) -> int:
+        """Batches that each generator translates in a training step."""
+
+    @abc.abstractmethod
+    def generate(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness
+    ) -> Generated:
+        """Run the generators' part of a training step, up to the fakes.
+
+        Args:
+            networks: The networks.
+            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
+            y: Images of domain Y.
+            weight: Weights of the samples, float32 [N]; 0 for padding.
+            random: Random numbers of the step.
+        """
+
+    @abc.abstractmethod
+    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the metrics of testing. Arguments as for `generate`."""
+
+    def make_networks(self, config: Config) -> NetworkSet:
+        """Return new networks; call it in the scope of the strategy."""
+        return NetworkSet.make(config, self.adversaries)
+
+    def flops(self, networks: NetworkSet, height: int, width: int) -> float:
+        """Return the floating-point operations of the convolutions in a training step, for one pair of images.
+
+        A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients of real images, which
+        nothing needs, are counted; penalties and everything but convolutions are not.
+
+        Args:
+            networks: The networks.
+            height: Height of the images in pixels.
+            width: Width of the images in pixels.
+        """
+        # A discriminator learns from real images and fakes. The generators learn from the gradients of the fakes and, with a pool,
+        # another forward pass.
+        of_discriminator = 3 * 2 + (2 if self.settings.pool_size else 1)
+        macs = 0
+        for network in networks.generators.values():
+            macs += 3 * self.generator_passes * flops.count_macs(network, height, width)
+        for network in networks.discriminators.values():
+            macs += of_discriminator * flops.count_macs(network, height, width)
+        return 2.0 * macs
+
+    def collect(self, parts: dict[str, tf.Tensor], weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the losses with the totals of the generators, the penalties, and the share of samples in the batch.
+
+        Args:
+            parts: All losses and penalties but the totals, by name.
+            weight: Weights of the samples, float32 [N].
+        """
+        metrics = {}
+        for name in self.loss_names:
+            network, part = name.split("/")
+            if part == "total":
+                terms = [parts[other] for other in self.loss_names if other.startswith(f"{network}/") and other != name]
+                # Not a chain of additions: TensorFlow fuses it into one operation that adds in the order of arrival.
+                metrics[name] = tf.reduce_sum(tf.stack(terms))
+            else:
+                metrics[name] = parts[name]
+        penalties = {name: parts[name] for name in self.adversarial.penalty_names if name in parts}
+        return {**metrics, **penalties, SAMPLES: self.mean(weight, tf.ones_like(weight))}
+
+    def mean(self, weight: tf.Tensor, per_sample: tf.Tensor) -> tf.Tensor:
+        """Return this replica's share of the weighted mean of losses [N] over the global batch."""
+        return losses.reduce_mean(weight * per_sample, self.global_batch_size)

@@ -1,0 +1,55 @@
+"""Random numbers of a training step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import tensorflow as tf
+
+from cyclegan.networks.dropout import random_stream
+
+# Purposes of random numbers, each with as many seeds in a row as it needs: two image pools, the augmentation of two real and
+# two fake images, the interpolation between them for two penalties, and dropout.
+POOL, AUGMENTATION, INTERPOLATION, DROPOUT, SEEDS_PER_STEP = 0, 2, 6, 8, 9
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRandomness:
+    """Random numbers of one step on one replica.
+
+    The numbers of a sample are a function of the seed, the step and the sample's position in the global batch. So they are the
+    same on any number of replicas and in a resumed run.
+
+    Attributes:
+        seed: Seed of the run.
+        step: Number of the step, an int64 scalar.
+        global_batch_size: Samples on all replicas.
+        shard_size: Samples on this replica.
+    """
+
+    seed: int
+    step: tf.Tensor
+    global_batch_size: int
+    shard_size: int
+
+    def seed_of(self, purpose: int) -> tf.Tensor:
+        """Return the seed of this step for a purpose, int64 [2]."""
+        return tf.stack([tf.constant(self.seed, tf.int64), SEEDS_PER_STEP * self.step + purpose])
+
+    def uniform(self, purpose: int, columns: int) -> tf.Tensor:
+        """Return float32 [global batch, columns], uniform in [0, 1) and the same on all replicas."""
+        return tf.random.stateless_uniform([self.global_batch_size, columns], self.seed_of(purpose), alg="philox")
+
+    def shard(self, rows: tf.Tensor) -> tf.Tensor:
+        """Return the rows of this replica out of the rows of the global batch."""
+        start = self._start()
+        return rows[start : start + self.shard_size]
+
+    def dropout(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which `Dropout` layers draw the random numbers of this step."""
+        return random_stream(self.seed_of(DROPOUT), self.global_batch_size, self._start(), self.shard_size)
+
+    def _start(self) -> tf.Tensor:
+        """Return the position of this replica's first sample in the global batch."""
+        return tf.distribute.get_replica_context().replica_id_in_sync_group * self.shard_size
