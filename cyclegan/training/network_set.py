@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -51,12 +51,22 @@ class NetworkSet:
         discriminators: Discriminators.
         ema_generators: Generators with the EMA weights, by the name of the one in training; empty without EMA.
         joins_inputs: Whether two inputs of a network may go through it as one batch.
+        generator_variables: Trained variables of the generators.
+        discriminator_variables: Trained variables of the discriminators.
+        statistics: Moving statistics of batch normalizations, which forward passes change.
     """
 
     generators: dict[str, tf.keras.Model]
     discriminators: dict[str, tf.keras.Model]
     ema_generators: dict[str, tf.keras.Model]
     joins_inputs: bool
+
+    def __post_init__(self) -> None:
+        """Collect the variables."""
+        generators, discriminators = list(self.generators.values()), list(self.discriminators.values())
+        self.generator_variables = [each for network in generators for each in network.trainable_variables]
+        self.discriminator_variables = [each for network in discriminators for each in network.trainable_variables]
+        self.statistics = [each for network in generators + discriminators for each in network.non_trainable_variables]
 
     def __getitem__(self, name: str) -> tf.keras.Model:
         """Return the network in training of this name."""
@@ -94,26 +104,12 @@ class NetworkSet:
         networks.reset_ema()
         return networks
 
-    @functools.cached_property
-    def generator_variables(self) -> list[tf.Variable]:
-        """Variables that the generators train."""
-        return [variable for network in self.generators.values() for variable in network.trainable_variables]
-
-    @functools.cached_property
-    def discriminator_variables(self) -> list[tf.Variable]:
-        """Variables that the discriminators train."""
-        return [variable for network in self.discriminators.values() for variable in network.trainable_variables]
-
-    @functools.cached_property
-    def statistics(self) -> list[tf.Variable]:
-        """Moving statistics of batch normalizations, which forward passes change."""
-        networks = (*self.generators.values(), *self.discriminators.values())
-        return [variable for network in networks for variable in network.non_trainable_variables]
-
     @property
     def in_use(self) -> NetworkSet:
         """The networks with those generators that are used for all but training."""
-        return dataclasses.replace(self, generators={**self.generators, **self.ema_generators})
+        networks = copy.copy(self)
+        networks.generators = {**self.generators, **self.ema_generators}
+        return networks
 
     def reset_ema(self) -> None:
         """Set the EMA weights to the present weights of the generators."""

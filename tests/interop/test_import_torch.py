@@ -189,7 +189,8 @@ def test_saved_configurations_and_presets_work_as_in_train_py(write, tmp_path):
     assert (networks.generator, networks.variant, config.data.image_size) == ("resnet_1blocks", "paper", 32)
     assert optimization.beta_2 == 0.999
     assert networks.upsample == "transpose"  # as the imported networks
-    np.testing.assert_array_equal(gan.networks.ema_generators["G"](image()), gan.networks["G"](image()))  # the average begins at what was imported
+    # The average begins at the imported weights.
+    np.testing.assert_array_equal(gan.networks.ema_generators["G"](image()), gan.networks["G"](image()))
 
 
 def test_image_pools_need_a_known_size(write, tmp_path):
