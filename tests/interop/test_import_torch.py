@@ -112,7 +112,10 @@ def test_one_generator_between_different_channels(write, tmp_path, caplog):
     run = import_torch.main([write("A.pth", state), "--output_dir", str(tmp_path / "run"), *flags])
     gan, config, _, _ = restored(run)
     assert (config.data.channels_x, config.data.channels_y, config.optimization.lr) == (1, 3, 1e-5)
-    assert gan.networks["F"].input_shape[-1] == gan.networks["D_Y"].input_shape[-1] == 3 and gan.networks["F"].output_shape[-1] == 1
+    assert (
+        gan.networks["F"].input_shape[-1] == gan.networks["D_Y"].input_shape[-1] == 3
+        and gan.networks["F"].output_shape[-1] == 1
+    )
     assert gan.networks["F"].count_params() == gan.networks["G"].count_params() - 2  # biases of the images' channels
     for network in ("F, the generator from Y to X", "D_Y, the discriminator of Y", "D_X, the discriminator of X"):
         assert f"No file was given for {network}: it begins with random weights" in caplog.text
