@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from cyclegan import console, errors
+from cyclegan import console
 from cyclegan.errors import TrainingError
 from scripts.tutorials import command
 
@@ -105,4 +105,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(errors.run(main))
+    sys.exit(console.run(main))
