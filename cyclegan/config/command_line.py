@@ -67,7 +67,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
     parser.add_argument("--config", metavar="FILE", help="use the settings of a saved run, its config.json; flags win")
     for section in SECTIONS.values():
         group = parser.add_argument_group(section.TITLE)
-        for field in dataclasses.fields(section):  # type: ignore[arg-type]
+        for field in dataclasses.fields(section):
             _add_flag(group, section, field)
     return vars(parser.parse_args(argv))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import math
 import typing
 from typing import Any, ClassVar, NoReturn, Optional
@@ -98,8 +97,7 @@ def refuse(name: str, value: Any, expected: str) -> NoReturn:
     raise UserError(f"--{name} {value if value != '' else repr('')}: expected {expected}")
 
 
-@functools.cache
-def field_types(section: type) -> dict[str, FieldType]:
+def field_types(section: type[Section]) -> dict[str, FieldType]:
     """Return the type of each field of a section, by name."""
     hints = typing.get_type_hints(section)
     return {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}

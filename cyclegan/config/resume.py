@@ -23,7 +23,7 @@ def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list
     names = (
         field.name
         for section in SECTIONS.values()
-        for field in dataclasses.fields(section)  # type: ignore[arg-type]
+        for field in dataclasses.fields(section)
         if field.metadata["on_resume"] is on_resume and field.name not in unused
     )
     return [f"{name} {before[name]!r} -> {after[name]!r}" for name in names if before[name] != after[name]]
