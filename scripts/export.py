@@ -1,88 +1,114 @@
 #!/usr/bin/env python
-"""Exports a trained generator: `python scripts/export.py runs/horse2zebra horse2zebra.onnx --format onnx`.
+"""Export a trained generator: `python scripts/export.py runs/horse2zebra horse2zebra.onnx --format onnx`.
 
-The file is loaded again by what will run it (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) and compared with the network on
-pictures. Only if they agree it is put in its place. docs/export.md says how each is used.
+The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again, and its output is
+compared with that of the network. The file is put into place only if they agree. docs/export.md shows how to use each format.
 """
 
+from __future__ import annotations
+
 import argparse
+import logging
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
 from cyclegan.config import argument_types
-from cyclegan.errors import UserError, printable
+from cyclegan.config.directions import DIRECTIONS
+from cyclegan.errors import UserError
+
+if TYPE_CHECKING:
+    from cyclegan.export.exporter import ExportOptions
+
+logger = logging.getLogger("cyclegan.scripts.export")
 
 
-def parse(argv=None):
-    """The command line."""
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
-        description="Export a trained generator, and compare what the file does with what the network does."
+        description="Export a trained generator, and compare the output of the file with that of the network."
     )
-    parser.add_argument("run", metavar="RUN", help="the run's folder")
-    parser.add_argument("out", metavar="OUT", help="the file to write, a folder for savedmodel")
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel")
     parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite"))
     parser.add_argument(
-        "--direction", default="x2y", choices=("x2y", "y2x"), help="from domain X to Y, or back (default: x2y)"
+        "--direction", default="x2y", choices=tuple(DIRECTIONS), help="from domain X to Y, or back (default: x2y)"
     )
     parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
     parser.add_argument(
-        "--uint8", action="store_true", help="pictures are uint8 in [0, 255] on both sides, not float32 in [-1, 1]"
+        "--uint8", action="store_true", help="images are uint8 in [0, 255] on both sides, not float32 in [-1, 1]"
     )
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
         "--size",
         type=argument_types.size,
         metavar="WIDTH[xHEIGHT]",
-        help="one picture of this size at a time, for devices that want fixed sizes (default: any number of any size)",
+        help="one image of this size at a time, for devices that need fixed sizes (default: any number of any size)",
     )
     parser.add_argument(
         "--pictures",
         nargs="+",
         default=(),
         metavar="FILE",
-        help="compare on these (default: test pictures of the run's data set, a folder or prepared by TensorFlow Datasets, if it"
-        " is still there; or drawn ones)",
+        help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by TensorFlow"
+        " Datasets and still exists; otherwise drawn ones)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
     return parser.parse_args(argv)
 
 
-def main(argv=None):
-    """Exports, and prints what the file takes, gives, and how far it is from the network. Returns the largest difference.
+def main(argv: Sequence[str] | None = None) -> float:
+    """Export, and log the input and output of the file. Return the largest difference from the network.
 
     Raises:
-        UserError: that can't be; OUT is as it was.
+        UserError: The export can't be made; OUT is as it was.
     """
     given = parse(argv)
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than what is compared with them
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the formats that are compared with them
     with console.start():
-        from cyclegan.export.exporter import INPUT, OUTPUT, check, export, pictures_for, tolerance
+        from cyclegan.data.comparison_images import comparison_images
+        from cyclegan.export.exporter import ExportOptions, check, export
         from cyclegan.inference.restore import restore
 
-    check(given.out, given.format, given.float16, given.overwrite)
-    run = restore(given.run, given.checkpoint, "float32")
-    multiple, (inputs, outputs) = run.config.multiple, run.channels(given.direction)
     size = given.size and given.size[::-1]
+    options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
+    check(given.out, options)
+    run = restore(given.run, given.checkpoint, "float32")
+    multiple = run.config.networks.multiple
     if size and any(side % multiple for side in size):
         raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
-    compared, described = pictures_for(run.config, given.direction, given.pictures, size)
-    options = {"uint8": given.uint8, "float16": given.float16, "size": size, "overwrite": given.overwrite}
-    difference = export(run.network(given.direction), given.out, given.format, compared, **options)
-
-    files = [pathlib.Path(given.out), *pathlib.Path(given.out).rglob("*")]
-    megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
-    kind, unit = ("uint8", "grey levels") if given.uint8 else ("float32", "in [-1, 1]")
-    height, width = size or ("H", "W")
-    shape = f"{1 if size else 'N'}, {height}, {width}"
-    print(f"{printable(given.out)}: {given.format}, {megabytes:.1f} MB, of {printable(run.checkpoint)}")
-    print(f"{INPUT}: {kind} [{shape}, {inputs}]" + ("" if size else f", H and W multiples of {multiple}"))
-    print(f"{OUTPUT}: {kind} [{shape}, {outputs}]")
-    most = tolerance(given.uint8, given.float16)
-    print(f"largest difference from the network: {difference:.2g} {unit}, allowed {most:g}; on {described}")
+    images, description = comparison_images(run.config.data, given.direction, multiple, given.pictures, size)
+    difference = export(run.network(given.direction), given.out, images, options)
+    _log_signature(given.out, options, run.channels(given.direction), multiple, run.checkpoint)
+    logger.info(
+        "largest difference from the network: %.2g %s, allowed %g; on %s",
+        difference,
+        "grey levels" if options.uint8 else "in [-1, 1]",
+        options.tolerance,
+        description,
+    )
     return difference
+
+
+def _log_signature(
+    out: str, options: ExportOptions, channels: tuple[int, int], multiple: int, checkpoint: pathlib.Path
+) -> None:
+    """Log the size, the input and the output of an exported file."""
+    from cyclegan.export.export_format import INPUT, OUTPUT
+
+    files = [pathlib.Path(out), *pathlib.Path(out).rglob("*")]
+    megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+    kind = "uint8" if options.uint8 else "float32"
+    height, width = options.size or ("H", "W")
+    shape = f"{1 if options.size else 'N'}, {height}, {width}"
+    condition = "" if options.size else f", H and W multiples of {multiple}"
+    logger.info("%s: %s, %.1f MB, of %s", out, options.format, megabytes, checkpoint)
+    logger.info("%s: %s [%s, %d]%s", INPUT, kind, shape, channels[0], condition)
+    logger.info("%s: %s [%s, %d]", OUTPUT, kind, shape, channels[1])
 
 
 if __name__ == "__main__":

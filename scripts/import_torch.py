@@ -25,7 +25,7 @@ from cyclegan.config.command_line import parse_args, parse_flags
 from cyclegan.errors import UserError
 from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
 
-logger = logging.getLogger("cyclegan.import_torch")
+logger = logging.getLogger("cyclegan.scripts.import_torch")
 
 DISCRIMINATORS = "--discriminators"
 MEANING = {

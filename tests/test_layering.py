@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "inference": {
         *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "evaluation"),
     },
-    "export": {"errors", "console", "config", "images", "networks"},
+    "export": {"errors", "console", "networks"},
     "interop": {"errors", "config", "networks"},
 }
 NO_TENSORFLOW = {"errors", "stderr_filter", "console", "config", "images"}  # these parts import no TensorFlow

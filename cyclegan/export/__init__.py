@@ -1,0 +1,1 @@
+"""Trained generators as files for other programs."""

@@ -1,97 +1,108 @@
-"""A generator made again of layers that Keras itself has, so that it can be loaded and converted without this package."""
+"""Copies of generators that consist of Keras's own layers, so that they can be loaded and converted without this package."""
+
+from __future__ import annotations
+
+from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
+from cyclegan.export.export_format import INPUT
 from cyclegan.networks import compat
+from cyclegan.networks.activation import NEGATIVE_SLOPE
+
+Layer = tf.keras.layers.Layer
+Convert = Callable[
+    [Layer, tf.Tensor], tf.Tensor
+]  # from a layer of the generator and the input of its copy to the output
 
 keras, ops = tf.keras.layers, compat.ops
 
 
-def network(generator, uint8=False, size=None):
-    """What a generator does without training, with the same weights, in Keras's own layers.
+def make_portable(
+    generator: tf.keras.Model, uint8: bool = False, size: tuple[int, int] | None = None
+) -> tf.keras.Model:
+    """Return a copy of a generator for use without training: [N, H, W, inputs] -> [N, H, W, outputs].
 
     Args:
-        generator: of `models.generator`, computing in float32.
-        uint8: pictures are uint8 in [0, 255], as in files, on both sides; else float32 in [-1, 1].
-        size: (height, width) in pixels: one picture of this size at a time; by default any number of any size.
-
-    Returns:
-        A Keras model, [N, H, W, inputs] -> [N, H, W, outputs], H and W as the generator wants them.
+        generator: Result of `make_generator` that computes in float32.
+        uint8: Whether images are uint8 in [0, 255], as in files, on both sides; otherwise they are float32 in [-1, 1].
+        size: (height, width) in pixels of the only image at a time; by default any number of images of any size.
     """
     shape = (*(size or (None, None)), generator.input_shape[-1])
-    picture = tf.keras.Input(shape, 1 if size else None, dtype="uint8" if uint8 else "float32", name="picture")
-    made = {id(generator.input): keras.Rescaling(1 / 127.5, -1.0)(picture) if uint8 else picture}
-    for layer in generator.layers[1:]:  # in the order they are computed in
-        made[id(layer.output)] = _same(layer, tf.nest.map_structure(lambda tensor: made[id(tensor)], layer.input))
-    translated = made[id(generator.output)]
-    if uint8:  # nothing to clip: tanh ends at -1 and 1
+    image = tf.keras.Input(shape, 1 if size else None, dtype="uint8" if uint8 else "float32", name=INPUT)
+    copies = {id(generator.input): keras.Rescaling(1 / 127.5, -1.0)(image) if uint8 else image}
+    for layer in generator.layers[1:]:  # in the order of computation
+        inputs = tf.nest.map_structure(lambda tensor: copies[id(tensor)], layer.input)
+        copies[id(layer.output)] = _copy(layer, inputs)
+    translated = copies[id(generator.output)]
+    if uint8:  # no clipping: tanh ends at -1 and 1
         translated = ops.cast(ops.round(keras.Rescaling(127.5, 127.5)(translated)), "uint8")
-    return tf.keras.Model(picture, translated)
+    return tf.keras.Model(image, translated)
 
 
-def _same(layer, x):
+def _copy(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
     if isinstance(layer, (keras.ReLU, keras.Add, keras.Concatenate, keras.ZeroPadding2D, keras.Activation)):
         return type(layer).from_config(layer.get_config())(x)
-    return _IN_KERAS[type(layer).__name__](layer, x)  # by name, because there are two kinds of instance normalization
+    return _CONVERSIONS[type(layer).__name__](layer, x)  # by name: TensorFlow Addons has an instance normalization, too
 
 
-def _convolution(layer, x):
-    made = keras.Conv2D(layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias)
-    return _with(made, x, layer.get_weights())
+def _convolution(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+    copy = keras.Conv2D(layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias)
+    return _apply(copy, x, layer.get_weights())
 
 
-def _upsampling_convolution(layer, x):
-    made = keras.Conv2DTranspose(
+def _transposed_convolution(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+    copy = keras.Conv2DTranspose(
         layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias
     )
-    y = _with(made, x, layer.get_weights())
+    y = _apply(copy, x, layer.get_weights())
     return keras.Cropping2D(((1, 0), (1, 0)))(y) if layer.padding == "valid" else y
 
 
-def _instance_normalization(layer, x):
+def _instance_normalization(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
     # Not GroupNormalization, whose shapes TensorFlow Lite can't follow.
     y = keras.LayerNormalization(axis=[1, 2], epsilon=layer.epsilon, center=False, scale=False)(x)
-    return y if layer.gamma is None else _scaled(y, *layer.get_weights())
+    return y if layer.gamma is None else _scale(y, *layer.get_weights())
 
 
-def _batch_normalization(layer, x):
+def _batch_normalization(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
     gamma, beta, mean, variance = (weights.astype(np.float64) for weights in layer.get_weights())
     scale = gamma / np.sqrt(variance + layer.epsilon)
-    return _scaled(x, scale, beta - mean * scale)
+    return _scale(x, scale, beta - mean * scale)
 
 
-def _scaled(x, scale, offset):
-    """x * scale + offset, both per channel. [N, H, W, C] by [C] and [C]."""
-    # With statistics that do nothing, and epsilon where Keras 2 leaves it as it is (it raises what is below 1.001e-5); not
-    # trainable, so that they stay.
-    made = keras.BatchNormalization(trainable=False)
-    return _with(made, x, [scale, offset, np.zeros_like(scale), np.full_like(scale, 1.0 - made.epsilon)])
+def _nearest_upsampling(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+    # Scaled by 1, because from Keras 3's UpSampling2D alone TensorFlow Lite does not see how many channels there are.
+    return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
 
 
-def _with(layer, x, weights):
+def _reflection_padding(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+    sides = [layer.padding] * 2
+    return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
+
+
+def _scale(x: tf.Tensor, scale: np.ndarray, offset: np.ndarray) -> tf.Tensor:
+    """Return x * scale + offset, both per channel: [N, H, W, C] by [C] and [C]."""
+    # The statistics of this batch normalization have no effect. Keras 2 keeps its epsilon only above 1.001e-5. The layer is
+    # not trainable, so that the statistics stay.
+    copy = keras.BatchNormalization(trainable=False)
+    return _apply(copy, x, [scale, offset, np.zeros_like(scale), np.full_like(scale, 1.0 - copy.epsilon)])
+
+
+def _apply(layer: tf.keras.layers.Layer, x: tf.Tensor, weights: list[np.ndarray]) -> tf.Tensor:
     y = layer(x)
     layer.set_weights(weights)
     return y
 
 
-def _doubled(layer, x):
-    # By 1 and 0 per channel: from Keras 3's UpSampling2D alone TensorFlow Lite does not see how many channels there are.
-    return _scaled(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
-
-
-def _mirrored(layer, x):
-    sides = [layer.padding] * 2
-    return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
-
-
-_IN_KERAS = {
+_CONVERSIONS: dict[str, Convert] = {
     "Convolution": _convolution,
-    "TransposedConvolution": _upsampling_convolution,
+    "TransposedConvolution": _transposed_convolution,
     "InstanceNormalization": _instance_normalization,
     "BatchNormalization": _batch_normalization,
-    "ReflectionPadding2D": _mirrored,
-    "NearestUpsampling2D": _doubled,
-    "LeakyReLU": lambda layer, x: keras.LeakyReLU(0.2)(x),
+    "ReflectionPadding2D": _reflection_padding,
+    "NearestUpsampling2D": _nearest_upsampling,
+    "LeakyReLU": lambda layer, x: keras.LeakyReLU(NEGATIVE_SLOPE)(x),
     "Dropout": lambda layer, x: x,
 }

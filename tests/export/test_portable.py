@@ -1,4 +1,4 @@
-"""A generator of Keras's own layers does what ours does, for every option that a generator has."""
+"""Compare portable copies of generators with the generators, for each option."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.export import portable
+from cyclegan.export.portable import make_portable
 from cyclegan.networks import generators
 
 TINY = {"image_size": 32, "load_size": 32, "filters": 4, "residual_blocks": 1, "precision": "float32"}
@@ -17,7 +17,7 @@ UNET = {"residual_blocks": None, "filters": 2}
 
 
 def make_generator(inputs=3, outputs=3, **changes):
-    """A generator whose every weight matters, and whose output is spread over [-1, 1]."""
+    """Return a generator whose every weight matters, and whose output is spread over [-1, 1]."""
     generator = generators.make_generator(Config.from_settings(**{**TINY, **changes}).networks, inputs, outputs)
     rng = np.random.default_rng(0)
     for layer in generator.layers:
@@ -33,7 +33,7 @@ def make_generator(inputs=3, outputs=3, **changes):
     return generator
 
 
-def picture(channels=3, size=(32, 32), count=1):
+def image(channels=3, size=(32, 32), count=1):
     return np.random.default_rng(1).uniform(-1, 1, (count, *size, channels)).astype(np.float32)
 
 
@@ -53,16 +53,16 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
-def test_the_same_in_keras_layers(changes):
+def test_same_output_in_keras_layers(changes):
     generator = make_generator(1, 2, **changes)
-    made = portable.network(generator)
+    copy = make_portable(generator)
     side = changes.get("image_size", 32)
-    x = picture(1, (side, side + side // 8 * 8), 2)
+    x = image(1, (side, side + side // 8 * 8), 2)
     expected = generator(x, training=False).numpy()
     assert expected.std() > 0.1 and abs(expected).max() > 0.3
-    np.testing.assert_allclose(made(x, training=False).numpy(), expected, atol=2e-5)
+    np.testing.assert_allclose(copy(x, training=False).numpy(), expected, atol=2e-5)
     ours = {"cyclegan", "tensorflow_addons", "Lambda", "InstanceNormalization"}
-    assert not ours & set(modules_and_classes(json.loads(made.to_json())))
+    assert not ours & set(modules_and_classes(json.loads(copy.to_json())))
     assert ours & set(modules_and_classes(json.loads(generator.to_json())))
 
 
@@ -72,7 +72,7 @@ def generator():
 
 
 def modules_and_classes(saved):
-    """The first parts of all modules, registered names and classes in the configuration of a saved model."""
+    """Yield the first parts of all modules, registered names and classes in the configuration of a saved model."""
     if isinstance(saved, dict):
         for key, value in saved.items():
             if key in ("module", "registered_name", "class_name") and value:
@@ -83,9 +83,9 @@ def modules_and_classes(saved):
             yield from modules_and_classes(value)
 
 
-def test_pictures_as_in_files_are_rounded_to_the_nearest_level(generator):
+def test_uint8_output_is_rounded_to_the_nearest_level(generator):
     levels = np.random.default_rng(2).integers(0, 256, (2, 32, 40, 3)).astype(np.uint8)
-    translated = portable.network(generator, uint8=True)(levels)
+    translated = make_portable(generator, uint8=True)(levels)
     assert translated.dtype == tf.uint8
     exact = (generator(levels / np.float32(127.5) - 1).numpy() + 1) * 127.5
     assert np.abs(translated.numpy() - exact).max() <= 0.501
@@ -97,24 +97,24 @@ def test_black_and_white_do_not_wrap_around():
     last = generator.layers[-2]
     for bias, level in ((100, 255), (-100, 0)):
         last.set_weights([last.get_weights()[0], np.full(3, bias)])
-        translated = portable.network(generator, uint8=True)(np.zeros((1, 32, 32, 3), np.uint8))
+        translated = make_portable(generator, uint8=True)(np.zeros((1, 32, 32, 3), np.uint8))
         assert np.unique(translated) == [level]
 
 
-def test_a_fixed_size(generator):
-    made = portable.network(generator, size=(32, 64))
-    assert tuple(made.inputs[0].shape) == (1, 32, 64, 3) and tuple(made.outputs[0].shape) == (1, 32, 64, 3)
+def test_fixed_size(generator):
+    copy = make_portable(generator, size=(32, 64))
+    assert tuple(copy.inputs[0].shape) == (1, 32, 64, 3) and tuple(copy.outputs[0].shape) == (1, 32, 64, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, when it saves
-def test_a_program_without_this_package_loads_it(generator, tmp_path):
-    portable.network(generator).save(tmp_path / "made.keras")
-    np.save(tmp_path / "x.npy", picture())
+def test_keras_loads_it_without_this_package(generator, tmp_path):
+    make_portable(generator).save(tmp_path / "made.keras")
+    np.save(tmp_path / "x.npy", image())
     program = (
         "import sys, numpy as np, tensorflow as tf; model = tf.keras.models.load_model('made.keras');"
         "np.save('y.npy', model(np.load('x.npy')).numpy()); assert 'cyclegan' not in sys.modules"
     )
     result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), generator(picture()).numpy(), atol=2e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), generator(image()).numpy(), atol=2e-5)

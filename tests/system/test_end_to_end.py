@@ -31,9 +31,9 @@ from cyclegan.checkpointing import run_directory
 from cyclegan.config import serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.data import tfds_source
+from cyclegan.data.comparison_images import comparison_images
 from cyclegan.distribution import hardware
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.export.exporter import pictures_for
 from cyclegan.networks.compat import stack
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training import step as step_module
@@ -307,8 +307,9 @@ def test_horse2zebra_itself_through_tfds(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()
     saved = json.loads((tmp_path / "runs" / "horse2zebra" / "config.json").read_text())
     assert saved["data"]["trainB"].startswith("5 images")
-    compared, text = pictures_for(serialization.load(tmp_path / "runs" / "horse2zebra" / "config.json")[0], "y2x")
-    assert text.startswith("2 pictures (cycle_gan/horse2zebra, testB), 32 x 32") and len(compared) == 4
+    config, *_ = serialization.load(tmp_path / "runs" / "horse2zebra" / "config.json")
+    images, text = comparison_images(config.data, "y2x", 4)
+    assert text.startswith("2 images (cycle_gan/horse2zebra, testB), 32 x 32") and len(images) == 4
 
 
 def test_a_run_resumed_at_an_epochs_end_equals_one_that_never_stopped(photos, tmp_path):

@@ -1,0 +1,82 @@
+"""A few images to try a generator on: given ones, held-out images of the run's dataset, or drawn ones."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from cyclegan.config.data import DataConfig
+from cyclegan.data import folder_source, loading, stripes
+from cyclegan.errors import printable
+from cyclegan.images.reader import Source
+
+COUNT = 2  # images at each size
+
+
+def comparison_images(
+    data: DataConfig,
+    direction: str,
+    multiple: int,
+    files: Sequence[str] = (),
+    size: tuple[int, int] | None = None,
+) -> tuple[list[np.ndarray], str]:
+    """Return images of the source domain, uint8 [H, W, C], and a description of them.
+
+    Without `files`, they are the first held-out images of the dataset, if it is a folder that still exists or is still prepared,
+    or otherwise drawn ones.
+
+    Args:
+        data: Dataset of the run.
+        direction: "x2y" or "y2x".
+        multiple: Number of pixels that the sides of the generators' input are multiples of.
+        files: Paths of images.
+        size: (height, width) in pixels; by default, each image is taken at the size of the training and at a larger one.
+
+    Raises:
+        UserError: A file is no image with as many channels as the generator takes.
+    """
+    domain, channels = ("A", data.channels_x) if direction == "x2y" else ("B", data.channels_y)
+    height, width = data.image_shape
+    sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
+    shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
+    origin, sources = ("given", list(files)) if files else _held_out_images(data, domain)
+    if not sources:
+        return _draw(domain, channels, sizes), f"{COUNT} drawn images, {shown}"
+    return _decode(sources, channels, sizes), f"{len(sources)} images ({printable(origin)}), {shown}"
+
+
+def _held_out_images(data: DataConfig, domain: str) -> tuple[str, Sequence[Source]]:
+    """Return the origin of the first held-out images of the dataset and their files; no files if the dataset is gone."""
+    folders = [pathlib.Path(data.dataset).expanduser() / f"{split}{domain}" for split in ("test", "train")]
+    for folder in filter(pathlib.Path.is_dir, folders):
+        return str(folder), [str(folder / name) for name in folder_source.find_images(folder)[:COUNT]]
+    prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
+    if data.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
+        from cyclegan.data import tfds_source  # not at import: TensorFlow Datasets takes seconds
+
+        split = f"test{domain}"
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        return f"{data.dataset}, {split}", tfds_source.read({split: builder}, COUNT)[0][split]
+    return "", ()
+
+
+def _decode(files: Sequence[Source], channels: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    sources = [file for _ in sizes for file in files]
+    resized = np.array([size for size in sizes for _ in files])
+    facts = loading.check_files({"": sources}, {"": channels})[""]
+    images = loading.decode_all({"": loading.ImageFiles("", sources, facts, resized, channels)})[""]
+    return [images[index] for index in range(len(sources))]
+
+
+def _draw(domain: str, channels: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    scenes = [stripes.random_scene(np.random.default_rng([3, i])) for i in range(COUNT)]
+    animal: Literal["horse", "zebra"] = "horse" if domain == "A" else "zebra"
+    bands = np.arange(channels) % 3
+    return [
+        stripes.draw(scene, animal, max(height, width))[:height, :width, bands]
+        for height, width in sizes
+        for scene in scenes
+    ]
