@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TextIO
 
@@ -75,29 +76,42 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
 
 
 def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
-    """Run the `main` of a script with logging to the terminal, and report in one line why it failed.
+    """Run the `main` of an entry point with logging to the terminal, and report in one line why it failed.
+
+    Messages speak of "the same command" as the way to resume. If this command clears the folder of a run, they name the command
+    that does not.
 
     Args:
         main: Function without arguments. An integer that it returns is the exit code.
         interrupted: Message after Ctrl-C.
 
     Returns:
-        The exit code.
+        The exit code: 0 for success, 1 for a defect of the program, which keeps its traceback, or for failed training, 2 for a
+        mistake of the user, 130 after Ctrl-C.
     """
     configure_logging()
-    name = os.path.basename(sys.argv[0])
     try:
         code = main()
         return code if isinstance(code, int) else 0
     except UserError as error:
-        print(f"{name}: {printable(error)}", file=sys.stderr)
+        _report(printable(error))
         return error.exit_code
     except ModuleNotFoundError as error:
-        print(f"{name}: {error}: {ENVIRONMENT}", file=sys.stderr)
+        _report(f"{error}: {ENVIRONMENT}")
         return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
     except KeyboardInterrupt:
-        print(f"\n{name}: {interrupted}", file=sys.stderr)
+        _report(interrupted, before="\n")
         return 130
+
+
+def _report(text: str, before: str = "") -> None:
+    """Print why the program ends."""
+    if any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv):
+        text = text.replace("the same command", "the same command without --clear_output_dir")
+    print(f"{before}{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager

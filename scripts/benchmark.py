@@ -393,7 +393,7 @@ def feed(timed, counter):
     Returns:
         Seconds per step.
     """
-    from cyclegan.training.trainer import AHEAD
+    from cyclegan.training.in_flight import AHEAD
 
     batches, waiting, took, calls = timed.pairs(8).distributed(timed.strategy), [], 0.0, 0
     timed.step(next(batches)).numpy()  # starts it

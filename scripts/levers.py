@@ -10,8 +10,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.networks import compat, instance_normalization
 from cyclegan.networks import convolution as convolution_module
-from cyclegan.training import gan
-from cyclegan.training import trainer as trainer_module
+from cyclegan.training import gan, in_flight
 from cyclegan.training.network_set import NetworkSet
 
 
@@ -50,7 +49,7 @@ STEP = {
     "packed": lambda: mock.patch.object(collectives, "sum_over_replicas", _reduced_one_by_one),
 }
 FEEDING = {
-    "ahead": lambda: mock.patch.object(trainer_module, "AHEAD", 0),
+    "ahead": lambda: mock.patch.object(in_flight, "AHEAD", 0),
     "prefetch": lambda: mock.patch.object(UnpairedDataset, "distributed", _read_when_due),
 }
 

@@ -202,6 +202,17 @@ def test_run_reports_failures_in_one_line(outcome, code, printed, monkeypatch, c
     assert capsys.readouterr() == ("", printed)
 
 
-def test_run_keeps_the_traceback_of_a_defect():
-    with pytest.raises(ZeroDivisionError):
-        console.run(lambda: 1 / 0)
+def test_run_keeps_the_traceback_of_a_defect(capsys):
+    assert console.run(lambda: 1 / 0) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback") and err.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("flag", ["--clear_output_dir", "--clear-output-dir"])
+def test_run_does_not_propose_to_clear_the_folder_again(flag, monkeypatch, capsys):
+    def main():
+        raise UserError("stopped; the same command resumes")
+
+    monkeypatch.setattr(sys, "argv", ["train.py", flag])
+    assert console.run(main) == 2
+    assert capsys.readouterr().err == "train.py: stopped; the same command without --clear_output_dir resumes\n"

@@ -71,18 +71,30 @@ class _StepLoop:
             requests: Scalars by which this worker tells the others its requests; they are reduced with the metrics.
 
         Returns:
-            (totals, good, metrics): `totals` plus the sums over the samples of the good steps; bool [steps], whether all metrics of
-            a step were finite; and the metrics of each step over the global batch, float32 [steps], with the requests among them.
+            (totals, good, metrics). `totals` with the sums over the samples of the good steps added; good is bool [steps], whether
+            all metrics of a step were finite; metrics are those of each step over the global batch, float32 [steps], with the
+            requests among them.
         """
         names: list[str] = []
 
         def body(number: tf.Tensor, totals: Scalars, good: tf.TensorArray, history: tf.TensorArray) -> tuple[Any, ...]:
             index = tf.cast(first, tf.int64) + tf.cast(number, tf.int64)
-            inputs = (number, index, requests or {}, *batches)
-            metrics, finite, totals = self._run_step(inputs, rates, totals)
+            args = (number, index, requests or {}, *batches)
+            metrics, gradients, kept = self.strategy.run(self._replica_step, args=args)
+            metrics = collectives.reduce_dict(self.strategy, metrics)
             names[:] = metrics
-            good = good.write(number, finite)
-            return number + 1, totals, good, history.write(number, tf.stack(list(metrics.values())))
+            scale = self.global_batch_size
+            sums = {name: total + tf.cast(metrics[name], tf.float64) * scale for name, total in totals.items()}
+            finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(metrics.values()))))
+            if self.update:
+                chosen = None if rates is None else rates[number]
+                self.strategy.run(self.update, args=(gradients, finite, kept, index, chosen))
+            return (
+                number + 1,
+                {name: tf.where(finite, sums[name], total) for name, total in totals.items()},
+                good.write(number, finite),
+                history.write(number, tf.stack(list(metrics.values()))),
+            )
 
         arrays = [tf.TensorArray(kind, steps, element_shape=None) for kind in (tf.bool, tf.float32)]
         _, totals, good, history = tf.while_loop(
@@ -90,21 +102,6 @@ class _StepLoop:
         )
         metrics = tf.unstack(history.stack(), num=len(names), axis=1)
         return totals, good.stack(), dict(zip(names, metrics))
-
-    def _run_step(
-        self, inputs: tuple[Any, ...], rates: Optional[tf.Tensor], totals: Scalars
-    ) -> tuple[Scalars, tf.Tensor, Scalars]:
-        """Run one step on all replicas; return its metrics, whether all of them are finite, and the new totals."""
-        number, index, *_ = inputs
-        metrics, gradients, kept = self.strategy.run(self._replica_step, args=inputs)
-        metrics = collectives.reduce_dict(self.strategy, metrics)
-        scale = self.global_batch_size
-        sums = {name: total + tf.cast(metrics[name], tf.float64) * scale for name, total in totals.items()}
-        finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(metrics.values()))))
-        if self.update:
-            chosen = None if rates is None else rates[number]
-            self.strategy.run(self.update, args=(gradients, finite, kept, index, chosen))
-        return metrics, finite, {name: tf.where(finite, sums[name], total) for name, total in totals.items()}
 
     def _replica_step(
         self, number: tf.Tensor, index: tf.Tensor, requests: Scalars, *batches: tf.Tensor

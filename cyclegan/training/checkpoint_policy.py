@@ -1,151 +1,195 @@
-"""When a checkpoint is due, what happens when it can't be written, and leaving with one."""
+"""The policy about checkpoints: when to save one, what to do if that fails, and when to stop with one."""
 
+from __future__ import annotations
+
+import logging
+import pathlib
 import signal
 import time
+from collections.abc import Callable, Mapping
+from typing import Optional
 
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, TrainingError, UserError
+from cyclegan.training.callbacks.base import Summary
+from cyclegan.training.signals import Signals
 
-WISHES = ("stop", "save")  # what one of several workers may want all of them to do
-RETRY_SECONDS = 60.0  # until a checkpoint that could not be written is tried again
+logger = logging.getLogger(__name__)
+
+REQUESTS = ("stop", "save")  # made by one worker, obeyed by all
+RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 
 
 class CheckpointPolicy:
-    """Saves when it is time to, or when a signal asks for it.
+    """Decide when to save a checkpoint: on a timer, on a signal, at the end.
+
+    Several workers must save and stop at the same step. Each gives its `requests` to every step, and obeys the merged requests of
+    all workers once all have them. Without other workers, its own requests count at once.
 
     Args:
-        checkpoints: the `checkpoint.CheckpointManager` to save to.
-        signals: the `signals.Signals` to obey.
-        summary: the `summaries.SummaryWriter`, whose log belongs to the place that is saved.
-        minutes: between checkpoints; 0 is at every occasion.
-        say: called with a text that the user should not miss.
-        check: called before anything is written; raises if the run's folder has been taken away.
-        workers: the `workers.Workers` that train together, if there are several. What one of them is asked for, all have to do
-            at the same step: each tells the others its `wishes`, and does what was wished for when all have heard of it.
+        checkpoints: Where to save.
+        signals: Requests of the user.
+        summary: Writer of the log, whose length belongs to a checkpoint.
+        minutes: Minutes between checkpoints; 0 saves at every opportunity.
+        check_folder: Function that raises an error if the folder of the run was taken away.
+        workers: All workers.
+
+    Attributes:
+        checkpoints: Where to save.
+        signals: Requests of the user.
     """
 
-    def __init__(self, checkpoints, signals, summary, minutes, say=print, check=lambda: None, workers=None):
+    def __init__(
+        self,
+        checkpoints: CheckpointManager,
+        signals: Signals,
+        summary: Summary,
+        minutes: float,
+        check_folder: Callable[[], None],
+        workers: Workers,
+    ) -> None:
         self.checkpoints = checkpoints
         self.signals = signals
-        self.summary = summary
-        self.seconds = 60 * minutes
-        self.say = say
-        self.check = check
-        self.workers = workers
-        self._heard = dict.fromkeys(WISHES, False)  # what any of several workers has wished for
-        self._asked = False  # a signal asked for a checkpoint that is not there yet
-        self.plan()
+        self._summary = summary
+        self._seconds = 60 * minutes
+        self._check_folder = check_folder
+        self._workers = workers
+        self._merged = dict.fromkeys(REQUESTS, False)
+        self._is_save_unanswered = False  # a signal asked for a checkpoint that could not be written yet
+        self.restart_timer()
 
     @property
-    def together(self):
-        """Whether there are several workers."""
-        return self.workers is not None and self.workers.count > 1
+    def is_shared(self) -> bool:
+        """Whether several workers decide together."""
+        return self._workers.count > 1
 
-    def wishes(self):
-        """What this worker wishes for, of `WISHES`: a dict of floats, 1 or 0. It is the chief's clock that counts."""
-        on_time = self.workers.is_chief and time.monotonic() >= self._next
-        return {"stop": float(bool(self.signals.stop)), "save": float(self.signals.save or on_time)}
+    def requests(self) -> dict[str, float]:
+        """Return the requests of this worker by name, 1 or 0. Only the chief's timer counts."""
+        timed_out = self._workers.is_chief and time.monotonic() >= self._next_save
+        return {
+            "stop": float(bool(self.signals.stop_signal)),
+            "save": float(self.signals.save_requested or timed_out),
+        }
 
-    def hear(self, wishes):
-        """Takes what all workers wished for together, a dict of sums by name."""
-        for name in WISHES:
-            self._heard[name] = self._heard[name] or wishes[name] > 0
+    def merge_requests(self, requests: Mapping[str, float]) -> None:
+        """Merge the save and stop requests of all workers, summed over the workers."""
+        for name in REQUESTS:
+            self._merged[name] = self._merged[name] or requests[name] > 0
 
     @property
-    def stopping(self):
-        """The number of the signal that training stops for, 0 if it goes on; SIGTERM where another worker got one."""
-        if self.together:
-            return self._heard["stop"] and (self.signals.stop or signal.SIGTERM)
-        return self.signals.stop
+    def stop_signal(self) -> int:
+        """Number of the signal to stop on, or 0; SIGTERM if another worker received one."""
+        if self.is_shared:
+            return (self.signals.stop_signal or signal.SIGTERM) if self._merged["stop"] else 0
+        return self.signals.stop_signal
 
-    def due(self):
-        """Whether it is time to save, or a signal asks for something."""
-        if self.together:
-            return any(self._heard.values())
-        return self.signals.stop or self.signals.save or time.monotonic() >= self._next
+    def is_due(self) -> bool:
+        """Return whether to save now: a timer has run out, or a signal asks to save or to stop."""
+        if self.is_shared:
+            return any(self._merged.values())
+        timed_out = time.monotonic() >= self._next_save
+        return bool(self.signals.stop_signal) or self.signals.save_requested or timed_out
 
-    def save(self, progress, sound, then="Training goes on", best=None):
-        """Saves a checkpoint. Returns its folder, or `None` where there is none: then it is tried again.
+    def restart_timer(self, seconds: Optional[float] = None) -> None:
+        """Let the timer run out after some seconds, by default after the usual minutes."""
+        # Not the time of day, which may be set back.
+        self._next_save = time.monotonic() + (self._seconds if seconds is None else seconds)
+
+    def save(
+        self,
+        state: TrainState,
+        is_sound: bool,
+        best_kid: Optional[Mapping[str, float]] = None,
+        meanwhile: str = "Training continues",
+    ) -> Optional[pathlib.Path]:
+        """Save a checkpoint.
 
         Args:
-            progress: the place in training.
-            sound: whether the last steps were finite. If not, the weights themselves may be what is wrong, so nothing is
-                saved until one is finite again; unless a signal asks to stop, which pushes out no older checkpoint.
-            then: what happens if it could not be written, for the message.
-            best: the scores of directions that are the best so far here, a dict ("x2y": 0.1): the checkpoint is kept under the
-                name of each (best-x2y) too, and `progress` has them once it is saved.
+            state: Position in training. It gets `best_kid` if the checkpoint is saved.
+            is_sound: Whether the newest step was finite. If not, the weights may be broken, so nothing is saved until a step is
+                finite again; unless training must stop, which keeps all older checkpoints.
+            best_kid: Lowest KID so far, for the directions that reached it here ("x2y"). The checkpoint is also kept under the
+                name of each ("best-x2y").
+            meanwhile: What happens until the next attempt, for the warning.
+
+        Returns:
+            The folder of the checkpoint; `None` if it could not be saved. The timer runs out for the next attempt.
 
         Raises:
-            TrainingError: the run's folder is not there any more.
+            TrainingError: The folder of the run was taken away.
         """
-        self._heard["save"] = False
-        if not sound and not self.stopping:
-            self.plan(0)
+        self._merged["save"] = False
+        if not is_sound and not self.stop_signal:
+            self.restart_timer(0)
             return None
-        if self.signals.save:
-            self.signals.save, self._asked = False, True
-        self.check()
-        self.summary.flush()
-        progress.log_bytes = self.summary.log_bytes
-        before, best = progress.best_kid, best or {}
-        progress.best_kid = {**before, **best}
+        if self.signals.save_requested:
+            self.signals.save_requested, self._is_save_unanswered = False, True
+        self._check_folder()
+        self._summary.flush()
+        state.log_bytes = self._summary.log_bytes
+        before, best_kid = state.best_kid, best_kid or {}
+        state.best_kid = {**before, **best_kid}
         try:
-            path = self.checkpoints.save(progress, sound, [f"best-{direction}" for direction in best])
+            path = self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
-            progress.best_kid = before
-            again = f". {then}, and tries again in {RETRY_SECONDS:.0f} s"
-            self.say(f"{error}{'' if self.stopping else again}")
-            self.plan(RETRY_SECONDS)
+            state.best_kid = before
+            retry = "" if self.stop_signal else f". {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
+            logger.warning(f"{error}{retry}")
+            self.restart_timer(RETRY_SECONDS)
             return None
-        self.plan()
-        if self._asked:
-            self.say(f"Saved {path}")
-            self._asked = False
+        self.restart_timer()
+        if self._is_save_unanswered:
+            logger.warning(f"Saved {path}")
+            self._is_save_unanswered = False
         return path
 
-    def save_and_obey(self, progress, sound, best=None):
-        """As `save`, and leaves if a signal asked for it.
+    def save_and_obey(
+        self, state: TrainState, is_sound: bool, best_kid: Optional[Mapping[str, float]] = None
+    ) -> Optional[pathlib.Path]:
+        """Save a checkpoint as `save` does, and stop if a signal asked for it.
 
         Raises:
-            Stopped
+            Stopped: A signal asked to stop.
         """
-        path = self.save(progress, sound, best=best)
-        if self.stopping:
-            where = f"saved in {path}" if path else "what came after the last checkpoint is lost"
-            of = "" if self.signals.stop else " of another worker"
+        path = self.save(state, is_sound, best_kid)
+        if signum := self.stop_signal:
+            where = f"saved in {path}" if path else "everything since the last checkpoint is lost"
+            source = "" if self.signals.stop_signal else " of another worker"
             raise Stopped(
-                self.stopping,
-                f"stopped by {signal.Signals(self.stopping).name}{of} after {progress.epoch} epochs and"
-                f" {progress.train.pairs_done} pairs (step {progress.step}), {where}; the same command resumes",
+                signum,
+                f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and {state.train.pairs_done} pairs"
+                f" (step {state.step}), {where}; the same command resumes",
             )
         return path
 
-    def save_the_end(self, progress, sound, best=None):
-        """Saves the last checkpoint and the end of the log; where they can't be written, waits until they can.
+    def save_final(self, state: TrainState, is_sound: bool, best_kid: Optional[Mapping[str, float]] = None) -> None:
+        """Save the last checkpoint and the end of the log; wait until both can be written.
 
         Raises:
-            Stopped: a signal ended the wait.
-            TrainingError: the last steps were not finite.
+            Stopped: A signal ended the wait.
+            TrainingError: The last steps were not finite.
         """
-        if not sound:
+        if not is_sound:
             raise TrainingError(
-                "the last steps were not finite, so the end of training is not saved; the same command goes on from the last"
+                "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
                 " checkpoint. Try a lower --lr"
             )
-        waits = "Training is done but for this; the program waits"
-        while not self._all(self.save(progress, sound, waits, best) and self.summary.flush()):
-            self.plan(RETRY_SECONDS)  # also where only the end of the log is missing
-            while not self.due():
-                time.sleep(0.1)  # signals are looked at in between
-                if self.together:
-                    sums = self.workers.all_gather([int(wish) for wish in self.wishes().values()]).sum(axis=0)
-                    self.hear(dict(zip(WISHES, sums)))
-            if self.stopping:
-                self.save_and_obey(progress, sound, best)
+        meanwhile = "Training is done but for this; the program waits"
+        while True:
+            is_saved = self.save(state, is_sound, best_kid, meanwhile) is not None
+            if self._workers.all_true(is_saved and self._summary.flush()):
+                return
+            self.restart_timer(RETRY_SECONDS)  # also if only the end of the log is missing
+            self._wait()
+            if self.stop_signal:
+                self.save_and_obey(state, is_sound, best_kid)
 
-    def _all(self, value):
-        return self.workers.all_true(value) if self.together else value
-
-    def plan(self, seconds=None):
-        """The next checkpoint is due after so many seconds, by default the usual ones."""
-        seconds = self.seconds if seconds is None else seconds
-        self._next = time.monotonic() + seconds  # not the time of day, which may be set back
+    def _wait(self) -> None:
+        """Wait until the timer runs out or a signal arrives, on any worker."""
+        while not self.is_due():
+            time.sleep(0.1)
+            if self.is_shared:
+                sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
+                self.merge_requests(dict(zip(REQUESTS, sums)))

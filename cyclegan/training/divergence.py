@@ -1,36 +1,158 @@
-"""Known ways in which training fails without a number that is not finite: found in an epoch's figures, said once."""
+"""The policy about steps whose losses or gradients are not finite."""
 
-NOTHING_DONE = 0.01  # |x - G(x)| on the scale of [-1, 1]: 1.3 of 255 grey levels
-INVERTED = -0.5  # correlation of x and G(x)
-WON = 0.01  # loss of a discriminator that is nearly always right; 0.25 (LSGAN) is one that can't tell
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import TrainingError
+from cyclegan.training.callbacks.base import Summary
+from cyclegan.training.in_flight import PendingCall
+from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE
+from cyclegan.training.optimizers import SMALLEST_SCALE
+
+logger = logging.getLogger(__name__)
+
+LISTED = 4  # losses and images named on the terminal, at most; metrics.jsonl names all
 
 
-def find_silent_failures(train, test, adversarial="lsgan"):
-    """What looks wrong in the figures of an epoch.
+class DivergenceError(Exception):
+    """Too many steps in a row were not finite."""
+
+
+class DivergencePolicy:
+    """Count the steps in a row that are not finite, and return training to a checkpoint once.
+
+    A step that is not finite updates nothing.
 
     Args:
-        train, test: dicts of the figures of an epoch's two passes; missing ones (no step was finite) are passed over.
-        adversarial: see `losses.generator_loss`; a small loss of a discriminator means nothing with wgan-gp.
+        max_bad_steps: Steps in a row with which training has diverged.
+        datasets: The pairs by split, for the names of the images.
+        checkpoints: Checkpoints to return to.
+        summary: Writer of the events.
+        strategy: Strategy of the variables.
 
-    Returns:
-        {name: text}: a short name for each failure, and what it means and what to try.
+    Attributes:
+        is_sound: Whether the newest step was finite, so that the weights are worth saving.
     """
-    found = {}
-    for network, back, domain in (("G", "F", "X"), ("F", "G", "Y")):
-        picture = domain.lower()
-        if test.get(f"change/MAE({domain}, {network}({domain}))", 1) < NOTHING_DONE:
-            found[f"{network} does nothing"] = (
-                f"{network}({picture}) is {picture} itself, within {NOTHING_DONE * 127.5:.1f} of 255 grey levels on average:"
-                f" {network} has learned to do nothing. Try a lower --lambda_identity or --lambda_cycle"
+
+    def __init__(
+        self,
+        max_bad_steps: int,
+        datasets: Mapping[str, UnpairedDataset],
+        checkpoints: CheckpointManager,
+        summary: Summary,
+        strategy: tf.distribute.Strategy,
+    ) -> None:
+        self._max_bad_steps = max_bad_steps
+        self._datasets = datasets
+        self._checkpoints = checkpoints
+        self._summary = summary
+        self._strategy = strategy
+        self.is_sound = True
+        self._is_checkpoint_confirmed = False  # whether a step with the weights of the newest checkpoint was finite
+
+    def start(self, state: TrainState) -> None:
+        """Begin at a position, whose weights are those of a checkpoint."""
+        self.is_sound = True
+        self.note_checkpoint(state)
+
+    def note_checkpoint(self, state: TrainState) -> None:
+        """Note that the newest checkpoint is of a position."""
+        self._is_checkpoint_confirmed = state.validated
+
+    def inspect(self, call: PendingCall, is_finite: np.ndarray, state: TrainState) -> None:
+        """Look at each step of a call: count the steps that are not finite, log them, and name their images.
+
+        Args:
+            call: The call.
+            is_finite: Whether all metrics of each step are finite, bool [steps].
+            state: State that counts the bad steps.
+
+        Raises:
+            DivergenceError: There are too many in a row.
+        """
+        for i, good in enumerate(is_finite):
+            if good:
+                state.validated = call.split == "test"
+                self.is_sound = self._is_checkpoint_confirmed = True
+                _bad_steps(state, call.split).clear()
+                continue
+            values = {name: float(value[i]) for name, value in call.metrics.items()}
+            pair = call.first_pair + i * self._datasets[call.split].global_batch_size
+            step = call.first_step + (i + 1 if call.split == "train" else 0)
+            self._count_bad_step(call.split, pair, step, values, state)
+
+    def _count_bad_step(
+        self, split: str, pair: int, step: int, metrics: Mapping[str, float], state: TrainState
+    ) -> None:
+        not_finite = [name for name, value in metrics.items() if not math.isfinite(value)]
+        (state.train if split == "train" else state.test).skipped_steps += 1
+        # Loss scales are powers of 2; this one is the rounded sum of the replicas' shares.
+        if metrics.get(LOSS_SCALE, 0.0) > 1.5 * SMALLEST_SCALE and set(not_finite) <= {*GRADIENTS}:
+            return  # the search for the loss scale of float16
+        state.validated = split == "test" and state.validated
+        self.is_sound = state.validated
+        images = self._datasets[split].batch_names(state.epoch, pair, state.reshuffles)
+        self._summary.write_event(split, state.epoch + 1, step, "not finite", figures=not_finite, images=images)
+        row = _bad_steps(state, split)
+        row.append(
+            f"epoch {state.epoch + 1}, step {step} ({split}): {_shorten(not_finite)} not finite, with {_shorten(images)}"
+        )
+        logger.warning(f"{row[-1]}; nothing was updated ({len(row)} in a row)")
+        if len(row) >= self._max_bad_steps:
+            raise DivergenceError
+
+    def go_back(self, state: TrainState) -> TrainState:
+        """Restore the last good checkpoint and return its state, with another order of the images.
+
+        Args:
+            state: Position at which training diverged.
+
+        Raises:
+            TrainingError: Training went back before, or there is no checkpoint.
+        """
+        bad_steps = max(state.nonfinite_train, state.nonfinite_test, key=len)
+        if state.reshuffles:
+            raise TrainingError(
+                f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and stops;"
+                " the last checkpoint is from before. Try a lower --lr, and look at the images named"
             )
-        if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
-            found[f"{network} inverts"] = (
-                f"{network}({picture}) is the negative of {picture} (their correlation is below {INVERTED}): the cycle works with"
-                " inverted colours too. Start over with another --seed or a higher --lambda_identity"
+        checkpoints = self._checkpoints.all()
+        if len(checkpoints) > 1 and not self._is_checkpoint_confirmed:  # its weights may be broken
+            self._checkpoints.drop(checkpoints[-1])
+        with self._strategy.scope():
+            found = self._checkpoints.restore()
+        if not found:
+            raise TrainingError(
+                f"{bad_steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"
             )
-        if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
-            found[f"D_{domain} has won"] = (
-                f"D_{domain} nearly always tells real from fake (its loss was below {WON} for an epoch), so {back} learns little"
-                " from it. Try a lower --lr, or more or more varied pictures"
-            )
-    return found
+        restored, path = found
+        restored.reshuffles += 1
+        restored.warned = state.warned
+        restored.nonfinite_train, restored.nonfinite_test = [], []
+        self.start(restored)
+        self._summary.rewind(restored.log_bytes, restored.epoch, restored.step)
+        self._summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
+        logger.warning(
+            f"{len(bad_steps)} steps in a row were not finite: training goes back to {path} and continues with another order of"
+            " the images"
+        )
+        return restored
+
+
+def _bad_steps(state: TrainState, split: str) -> list[str]:
+    return state.nonfinite_train if split == "train" else state.nonfinite_test
+
+
+def _shorten(names: Sequence[str]) -> str:
+    """Return the first few names as a text."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

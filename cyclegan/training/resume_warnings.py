@@ -40,14 +40,11 @@ def learning_rate_warnings(saved: Config, config: Config, epochs_done: int) -> l
         config: Configuration from here on.
         epochs_done: Whole epochs done.
     """
-    before, now = (
-        schedule.factor(each.lr_schedule, each.epochs, each.decay_from, epochs_done)
-        for each in (saved.optimization, config.optimization)
-    )
+    before, now = (schedule.decay_factor(each.optimization, epochs_done) for each in (saved, config))
     saved_epochs, epochs = saved.optimization.epochs, config.optimization.epochs
     if epochs == saved_epochs or math.isclose(before, now, abs_tol=1e-6):
         return []
-    rate, rate_as_saved = (schedule.rates(each, epochs_done)[0] for each in (config, saved))
+    rate, rate_as_saved = (schedule.learning_rates(each.optimization, epochs_done)[0] for each in (config, saved))
     return [
         f"epochs {saved_epochs} -> {epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on; as the run was"
         f" saved it would have been {rate_as_saved:.3g}"

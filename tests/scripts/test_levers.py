@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.networks import instance_normalization
+from cyclegan.training.in_flight import AHEAD
 from cyclegan.training.metric_names import LOSSES, SAMPLES
-from cyclegan.training.trainer import AHEAD
 from scripts import benchmark, levers
 
 

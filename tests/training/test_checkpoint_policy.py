@@ -1,4 +1,4 @@
-"""What several workers agree on before they save or leave; test_resume.py has saving by one process."""
+"""Saving and stopping of several workers; tests/system/test_resume.py has those of one process."""
 
 import signal
 import types
@@ -8,19 +8,19 @@ import pytest
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import Stopped, UserError
 from cyclegan.training import checkpoint_policy
-from cyclegan.training.checkpoint_policy import WISHES, CheckpointPolicy
+from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
 from tests.thread_workers import in_threads
 
 
 class Saved:
-    """Checkpoints and a log that only count."""
+    """Stands in for the checkpoints and the log, and counts."""
 
     log_bytes = 0
 
     def __init__(self, failures=0):
         self.saves, self.failures = 0, failures
 
-    def save(self, progress, sound, names):
+    def save(self, state, is_sound, names):
         self.saves += 1
         if self.failures:
             self.failures -= 1
@@ -31,48 +31,48 @@ class Saved:
         return True
 
 
-def saver(workers, minutes=60.0, stop=0, save=False, failures=0):
-    signals = types.SimpleNamespace(stop=stop, save=save)
+def make_policy(workers, minutes=60.0, stop_signal=0, save_requested=False, failures=0):
+    signals = types.SimpleNamespace(stop_signal=stop_signal, save_requested=save_requested)
     saved = Saved(failures)
-    return CheckpointPolicy(saved, signals, saved, minutes, lambda text: None, lambda: None, workers), saved
+    return CheckpointPolicy(saved, signals, saved, minutes, lambda: None, workers), saved
 
 
-def exchanged(workers, each):
-    """All hear what all wish for, as from the figures of a step."""
-    sums = workers.all_gather([int(wish) for wish in each.wishes().values()]).sum(axis=0)
-    each.hear(dict(zip(WISHES, sums)))
+def merge(workers, policy):
+    """Merge the requests of all workers, as from the metrics of a step."""
+    sums = workers.all_gather([int(request) for request in policy.requests().values()]).sum(axis=0)
+    policy.merge_requests(dict(zip(REQUESTS, sums)))
 
 
-def test_what_one_worker_is_told_is_done_by_all_once_all_have_heard():
+def test_all_workers_stop_on_the_signal_of_one():
     def work(workers):
-        each, saved = saver(workers, stop=signal.SIGINT if workers.index == 1 else 0)
-        before = each.due(), each.stopping
-        exchanged(workers, each)
+        policy, saved = make_policy(workers, stop_signal=signal.SIGINT if workers.index == 1 else 0)
+        before = policy.is_due(), policy.stop_signal
+        merge(workers, policy)
         with pytest.raises(Stopped) as stopped:
-            each.save_and_obey(TrainState(), sound=True)
-        return before, each.due(), saved.saves, stopped.value.exit_code, "of another worker" in str(stopped.value)
+            policy.save_and_obey(TrainState(), is_sound=True)
+        return before, policy.is_due(), saved.saves, stopped.value.exit_code, "of another worker" in str(stopped.value)
 
-    told, others = ((False, False), True, 1, 130, False), ((False, False), True, 1, 143, True)
-    assert in_threads(3, work) == [others, told, others]
+    signalled, others = ((False, 0), True, 1, 130, False), ((False, 0), True, 1, 143, True)
+    assert in_threads(3, work) == [others, signalled, others]
 
 
-def test_a_signal_that_the_others_have_not_heard_of_waits():
+def test_a_signal_waits_until_the_requests_are_merged():
     def work(workers):
-        each, _ = saver(workers)
-        exchanged(workers, each)
-        each.signals.stop = signal.SIGTERM  # after the last word between the workers
-        return each.due(), each.stopping, each.save_and_obey(TrainState(), sound=True)
+        policy, _ = make_policy(workers)
+        merge(workers, policy)
+        policy.signals.stop_signal = signal.SIGTERM
+        return policy.is_due(), policy.stop_signal, policy.save_and_obey(TrainState(), is_sound=True)
 
-    assert in_threads(2, work) == [(False, False, "epoch_0001")] * 2
+    assert in_threads(2, work) == [(False, 0, "epoch_0001")] * 2
 
 
-def test_it_is_the_chief_s_clock_that_counts():
+def test_only_the_timer_of_the_chief_counts():
     def work(workers, chief_minutes, minutes):
-        each, _ = saver(workers, chief_minutes if workers.is_chief else minutes)
-        exchanged(workers, each)
-        due = each.due()
-        each.save(TrainState(), sound=True)
-        return due, each.due()
+        policy, _ = make_policy(workers, chief_minutes if workers.is_chief else minutes)
+        merge(workers, policy)
+        due = policy.is_due()
+        policy.save(TrainState(), is_sound=True)
+        return due, policy.is_due()
 
     assert in_threads(2, lambda workers: work(workers, 0.0, 60.0)) == [(True, False)] * 2
     assert in_threads(2, lambda workers: work(workers, 60.0, 0.0)) == [(False, False)] * 2
@@ -80,10 +80,11 @@ def test_it_is_the_chief_s_clock_that_counts():
 
 def test_any_worker_may_be_asked_for_a_checkpoint():
     def work(workers):
-        each, saved = saver(workers, save=workers.index == 1)
-        exchanged(workers, each)
-        due = each.due()
-        return due, each.save_and_obey(TrainState(), sound=True), each.due(), saved.saves, each.signals.save
+        policy, saved = make_policy(workers, save_requested=workers.index == 1)
+        merge(workers, policy)
+        due = policy.is_due()
+        path = policy.save_and_obey(TrainState(), is_sound=True)
+        return due, path, policy.is_due(), saved.saves, policy.signals.save_requested
 
     assert in_threads(2, work) == [(True, "epoch_0001", False, 1, False)] * 2
 
@@ -92,8 +93,8 @@ def test_all_wait_at_the_end_until_the_chief_has_room(monkeypatch):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.05)
 
     def work(workers):
-        each, saved = saver(workers, failures=2)
-        each.save_the_end(TrainState(), sound=True)
+        policy, saved = make_policy(workers, failures=2)
+        policy.save_final(TrainState(), is_sound=True)
         return saved.saves
 
     assert in_threads(2, work) == [3, 3]
@@ -103,8 +104,8 @@ def test_a_signal_at_one_worker_ends_the_wait_of_all(monkeypatch):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 60)
 
     def work(workers):
-        each, _ = saver(workers, failures=100, stop=signal.SIGTERM if workers.index == 1 else 0)
-        with pytest.raises(Stopped, match="what came after the last checkpoint is lost"):
-            each.save_the_end(TrainState(), sound=True)
+        policy, _ = make_policy(workers, failures=100, stop_signal=signal.SIGTERM if workers.index == 1 else 0)
+        with pytest.raises(Stopped, match="everything since the last checkpoint is lost"):
+            policy.save_final(TrainState(), is_sound=True)
 
     assert in_threads(2, work) == [None, None]

@@ -1,86 +1,104 @@
-import math
+import contextlib
 
 import pytest
+import tensorflow as tf
 
-from cyclegan.training.divergence import find_silent_failures
-
-# The figures of an epoch in which all is well.
-TRAIN = {"loss_X/loss": 0.2, "loss_Y/loss": 0.2, "loss_G/loss": 0.3, "loss_F/loss": 0.3}
-TEST = {
-    "change/MAE(X, G(X))": 0.3,
-    "change/MAE(Y, F(Y))": 0.3,
-    "change/correlation(X, G(X))": 0.7,
-    "change/correlation(Y, F(Y))": 0.7,
-}
+from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.errors import TrainingError
+from cyclegan.training.divergence import DivergenceError
+from cyclegan.training.in_flight import PendingCall
+from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
+from tests.training.fakes import RATES, Recorder, without_times
 
 
-def names(train=(), test=()):
-    return list(find_silent_failures({**TRAIN, **dict(train)}, {**TEST, **dict(test)}))
+def test_a_bad_step_is_left_out_counted_and_named(fit):
+    metrics, recorder, trainer = fit(2, bad=(2, 5), bad_tests=(1,))
+    assert all(metrics["train"][key] == pytest.approx(1) for key in LOSSES)
+    assert metrics["train"]["skipped_steps"] == 1 and recorder.values_of("test")[0]["skipped_steps"] == 1
+    events = [call for call in recorder.calls if call[0] == "not finite"]
+    assert [event[1:3] for event in events] == [(1, 2), (1, 3), (2, 5)]
+    assert set(events[0][3]["figures"]) == {*LOSSES, SAMPLES}
+    assert events[0][3]["images"] == trainer.splits[0].dataset.batch_names(0, 3)
+    warning = fit.warnings()[0]
+    assert "epoch 1, step 2 (train): loss_G/loss, " in warning and events[0][3]["images"][0] in warning
+    assert "nothing was updated (1 in a row)" in warning
+    assert trainer.state.step == 6 and trainer.state.reshuffles == 0
 
 
-def test_healthy_figures_alarm_nobody():
-    assert names() == []
+@pytest.mark.parametrize("scale, diverges", [(1.0, True), (1.0000001, True), (2.0, False), (1.9999999, False)])
+def test_the_search_for_the_loss_scale_is_no_divergence(fit, scale, diverges):
+    _, _, trainer = fit(1, max_bad_steps=3)
+    metrics = {LOSS_SCALE: scale, GRADIENTS[0]: float("nan"), LOSSES[0]: 1.0}  # the scale as replicas' shares sum up
+    call = PendingCall("train", 0, 0, None, {name: tf.fill([3], value) for name, value in metrics.items()})
+    with pytest.raises(DivergenceError) if diverges else contextlib.nullcontext():
+        trainer.passes.divergence.inspect(call, [False] * 3, trainer.state)
+    assert len(fit.warnings()) == (3 if diverges else 0)
+    assert trainer.state.train.skipped_steps == 3
 
 
-@pytest.mark.parametrize(
-    "split, figure, bad, still_good, name",
-    [
-        ("test", "change/MAE(X, G(X))", 0.0099, 0.01, "G does nothing"),
-        ("test", "change/MAE(Y, F(Y))", 0.0099, 0.01, "F does nothing"),
-        ("test", "change/correlation(X, G(X))", -0.501, -0.5, "G inverts"),
-        ("test", "change/correlation(Y, F(Y))", -0.501, -0.5, "F inverts"),
-        ("train", "loss_X/loss", 0.0099, 0.01, "D_X has won"),
-        ("train", "loss_Y/loss", 0.0099, 0.01, "D_Y has won"),
-    ],
-)
-def test_each_threshold_and_nothing_else(split, figure, bad, still_good, name):
-    assert names(**{split: {figure: bad}}) == [name]
-    assert names(**{split: {figure: still_good}}) == []
+def test_an_epoch_without_a_finite_step_has_no_means(fit):
+    _, recorder, _ = fit(2, bad=(1, 2, 3))
+    metrics = recorder.values_of("train")[0]
+    assert set(without_times(metrics)) == {"skipped_steps", *RATES} and metrics["skipped_steps"] == 3
 
 
-@pytest.mark.parametrize("mean", [0.0, 1.0])
-def test_a_loss_of_zero_on_the_test_pictures_is_not_what_counts(mean):
-    assert names(test={"loss_X/loss": mean, "loss_Y/loss": mean}) == []
-
-
-def test_both_directions_and_all_failures_at_once():
-    train = {"loss_X/loss": 0.0, "loss_Y/loss": 0.0}
-    test = {key: -1.0 if "correlation" in key else 0.0 for key in TEST}
-    assert sorted(names(train, test)) == [
-        "D_X has won",
-        "D_Y has won",
-        "F does nothing",
-        "F inverts",
-        "G does nothing",
-        "G inverts",
+def test_too_many_bad_steps_in_a_row_go_back_to_the_last_checkpoint_with_another_order(fit):
+    seen = []
+    _, recorder, trainer = fit(3, bad=(4, 5, 6), max_bad_steps=3, seen=seen)  # the second epoch
+    kinds = [call[:3] for call in recorder.calls if call[0] in ("rewind", "went back", "save")]
+    assert kinds == [
+        ("save", 0, 0),
+        ("save", 1, 3),
+        ("rewind", 1, 3),
+        ("went back", 2, 3),
+        ("save", 2, 6),
+        ("save", 3, 9),
     ]
+    assert "goes back to checkpoint of step 3" in fit.warnings()[-1]
+    assert trainer.state.reshuffles == 1 and trainer.state.step == 9
+    first_try, second_try = seen[7:14], seen[14:21]
+    assert first_try != second_try
+    assert recorder.epochs_of("train") == [1, 2, 3]
 
 
-def test_the_texts_name_the_right_networks_and_what_to_try():
-    found = find_silent_failures(
-        dict.fromkeys(TRAIN, 0.0), {"change/MAE(Y, F(Y))": 0.0, "change/correlation(X, G(X))": -1.0}
-    )
-    assert found["F does nothing"].startswith("F(y) is y itself, within 1.3 of 255 grey levels")
-    assert "--lambda_identity" in found["F does nothing"]
-    assert found["G inverts"].startswith("G(x) is the negative of x") and "--seed" in found["G inverts"]
-    # D_X judges the pictures that F makes, so it is F that learns nothing from it.
-    assert "so F learns little" in found["D_X has won"] and "--lr" in found["D_X has won"]
-    assert "so G learns little" in found["D_Y has won"]
-    assert all(text.isprintable() for text in found.values())
+def test_no_checkpoint_is_saved_between_a_bad_step_and_the_next_good_one(fit):
+    def saves():
+        return [call[1:] for call in fit.recorder.calls if call[0] == "save"]
+
+    fit(2, bad=(2,), checkpoint_minutes=0)
+    assert saves()[:3] == [(0, 0), (0, 1), (0, 3)]
+    fit(2, bad=(3,))  # the last one of an epoch: testing shows that the weights are sound
+    assert saves() == [(0, 0), (1, 3), (2, 6)]
+    fit(2, bad_tests=(3, 6))  # single images of the test set
+    assert saves() == [(0, 0), (1, 3), (2, 6)]
+    fit(2, bad_tests=(1, 2, 3))  # the weights are broken, or so it seems until the next step
+    assert saves() == [(0, 0), (1, 4), (2, 6)]
+    with pytest.raises(TrainingError, match="the last steps were not finite, so the end of training is not saved"):
+        fit(1, bad_tests=(1, 2, 3))
+    assert saves() == [(0, 0)]
 
 
-@pytest.mark.parametrize("left_out", [*TRAIN, *TEST])
-def test_missing_figures_are_passed_over(left_out):
-    train, test = ({k: v for k, v in part.items() if k != left_out} for part in (TRAIN, TEST))
-    assert find_silent_failures(train, test) == {}
+def test_bad_steps_in_a_row_may_span_epochs(fit):
+    _, recorder, _ = fit(4, bad=(6, 7, 8), max_bad_steps=3)  # with good test steps in between
+    assert ("went back", 3, 6) in [call[:3] for call in recorder.calls]
+    _, recorder, _ = fit(4, bad_tests=(5, 6, 7), max_bad_steps=3)
+    assert "went back" in [call[0] for call in recorder.calls]
 
 
-def test_an_epoch_without_figures_or_with_figures_that_are_no_numbers():
-    assert find_silent_failures({}, {}) == {}
-    assert names(dict.fromkeys(TRAIN, math.nan), dict.fromkeys(TEST, math.nan)) == []
+def test_the_second_time_training_stops(fit):
+    with pytest.raises(TrainingError, match=r"loss_G/loss, .* not finite, with .*diverged again.*lower --lr"):
+        fit(2, bad=range(2, 99), max_bad_steps=2)
+    assert fit.recorder.epochs_of("save") == [0]
+    assert TrainingError.exit_code == 1
 
 
-def test_a_critic_has_no_smallest_loss():
-    train = {"loss_X/loss": -3.0, "loss_Y/loss": 0.0}
-    assert set(find_silent_failures(train, {})) == {"D_X has won", "D_Y has won"}
-    assert not find_silent_failures(train, {}, "wgan-gp")
+def test_going_back_to_sums_of_other_losses(fit, monkeypatch):
+    state = TrainState(step=1, global_batch_size=3)
+    state.train.pairs_done = 3
+    state.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
+    saved = state.to_dict()
+    monkeypatch.setattr(Recorder, "restore", lambda self: (TrainState.from_dict(saved), "the checkpoint"))
+    _, recorder, trainer = fit(2, state, bad=(1, 2), max_bad_steps=2)
+    assert trainer.state.reshuffles == 1
+    for values in recorder.values_of("train"):
+        assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)

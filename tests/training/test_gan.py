@@ -11,8 +11,8 @@ from cyclegan.distribution import collectives, hardware
 from cyclegan.images.value_range import to_float
 from cyclegan.networks import flops, instance_normalization
 from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.silent_failures import find_silent_failures
 from cyclegan.training.compiled_steps import compile_train_step
-from cyclegan.training.divergence import find_silent_failures
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import CHANGES, ERRORS, GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
 from cyclegan.training.update import update

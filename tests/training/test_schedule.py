@@ -2,8 +2,14 @@ import math
 
 import pytest
 
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
-from cyclegan.training import schedule
+from cyclegan.training.schedule import StepLearningRates, decay_factor, learning_rates
+from tests.training.fakes import make_dataset
+
+
+def settings(kind, epochs=200, decay_from=100):
+    return Config.from_settings(lr_schedule=kind, epochs=epochs, decay_from=decay_from).optimization
 
 
 @pytest.mark.parametrize(
@@ -24,28 +30,39 @@ from cyclegan.training import schedule
     ],
 )
 def test_factors_by_hand(kind, done, expected):
-    assert schedule.factor(kind, 200, 100, done) == pytest.approx(expected, abs=1e-12)
+    assert decay_factor(settings(kind), done) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_learning_rates_fall_by_every_step_and_never_rise(kind):
-    places = [100 + step / 1067 for step in range(1067 * 100)]
-    factors = [schedule.factor(kind, 200, 100, done) for done in places[::97]]
+def test_learning_rates_fall_with_every_step(kind):
+    positions = [100 + step / 1067 for step in range(1067 * 100)]
+    factors = [decay_factor(settings(kind), done) for done in positions[::97]]
     assert all(a > b for a, b in zip(factors, factors[1:])) and factors[0] == 1 and 0 < factors[-1] < 1e-2
 
 
-def test_a_decay_that_would_begin_after_the_end_never_does():
-    assert schedule.factor("linear", 50, 100, 49) == schedule.factor("cosine", 50, 50, 60) == 1
+def test_a_decay_from_after_the_end_never_begins():
+    assert decay_factor(settings("linear", 50, 100), 49) == decay_factor(settings("cosine", 50, 50), 60) == 1
 
 
 def test_both_rates_fall_together():
     config = Config.from_settings(lr=0.1, lr_discriminator=0.4, epochs=4)
     assert config.optimization.decay_from == 2
-    assert schedule.rates(config, 1) == (0.1, 0.4)
-    assert schedule.rates(config, 3) == (0.05, 0.2)
+    assert learning_rates(config.optimization, 1) == (0.1, 0.4)
+    assert learning_rates(config.optimization, 3) == (0.05, 0.2)
 
 
-def test_more_epochs_are_as_if_there_had_always_been_so_many():
+def test_more_epochs_are_as_if_they_had_always_been_asked_for():
     finished, longer = Config.from_settings(lr=1.0, epochs=4), Config.from_settings(lr=1.0, epochs=8)
-    assert schedule.rates(finished, 4)[0] == 0 and schedule.rates(longer, 4)[0] == 1
-    assert schedule.rates(longer, 6)[0] == 0.5
+    assert learning_rates(finished.optimization, 4)[0] == 0 and learning_rates(longer.optimization, 4)[0] == 1
+    assert learning_rates(longer.optimization, 6)[0] == 0.5
+
+
+def test_rates_of_steps(make_images):
+    dataset = make_dataset(make_images(7, 16), 3, seed=0, steps_per_call=2)
+    rates = StepLearningRates(lambda epochs_done: (epochs_done, 2 * epochs_done), dataset)
+    state = TrainState(epoch=1)
+    assert rates.of_next_call(state) == [(1, 2), (1 + 3 / 7, 2 * (1 + 3 / 7))]
+    state.train.pairs_done = 7  # the last step began with pair 6
+    assert rates.of_last_step(state) == {"learning_rate": 1 + 6 / 7, "learning_rate_discriminators": 2 * (1 + 6 / 7)}
+    rates.schedule = lambda epochs_done: (0.5, 0.5)
+    assert rates.of_last_step(state) == {"learning_rate": 0.5}

@@ -19,7 +19,7 @@ def send(signum):
 
 
 def until(condition, seconds=5):
-    """Whether `condition()` becomes true; another thread receives the signals."""
+    """Wait until `condition()` is true, which another thread makes it; return whether it is."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
@@ -27,7 +27,7 @@ def until(condition, seconds=5):
 
 
 def state():
-    """All that entering changes in the process."""
+    """Return everything that entering changes in the process."""
     signal.set_wakeup_fd(descriptor := signal.set_wakeup_fd(-1))
     return (
         [signal.getsignal(signum) for signum in HANDLED],
@@ -38,30 +38,29 @@ def state():
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_being_told_to_stop_is_noted_and_said_once(signum):
-    said = []
-    with Signals(said.append) as signals:
-        assert signals.stop == 0 and signals.save is False
+def test_a_request_to_stop_is_reported_once(signum, caplog):
+    with Signals() as signals:
+        assert signals.stop_signal == 0 and signals.save_requested is False
         send(signum)
-        assert until(lambda: signals.stop == signum and said)
+        assert until(lambda: signals.stop_signal == signum and caplog.messages)
         send(signal.SIGTERM)  # `kill` once more: still one step to go, and no news
         send(signal.SIGUSR1)
-        assert until(lambda: signals.save)  # so the one before has been received, too
-    assert signals.stop == signum and len(said) == 1
-    assert "Stopping after this step" in said[0] and "Ctrl-C again" in said[0]
+        assert until(lambda: signals.save_requested)  # so the one before has been received, too
+    assert signals.stop_signal == signum
+    (text,) = caplog.messages
+    assert "Stopping after this step" in text and "Ctrl-C again" in text
 
 
-def test_being_told_to_save_is_no_reason_to_stop():
-    said = []
-    with Signals(said.append) as signals:
-        for _ in range(2):  # the loop sets it back
+def test_a_request_to_save_does_not_stop(caplog):
+    with Signals() as signals:
+        for _ in range(2):  # the policy resets it
             send(signal.SIGUSR1)
-            assert until(lambda: signals.save)
-            signals.save = False
-    assert signals.stop == 0 and said == []
+            assert until(lambda: signals.save_requested)
+            signals.save_requested = False
+    assert signals.stop_signal == 0 and caplog.messages == []
 
 
-def test_afterwards_everything_is_as_before():
+def test_everything_is_restored():
     before = state()
     for _ in range(2):
         with Signals():
@@ -76,9 +75,9 @@ def test_afterwards_everything_is_as_before():
 
 
 def test_a_signal_just_before_the_end_is_not_lost():
-    with Signals(lambda text: None) as signals:
+    with Signals() as signals:
         send(signal.SIGTERM)
-    assert signals.stop == signal.SIGTERM
+    assert signals.stop_signal == signal.SIGTERM
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
@@ -89,18 +88,20 @@ def test_signals_that_were_ignored_stay_ignored(ignored):
             assert signal.getsignal(ignored) == signal.SIG_IGN
             send(ignored)
             send(signal.SIGUSR1)
-            assert until(lambda: signals.save) and signals.stop == 0
+            assert until(lambda: signals.save_requested) and signals.stop_signal == 0
         assert signal.getsignal(ignored) == signal.SIG_IGN
     finally:
         signal.signal(ignored, before)
 
 
-def test_a_thread_that_may_not_handle_signals_changes_nothing():
+def test_other_threads_handle_no_signals():
     before, inside = state(), []
 
     def enter():
         with Signals() as signals:
-            inside.append(([signal.getsignal(signum) for signum in HANDLED], signals.stop, signals.save))
+            inside.append(
+                ([signal.getsignal(signum) for signum in HANDLED], signals.stop_signal, signals.save_requested)
+            )
 
     thread = threading.Thread(target=enter)
     thread.start()
@@ -108,44 +109,45 @@ def test_a_thread_that_may_not_handle_signals_changes_nothing():
     assert inside == [(before[0], 0, False)] and state() == before
 
 
-def start(say):
-    """A process that is inside of one long call into C, in which Python runs no handlers; it says "Stopping" on stdout."""
+def start(report):
+    """Start a process inside one long call into C, in which Python runs no handlers; it reports warnings by `report(text)`."""
     program = f"""
-import hashlib, os
-from cyclegan.signals import Signals
+import hashlib, logging, os
+from cyclegan.training.signals import Signals
 
-def say(text):
-    os.write(1, text.encode() + b"\\n")
-    {say}
+class Reporter(logging.Handler):
+    def emit(self, record):
+        os.write(1, record.getMessage().encode() + b"\\n")
+        {report}
 
-with Signals(say):
+logging.getLogger("cyclegan").addHandler(Reporter())
+with Signals():
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # minutes
     print("end", flush=True)
 """
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    return process
 
 
 @pytest.mark.parametrize(
-    "first, say",
+    "first, report",
     [
         (signal.SIGINT, "pass"),
         (signal.SIGTERM, "pass"),
         (signal.SIGINT, "raise BrokenPipeError"),  # as when Ctrl-C also ended the `tee` behind it
     ],
 )
-def test_a_second_ctrl_c_leaves_at_once_even_in_the_middle_of_a_step(first, say):
-    with start(say) as process:
+def test_a_second_ctrl_c_ends_the_process_in_the_middle_of_a_step(first, report):
+    with start(report) as process:
         killer = threading.Timer(8, process.kill)  # of a process that does not listen
         killer.start()
         try:
             assert process.stdout.readline() == "ready\n"
             time.sleep(0.2)  # now it is in the call
             process.send_signal(first)
-            assert process.stdout.readline().startswith("Stopping after this step")  # said from inside the call
+            assert process.stdout.readline().startswith("Stopping after this step")  # from inside the call
             time.sleep(0.2)
             assert process.poll() is None
             process.send_signal(signal.SIGINT)

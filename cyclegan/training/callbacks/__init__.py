@@ -1,0 +1,1 @@
+"""Objects that react to the events of training; see `callbacks.base`."""

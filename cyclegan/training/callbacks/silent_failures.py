@@ -1,0 +1,72 @@
+"""Warnings about failures of training in which every number stays finite."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from cyclegan.training.callbacks.base import Callback, Epoch, Summary
+
+logger = logging.getLogger(__name__)
+
+UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 grey levels
+INVERTED = -0.5  # correlation of x and G(x), below which G inverts
+WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
+
+
+class SilentFailureCallback(Callback):
+    """Warn once about each silent failure.
+
+    Args:
+        summary: Writer of the events.
+        adversarial: Kind of the adversarial loss.
+    """
+
+    def __init__(self, summary: Summary, adversarial: str) -> None:
+        self._summary = summary
+        self._adversarial = adversarial
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """Warn about the failures that the metrics of the epoch show."""
+        state = epoch.state
+        for name, text in find_silent_failures(
+            epoch.metrics["train"], epoch.metrics["test"], self._adversarial
+        ).items():
+            if name not in state.warned:
+                state.warned.append(name)
+                logger.warning(f"epoch {state.epoch}: {text}")
+                self._summary.write_event("test", state.epoch, state.step, name)
+
+
+def find_silent_failures(
+    train: Mapping[str, float], test: Mapping[str, float], adversarial: str = "lsgan"
+) -> dict[str, str]:
+    """Describe what looks wrong in the metrics of an epoch.
+
+    Args:
+        train: Metrics of the training pass; metrics may be missing if no step was finite.
+        test: Metrics of the test pass.
+        adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
+
+    Returns:
+        A description of each failure and of what to try, by a short name.
+    """
+    found = {}
+    for network, other, domain in (("G", "F", "X"), ("F", "G", "Y")):
+        image = domain.lower()
+        if test.get(f"change/MAE({domain}, {network}({domain}))", 1) < UNCHANGED:
+            found[f"{network} does nothing"] = (
+                f"{network}({image}) is {image} itself, within {UNCHANGED * 127.5:.1f} of 255 grey levels on average:"
+                f" {network} has learned to do nothing. Try a lower --lambda_identity or --lambda_cycle"
+            )
+        if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
+            found[f"{network} inverts"] = (
+                f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}): the cycle works with"
+                " inverted colours, too. Start over with another --seed or a higher --lambda_identity"
+            )
+        if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
+            found[f"D_{domain} has won"] = (
+                f"D_{domain} nearly always tells real from fake (its loss was below {WON} for an epoch), so {other} learns little"
+                " from it. Try a lower --lr, or more or more varied images"
+            )
+    return found

@@ -1,0 +1,66 @@
+"""Training and validation: their images, compiled steps and speed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Optional
+
+import tensorflow as tf
+
+from cyclegan.checkpointing.train_state import PassState, TrainState
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import UserError
+from cyclegan.reporting.throughput import Throughput
+from cyclegan.training.metric_names import SAMPLES
+
+# A compiled function that runs steps, see `distribution.train_function.make_train_function`.
+StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]]
+
+
+@dataclasses.dataclass
+class Split:
+    """One of the two passes of an epoch, over the training pairs or the held-out pairs.
+
+    Attributes:
+        name: "train" or "test".
+        dataset: The pairs.
+        function: Compiled function that runs steps.
+        metric_names: Names of the metrics.
+        throughput: Counter of the steps of a pass.
+        batches: Iterator over the batches of all calls; `None` before the first. All epochs share it, so that the images of the
+            next epoch are prefetched and nothing is traced again.
+        is_traced: Whether the first call is done, which traces the function.
+    """
+
+    name: str
+    dataset: UnpairedDataset
+    function: StepFunction
+    metric_names: tuple[str, ...]
+    throughput: Throughput
+    batches: Optional[Iterator[tuple[tf.Tensor, ...]]] = None
+    is_traced: bool = False
+
+    @property
+    def is_train(self) -> bool:
+        """Whether the pass trains."""
+        return self.name == "train"
+
+    def progress(self, state: TrainState) -> PassState:
+        """Return the part of a state that counts this pass."""
+        return state.train if self.is_train else state.test
+
+    def adopt(self, state: TrainState) -> None:
+        """Check that a saved position fits the pairs, and drop the sums of metrics that no longer exist.
+
+        Raises:
+            UserError: The position is beyond the end of the pass.
+        """
+        progress = self.progress(state)
+        if progress.pairs_done > self.dataset.epoch_size:
+            raise UserError(
+                f"the checkpoint has done {progress.pairs_done} {self.name} pairs; expected at most {self.dataset.epoch_size}:"
+                " it is not one of this run; use another --output_dir"
+            )
+        known = (*self.metric_names, SAMPLES)
+        progress.sums = {name: value for name, value in progress.sums.items() if name in known}
