@@ -80,7 +80,7 @@ def test_another_data_set_is_refused_with_the_list_of_what_differs(run):
         again.check_data({"trainA": "4 pictures (2)"})
 
 
-def test_make_images_the_same_names_and_other_sizes_are_said(tmp_path):
+def test_images_of_the_same_names_and_other_sizes_are_said(tmp_path):
     data = {"trainA": "3 pictures (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:
         first.start(data)

@@ -248,7 +248,7 @@ def test_what_is_not_there_or_empty_is_refused(model, tmp_path):
         translate_files.translate([model], tmp_path / "in", tmp_path / "file")
 
 
-def test_make_images_one_size_are_translated_together(model, tmp_path, monkeypatch):
+def test_images_of_one_size_are_translated_together(model, tmp_path, monkeypatch):
     for number in range(7):
         writer.write(tmp_path / "in" / f"{number}.png", DecodedImage(pictures(16, 20, 3, seed=number)))
     shapes = []

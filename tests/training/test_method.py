@@ -319,7 +319,7 @@ def test_both_kinds_of_networks_have_their_own_learning_rate(make_images):
         assert seen == pytest.approx(expected)
 
 
-def test_make_images_other_channels_are_translated_without_an_identity_loss():
+def test_images_of_other_channels_are_translated_without_an_identity_loss():
     config = Config.from_settings(**{**TINY, "channels_x": 1, "channels_y": 4})
     assert config.objective.lambda_identity == 0
     gan = GAN(1, config)
