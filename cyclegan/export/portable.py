@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +11,8 @@ from cyclegan.export.export_format import INPUT
 from cyclegan.networks import compat
 from cyclegan.networks.activation import NEGATIVE_SLOPE
 
-Layer = tf.keras.layers.Layer
-Convert = Callable[
-    [Layer, tf.Tensor], tf.Tensor
-]  # from a layer of the generator and the input of its copy to the output
+# From a layer of the generator and the input of its copy to the output of the copy.
+Convert = Callable[[Any, tf.Tensor], tf.Tensor]
 
 keras, ops = tf.keras.layers, compat.ops
 
