@@ -9,20 +9,22 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.networks import instance_normalization
-from cyclegan.training.in_flight import AHEAD
+from cyclegan.training import in_flight
 from cyclegan.training.metric_names import LOSSES, SAMPLES
-from scripts import benchmark, levers
+from scripts import levers
+from scripts.benchmarking import forms
+from scripts.benchmarking.settings import LEVERS, Setting
 
 
 def operations(strategy, lever):
     """How many operations of each type a step has, a `Counter`."""
     count = strategy.num_replicas_in_sync
-    setting = benchmark.Setting("default", 16, count, "float32", "off", count, 5.0, 1, 2, 0)
+    setting = Setting("default", 16, count, "float32", "off", count, 5.0, 1, 2, 0)
     pictures = np.zeros((2, count, 20, 20, 3), np.uint8)
     batches = next(UnpairedDataset(*pictures, count, (16, 16), seed=0).distributed(strategy))
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     with levers.without(lever):
-        _, function, _ = benchmark.default_form(strategy, setting)
+        _, function, _ = forms.default_form(strategy, setting)
         graph = function.get_concrete_function(batches, totals, tf.constant(1)).graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     return collections.Counter(node.op for node in nodes)
@@ -70,11 +72,11 @@ def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due
 
 
 def test_without_being_ahead_each_call_is_looked_at_at_once():
-    before = AHEAD
+    before = in_flight.AHEAD
     with levers.without("ahead"):
-        assert AHEAD == 0
-    assert AHEAD == before > 0
+        assert in_flight.AHEAD == 0
+    assert in_flight.AHEAD == before > 0
 
 
 def test_the_benchmark_knows_each_lever():
-    assert benchmark.FORMS == {"steps": tuple(levers.STEP), "data": tuple(levers.FEEDING)}
+    assert LEVERS == {"steps": tuple(levers.STEP), "data": tuple(levers.FEEDING)}

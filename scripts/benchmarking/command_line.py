@@ -1,0 +1,126 @@
+"""Command line of the benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Callable, Optional
+
+from cyclegan.errors import UserError
+from scripts.benchmarking.settings import LEVERS, Plan
+
+DEFAULTS = {  # of the parts
+    "steps": {"batch": [1], "replicas": [1]},
+    "data": {"batch": [1], "replicas": [1], "cache": ["ram"], "elsewhere": [0.0]},
+    "scaling": {"batch": [6], "replicas": [1, 2, 3]},
+}
+FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
+
+
+def _number(text: str) -> float:
+    """Parse a finite number of at least 0."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: expected a finite number of at least 0")
+    return number
+
+
+def _milliseconds(text: str) -> float:
+    """Parse a number from 0 to 60,000."""
+    number = float(text)
+    if not 0 <= number <= 60_000:
+        raise argparse.ArgumentTypeError(f"{text}: expected milliseconds, from 0 to 60000")
+    return number
+
+
+def _at_least(least: int, multiple: int = 1) -> Callable[[str], int]:
+    """Return a parser of whole numbers of at least `least` that are a multiple of `multiple`."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least or value % multiple:
+            what = f" and a multiple of {multiple}" if multiple > 1 else ""
+            raise argparse.ArgumentTypeError(f"{text}: expected at least {least}{what}")
+        return value
+
+    return number
+
+
+def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description="Time training on synthetic images.", allow_abbrev=False)
+    parts = parser.add_argument_group("parts, each of which prints a table; --steps if none is given")
+    parts.add_argument("--steps", action="store_true", help="training steps, in all combinations of the flags below")
+    parts.add_argument("--data", action="store_true", help="the input pipeline alone, and steps that it feeds")
+    parts.add_argument("--scaling", action="store_true", help="the same global batch on 1, 2 and 3 devices")
+    _add_values(parser.add_argument_group("what is timed: one value or several"))
+    group = parser.add_argument_group("how")
+    group.add_argument("--filters", type=_at_least(1), default=64, help="default: 64")
+    group.add_argument("--residual_blocks", type=_at_least(0), help="default: 9, and 6 below 256 pixels")
+    group.add_argument("--runs", type=_at_least(1), default=5, help="timed calls of each row (default: 5)")
+    group.add_argument("--warmup", type=_at_least(0), default=1, help="untimed calls before them (default: 1)")
+    levers = tuple(itertools.chain(*LEVERS.values()))
+    group.add_argument("--without", nargs="+", choices=levers, default=[], help="also without one optimization each")
+    group.add_argument("--no_plain", action="store_true", help="leave the plain form out")
+    group.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine to this file")
+    return parser.parse_args(argv)
+
+
+def _add_values(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that take several values."""
+    add = group.add_argument
+    add("--size", type=_at_least(16, 4), nargs="+", default=[128], help="sides of the images (default: 128)")
+    add("--batch", type=_at_least(1), nargs="+", help="global batches in pairs (default: 1; of --scaling: 6)")
+    precisions = ("auto", "float32", "bfloat16", "float16")
+    text = "auto is the precision that train.py chooses here (default: auto and float32)"
+    add("--precision", nargs="+", choices=precisions, default=["auto", "float32"], help=text)
+    add("--xla", nargs="+", choices=("off", "on"), default=["off"], help="default: off")
+    add("--replicas", type=_at_least(1), nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
+    add("--identity", type=_number, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
+    add("--steps_per_call", type=_at_least(1), nargs="+", default=[1], help="times stay per step (default: 1)")
+    add("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded images, or JPEGs (default: ram)")
+    text = "of --data: a stand-in for a step that takes this long and leaves the processor free, as a GPU does (0: a real step)"
+    add("--elsewhere", type=_milliseconds, nargs="+", metavar="MS", help=text)
+
+
+def plan_parts(options: argparse.Namespace) -> list[Plan]:
+    """Return the plan of each part that the command line asks for.
+
+    Raises:
+        UserError: A flag has no effect, or settings do not fit together.
+    """
+    asked = [name for name in DEFAULTS if getattr(options, name)] or ["steps"]
+    _check_flags(options, asked)
+    plans = []
+    for part in asked:
+        fields = (*FIELDS, *(name for name in DEFAULTS[part] if name not in FIELDS))
+        values = {name: getattr(options, name) or DEFAULTS[part][name] for name in fields}
+        if part == "data" and "prefetch" in options.without and values["replicas"] != [1]:
+            raise UserError(f"--without prefetch on --replicas {max(values['replicas'])}: expected 1")
+        if part == "steps" and "packed" in options.without and values["replicas"] == [1]:
+            raise UserError("--without packed has no effect with --replicas 1; name several replicas, or drop the flag")
+        for batch, replicas in itertools.product(values["batch"], values["replicas"]):
+            if batch % replicas:
+                raise UserError(f"--batch {batch} on --replicas {replicas}: expected a multiple")
+        without, has_plain = tuple(options.without), not options.no_plain
+        plans.append(
+            Plan(
+                part, values, options.filters, options.residual_blocks, without, has_plain, options.runs, options.warmup
+            )
+        )
+    if options.json and not options.json.parent.is_dir():
+        raise UserError(f"--json {options.json}: no folder {options.json.parent}: make it, or name another")
+    return plans
+
+
+def _check_flags(options: argparse.Namespace, asked: Sequence[str]) -> None:
+    """Refuse flags of parts that the command line does not ask for."""
+    needed = {"--no_plain": "steps"} if options.no_plain else {}
+    needed.update({f"--{name}": "data" for name in ("cache", "elsewhere") if getattr(options, name)})
+    needed.update({f"--without {name}": part for part in LEVERS for name in options.without if name in LEVERS[part]})
+    for flag, part in needed.items():
+        if part not in asked:
+            raise UserError(f"{flag} has no effect with --{' --'.join(asked)}; add --{part}, or drop the flag")

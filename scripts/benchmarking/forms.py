@@ -1,0 +1,61 @@
+"""Forms of the step that the benchmark compares."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+import types
+from typing import Any, Callable, NamedTuple, Optional
+
+import tensorflow as tf
+
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_names import LOSSES, SAMPLES
+from scripts import tutorial_step
+from scripts.benchmarking.settings import Setting
+
+
+class CompiledStep(NamedTuple):
+    """A step that is ready to be called.
+
+    Attributes:
+        gan: The networks; `None` for a stand-in.
+        function: The `tf.function`; `None` for a stand-in.
+        call: Function that starts the steps of one call on the batches of a dataset. The `numpy` method of its result waits.
+    """
+
+    gan: Optional[GAN]
+    function: Any
+    call: Callable[[Any], Any]
+
+
+def default_form(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledStep:
+    """Return the step of the package."""
+    with strategy.scope():
+        gan = GAN(setting.batch, setting.config())
+    function = compile_train_step(strategy, gan)
+    totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
+    steps = tf.constant(setting.steps_per_call)
+    return CompiledStep(gan, function, lambda batches: function(batches, totals, steps)[1])
+
+
+def plain_form(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledStep:
+    """Return the step of tutorials."""
+    gan, function = tutorial_step.make(strategy, setting.batch, setting.config())
+    return CompiledStep(gan, function, function)
+
+
+def stand_in(setting: Setting) -> CompiledStep:
+    """Return a call that takes its time, one call after the other, without the processor."""
+    device, seconds = concurrent.futures.ThreadPoolExecutor(1), setting.elsewhere / 1000 * setting.steps_per_call
+    return CompiledStep(
+        None, None, lambda batches: types.SimpleNamespace(numpy=device.submit(time.sleep, seconds).result)
+    )
+
+
+def make(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledStep:
+    """Return the step of a setting."""
+    if setting.elsewhere:
+        return stand_in(setting)
+    return (plain_form if setting.form == "plain" else default_form)(strategy, setting)
