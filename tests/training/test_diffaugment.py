@@ -7,16 +7,16 @@ from cyclegan.training.diffaugment import RANDOM_NUMBERS, diffaugment
 HALF = 0.5 * np.ones(RANDOM_NUMBERS, np.float32)
 
 
-def changed(images, parts, *draws):
-    return diffaugment(tf.constant(images), parts, tf.constant(np.array(draws, np.float32))).numpy()
+def changed(images, parts, *random):
+    return diffaugment(tf.constant(images), parts, tf.constant(np.array(random, np.float32))).numpy()
 
 
-def drawn(**columns):
+def numbers(**columns):
     names = ("brightness", "saturation", "contrast", "down", "right", "hole_down", "hole_right")
-    draws = HALF.copy()
+    random = HALF.copy()
     for name, value in columns.items():
-        draws[names.index(name)] = value
-    return draws
+        random[names.index(name)] = value
+    return random
 
 
 @pytest.fixture
@@ -24,25 +24,25 @@ def images():
     return np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype(np.float32)
 
 
-def test_the_middle_draws_of_colors_change_nothing(images):
+def test_middle_random_numbers_keep_colors(images):
     np.testing.assert_allclose(changed(images, ("color",), HALF, HALF), images, atol=1e-6)
 
 
 def test_colors_by_hand(images):
-    draws = drawn(brightness=0.75), drawn(saturation=0.0)
-    got = changed(images, ("color",), *draws)
+    random = numbers(brightness=0.75), numbers(saturation=0.0)
+    got = changed(images, ("color",), *random)
     np.testing.assert_allclose(got[0], images[0] + 0.25, atol=1e-6)
     np.testing.assert_allclose(got[1], np.repeat(images[1].mean(axis=2, keepdims=True), 3, axis=2), atol=1e-6)
-    got = changed(images, ("color",), drawn(contrast=0.0), drawn(saturation=1.0))
+    got = changed(images, ("color",), numbers(contrast=0.0), numbers(saturation=1.0))
     np.testing.assert_allclose(got[0], images[0].mean() + 0.5 * (images[0] - images[0].mean()), atol=1e-6)
     gray = images[1].mean(axis=2, keepdims=True)
     np.testing.assert_allclose(got[1], gray + 2 * (images[1] - gray), atol=1e-6)
 
 
-@pytest.mark.parametrize("draw, shift", [(0.0, -2), (0.5, 0), (0.999, 2)])
-def test_translation_by_hand(images, draw, shift):
+@pytest.mark.parametrize("number, shift", [(0.0, -2), (0.5, 0), (0.999, 2)])
+def test_translation_by_hand(images, number, shift):
     """An eighth of 16 pixels is 2, of 24 is 3."""
-    got = changed(images, ("translation",), drawn(down=draw), HALF)
+    got = changed(images, ("translation",), numbers(down=number), HALF)
     expected = np.zeros_like(images[0])
     if shift >= 0:
         expected[shift:] = images[0][: 16 - shift]
@@ -50,38 +50,38 @@ def test_translation_by_hand(images, draw, shift):
         expected[:shift] = images[0][-shift:]
     np.testing.assert_array_equal(got[0], expected)
     np.testing.assert_array_equal(got[1], images[1])
-    got = changed(images, ("translation",), drawn(right=0.999), HALF)
+    got = changed(images, ("translation",), numbers(right=0.999), HALF)
     np.testing.assert_array_equal(got[0][:, 3:], images[0][:, :-3])
     assert not got[0][:, :3].any()
 
 
 def test_cutout_by_hand(images):
-    """Half of 16 pixels is 8, of 24 is 12; the middle of the hole is anywhere from 0 to 16 and to 24."""
-    got = changed(images, ("cutout",), HALF, drawn(hole_down=0.0, hole_right=0.0))
+    """Half of 16 pixels is 8, of 24 is 12; the center of the hole is anywhere from 0 to 16 and to 24."""
+    got = changed(images, ("cutout",), HALF, numbers(hole_down=0.0, hole_right=0.0))
     expected = images.copy()
     expected[0, 4:12, 6:18] = 0
     expected[1, :4, :6] = 0
     np.testing.assert_array_equal(got, expected)
 
 
-def test_every_picture_has_its_own_draws_and_parts_are_chosen(images):
-    draws = np.random.default_rng(1).random((2, RANDOM_NUMBERS)).astype(np.float32)
-    both = changed(images, ("color", "translation", "cutout"), *draws)
-    alone = [changed(images[i : i + 1], ("color", "translation", "cutout"), draws[i])[0] for i in (0, 1)]
+def test_images_have_their_own_random_numbers(images):
+    random = np.random.default_rng(1).random((2, RANDOM_NUMBERS)).astype(np.float32)
+    both = changed(images, ("color", "translation", "cutout"), *random)
+    alone = [changed(images[i : i + 1], ("color", "translation", "cutout"), random[i])[0] for i in (0, 1)]
     np.testing.assert_allclose(both, alone, atol=1e-6)
-    np.testing.assert_array_equal(changed(images, (), *draws), images)
-    one_by_one = changed(changed(changed(images, ("color",), *draws), ("translation",), *draws), ("cutout",), *draws)
+    np.testing.assert_array_equal(changed(images, (), *random), images)
+    one_by_one = changed(changed(changed(images, ("color",), *random), ("translation",), *random), ("cutout",), *random)
     np.testing.assert_allclose(both, one_by_one, atol=1e-6)
 
 
 @pytest.mark.parametrize("part", ["color", "translation", "cutout"])
-def test_gradients_flow_to_where_the_pixels_came_from(images, part):
-    draws = tf.constant(np.random.default_rng(2).random((2, RANDOM_NUMBERS)), tf.float32)
+def test_gradients_match_finite_differences(images, part):
+    random = tf.constant(np.random.default_rng(2).random((2, RANDOM_NUMBERS)), tf.float32)
     weights = tf.constant(np.random.default_rng(3).normal(size=images.shape), tf.float32)
     point, along = tf.constant(images), tf.constant(np.random.default_rng(4).normal(size=images.shape), tf.float32)
 
     def value(x):
-        return tf.reduce_sum(weights * diffaugment(x, (part,), draws))
+        return tf.reduce_sum(weights * diffaugment(x, (part,), random))
 
     with tf.GradientTape() as tape:
         tape.watch(point)
@@ -90,9 +90,9 @@ def test_gradients_flow_to_where_the_pixels_came_from(images, part):
     assert float(slope) == pytest.approx(float(value(point + 0.5 * along) - value(point - 0.5 * along)), rel=1e-3)
 
 
-def test_one_channel_and_an_unknown_size_work(images):
+def test_one_channel_of_unknown_size(images):
     function = tf.function(
-        lambda x, draws: diffaugment(x, ("color", "translation", "cutout"), draws),
+        lambda x, random: diffaugment(x, ("color", "translation", "cutout"), random),
         input_signature=[tf.TensorSpec([None, None, None, 1]), tf.TensorSpec([None, RANDOM_NUMBERS])],
     )
     assert function(images[..., :1], np.stack([HALF, HALF])).shape == (2, 16, 24, 1)

@@ -1,7 +1,7 @@
-"""What TensorFlow does on the CPU without a word where there is a GPU, which can be seen without one.
+"""Operations of a step that a GPU would leave to the CPU, found without a GPU.
 
-That is an operation for whose types the GPU has no kernel, and one whose kernel computes on the host, as those for int32 do: it
-waits for what the device has made.
+These are operations without a GPU kernel for their types, and those whose kernel computes on the host, as for int32: the host
+waits for the device first.
 """
 
 import functools
@@ -12,10 +12,10 @@ from tensorflow.python.framework import kernels, op_def_registry  # what tf.conf
 
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
-from cyclegan.training import step as step_module
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import LOSSES
+from cyclegan.training.step import train_step
 from cyclegan.training.update import update
 
 pytestmark = pytest.mark.skipif(
@@ -24,26 +24,26 @@ pytestmark = pytest.mark.skipif(
 
 
 def fits(constraint, attribute):
-    """Whether the types of a node's attribute are among those that a kernel takes."""
+    """Return whether a kernel takes the types of a node's attribute."""
     types = attribute.list.type if attribute.WhichOneof("value") == "list" else [attribute.type]
     return set(types) <= set(constraint.allowed_values.list.type)
 
 
 @functools.lru_cache(None)
 def kernels_of(operation):
-    """The kernels that a GPU has for an operation."""
+    """Return the kernels that a GPU has for an operation."""
     found = kernels.get_registered_kernels_for_op(operation).kernel
     return [kernel for kernel in found if kernel.device_type in ("GPU", "DEFAULT")]
 
 
 def kernel_of(node):
-    """The kernel that a GPU has for a node, `None` if it has none."""
+    """Return the kernel that a GPU has for a node, or `None`."""
     found = [kernel for kernel in kernels_of(node.op) if all(fits(c, node.attr[c.name]) for c in kernel.constraint)]
     return next(iter(sorted(found, key=lambda kernel: kernel.device_type == "DEFAULT")), None)
 
 
 def without_gpu_kernel(nodes):
-    """The operations, with their types, for which no kernel for GPUs, or for any device, is registered."""
+    """Return the operations, with their types, that have no kernel for GPUs or for any device."""
     found = set()
     for node in nodes:
         if kernel_of(node) is None:
@@ -53,7 +53,7 @@ def without_gpu_kernel(nodes):
 
 
 def nodes(function):
-    """The nodes of a concrete function and of all functions that it calls, those of loops included."""
+    """Return the nodes of a concrete function and of all functions that it calls, loops included."""
     graph = function.graph.as_graph_def()
     return [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
 
@@ -64,7 +64,7 @@ PASSING_ON = {"Identity", "IdentityN", "PartitionedCall", "StatefulPartitionedCa
 
 
 def arguments(node, definitions):
-    """[(name, type)] of each input or output of a node, for the arguments of its operation."""
+    """Return [(name, type)] of the inputs or outputs of a node, from the arguments of its operation."""
     result = []
     for argument in definitions:
         types = [node.attr[argument.type_attr].type] if argument.type_attr else [argument.type]
@@ -76,9 +76,9 @@ def arguments(node, definitions):
 
 
 def waits(function):
-    """What a GPU's host would have to wait for: (operation, its input, the operation on the device that makes that input).
+    """Return the inputs that the host would wait for: (operation, its input, operation on the device that makes the input).
 
-    What depends on nothing but constants and shapes is computed before the first step.
+    Inputs that depend on constants and shapes alone are computed before the first step.
     """
     found = set()
     for definition in (function.function_def, *function.graph.as_graph_def().library.function):
@@ -112,7 +112,7 @@ def waits(function):
     return found
 
 
-# What brings operations of its own, in as few steps as possible; all have a pool.
+# Options with operations of their own, in as few steps as possible; all have a pool.
 RICH = {
     **{"adversarial": "wgan-gp", "r1": 1.0, "diffaugment": "color,translation,cutout", "dropout": 0.5, "ema": 0.9},
     **{"clip_norm": 1.0, "weight_decay": 0.1, "discriminator_steps": 2, "upsample": "resize", "variant": "paper"},
@@ -124,9 +124,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
     "replicas, precision, options",
     [(1, "float32", {}), (2, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)],
 )
-def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits(
-    replicas, precision, options, monkeypatch
-):
+def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, monkeypatch):
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)
     monkeypatch.setattr(hardware, "has_instructions_for", lambda precision: True)
     # With the reductions that GPUs have, which are only traced here.
@@ -148,7 +146,7 @@ def test_every_operation_of_a_training_step_has_a_kernel_for_gpus_and_none_waits
     assert waits(function) == set()
 
 
-def test_an_operation_that_waits_for_the_device_is_found():
+def test_waiting_operations_are_found():
     def taken(kind):
         numbers = tf.TensorSpec([4], tf.float32)
         take = tf.function(lambda x: tf.cast(x, kind)[1:] - tf.constant([3, 2, 1], kind) * tf.size(x, kind))
@@ -161,7 +159,7 @@ def test_an_operation_that_waits_for_the_device_is_found():
     assert begins == {("StridedSlice", "begin", "Pack")}
 
 
-def test_an_operation_without_a_kernel_for_gpus_is_found():
+def test_operations_without_gpu_kernel_are_found():
     @tf.function(autograph=False)
     def pad(x):
         return tf.while_loop(lambda x: True, lambda x: tf.pad(x, [[1, 1]], mode="REFLECT")[1:-1], [x])
@@ -171,8 +169,8 @@ def test_an_operation_without_a_kernel_for_gpus_is_found():
     assert found == {("MirrorPad", "int32", "int32")}
 
 
-def test_a_whole_step_is_one_program_of_static_shapes():
-    """As TPUs want it, of which there is none to try it on: XLA takes no operation whose shapes it does not know."""
+def test_a_step_has_static_shapes():
+    """XLA refuses operations of unknown shapes, and TPUs need XLA for the whole step."""
     config = Config.from_settings(
         dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0
     )
@@ -180,9 +178,9 @@ def test_a_whole_step_is_one_program_of_static_shapes():
 
     @tf.function(autograph=False, jit_compile=True)
     def step(x, y, number):
-        figures, gradients, kept = step_module.train_step(model, x, y, tf.ones([1]), number)
-        update(model, gradients, tf.reduce_all(tf.math.is_finite(list(figures.values()))), kept, number)
-        return figures
+        metrics, gradients, carry = train_step(model, x, y, tf.ones([1]), number)
+        update(model, gradients, tf.reduce_all(tf.math.is_finite(list(metrics.values()))), carry, number)
+        return metrics
 
     pictures = tf.zeros([1, 16, 16, 3], tf.uint8)
     program = step.experimental_get_compiler_ir(pictures, pictures, tf.constant(0, tf.int64))(stage="hlo")

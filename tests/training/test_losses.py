@@ -31,12 +31,6 @@ def test_bce_is_from_logits_and_per_sample():
     assert np.isfinite(losses.bce(two_samples(1e4, -1e4), 0.0).numpy()).all()
 
 
-def test_cycle_and_identity_are_weighted_errors():
-    real, fake = two_samples(1, 1), two_samples(0, 0.5)
-    assert losses.cycle_loss(real, fake, 10).numpy().tolist() == [10.0, 5.0]
-    assert losses.identity_loss(real, fake, 5).numpy().tolist() == [5.0, 2.5]
-
-
 @pytest.mark.parametrize(
     "loss", [losses.mae, lambda a, b: losses.lsgan(a - b, 1.0), lambda a, b: losses.bce(a - b, 1.0)]
 )
@@ -62,3 +56,45 @@ def test_correlation():
     np.testing.assert_allclose(losses.correlation(a, b), expected, atol=1e-6)
     np.testing.assert_allclose(losses.correlation(a, 1 - 3 * a), -np.ones(3), rtol=1e-5)
     assert losses.correlation(a, np.ones_like(a)).numpy().tolist() == [0, 0, 0]
+
+
+def test_penalties_of_a_quadratic_form(make_images):
+    """In float64 by hand: a discriminator that is a quadratic form, whose gradient is known."""
+    rng = np.random.default_rng(0)
+    form = tf.constant(rng.normal(size=(12, 12)), tf.float32)
+
+    def discriminator(images):  # two patches: x A x and 3 x A x
+        x = tf.reshape(images, [-1, 12])
+        value = tf.reduce_sum(x * (x @ form), axis=1)
+        return tf.reshape(tf.stack([value, 3 * value], axis=1), [-1, 1, 2, 1])
+
+    real, fake = (tf.constant(rng.normal(size=(3, 2, 2, 3)), tf.float32) for _ in "rf")
+    both = form + tf.transpose(form)  # the gradient of x A x is (A + A^T) x
+
+    def norms(images):
+        return np.linalg.norm(
+            2 * tf.reshape(images, [-1, 12]).numpy() @ both.numpy(), axis=1
+        )  # the mean of 1 and 3 is 2
+
+    np.testing.assert_allclose(losses.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
+    part = tf.constant([0.0, 0.25, 1.0])
+    mixed = real + part[:, None, None, None] * (fake - real)
+    got = losses.gradient_penalty(discriminator, real, fake, part)
+    np.testing.assert_allclose(got, (norms(mixed) - 1) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("adversarial", ["hinge", "wgan-gp"])
+def test_hinge_and_wasserstein_by_hand(adversarial):
+    real, fake = (tf.reshape(tf.constant(values), [2, 1, 2, 1]) for values in ([0.5, 3.0, -1, -1], [0.0, -2.0, 2, 0]))
+    hinge = [0.5 * (0.25 + 0.5), 0.5 * (2 + 2)]
+    wasserstein = [0.5 * (-1 - 1.75), 0.5 * (1 + 1)]
+    got = losses.discriminator_loss(adversarial, real, fake)
+    np.testing.assert_allclose(got, hinge if adversarial == "hinge" else wasserstein)
+    np.testing.assert_allclose(losses.generator_loss(adversarial, fake), [1, -1])
+
+
+def test_label_smoothing_by_hand():
+    ones, zeros = tf.ones([1, 1, 1, 1]), tf.zeros([1, 1, 1, 1])
+    assert losses.discriminator_loss("lsgan", ones, zeros, 0.25).numpy() == pytest.approx(0.5 * 0.25**2)
+    expected = 0.5 * (0.75 * np.log(1 + np.exp(-1)) + 0.25 * np.log(1 + np.exp(1)) + np.log(2))
+    assert losses.discriminator_loss("bce", ones, zeros, 0.25).numpy() == pytest.approx(expected, rel=1e-6)

@@ -7,57 +7,57 @@ from cyclegan.training.optimizers import Adam, LossScale
 SHAPES = [(3, 4), (5,), ()]
 RATES = [(1e-3, 0.5, 0.999, 1e-7), (0.2, 0.9, 0.99, 1e-3)]  # learning rate, betas, epsilon
 RATE = RATES[0][0]
-GOOD, BAD = tf.constant(True), tf.constant(False)
+FINITE, NOT_FINITE = tf.constant(True), tf.constant(False)
 
 
 def numbers(seed, size=1.0):
-    """float32 arrays of `SHAPES`."""
+    """Return float32 arrays of `SHAPES`."""
     rng = np.random.default_rng(seed)
     return [np.asarray(size * rng.normal(size=shape), np.float32) for shape in SHAPES]
 
 
 def several_gradients():
-    """The gradients of six steps, of sizes from 1e-4 to 10."""
+    """Return the gradients of six steps, of sizes from 1e-4 to 10."""
     return [numbers(seed, 10.0 ** (seed - 5)) for seed in range(1, 7)]
 
 
 def made(rates=RATES[0], seed=0):
-    """(an Adam, its variables)."""
+    """Return an Adam and its variables."""
     variables = [tf.Variable(value) for value in numbers(seed)]
     return Adam(variables, *rates[1:]), variables
 
 
 def copies(strategy, *variables):
-    """The values of each variable on each replica, [replica][variable]."""
+    """Return the values of each variable on each replica, [replica][variable]."""
     return list(zip(*([copy.numpy() for copy in strategy.experimental_local_results(v)] for v in variables)))
 
 
 def on_each_replica(strategy, call):
-    """The compiled function that runs `call` with the same arguments on every replica."""
+    """Return the compiled function that runs `call` with the same arguments on every replica."""
     return tf.function(lambda *arguments: strategy.run(call, arguments), autograph=False)
 
 
 @pytest.mark.parametrize("rates", RATES)
-def test_adam_updates_as_keras_does(rates):
+def test_adam_matches_keras(rates):
     adam, variables = made(rates)
     kerases = [tf.Variable(v) for v in variables]
     other = tf.keras.optimizers.Adam(*rates)
     for gradients in several_gradients():
-        adam.apply([tf.constant(g) for g in gradients], variables, rates[0], GOOD)
+        adam.apply([tf.constant(g) for g in gradients], variables, rates[0], FINITE)
         other.apply_gradients(zip(map(tf.constant, gradients), kerases))
         for one, same in zip(variables, kerases):
             np.testing.assert_allclose(one.numpy(), same.numpy(), rtol=1e-6, atol=1e-5 * rates[0])
 
 
 @pytest.mark.parametrize("rates", RATES)
-def test_adam_is_the_published_formula(rates):
+def test_adam_matches_the_published_formula(rates):
     """In float64, with the powers of the betas kept as products. 1 - 0.999 has few digits in float32, hence the tolerance."""
     learning_rate, beta_1, beta_2, epsilon = rates
     adam, variables = made(rates)
     thetas = [np.array(value, np.float64) for value in numbers(0)]
     means, squares = ([np.zeros(shape) for shape in SHAPES] for _ in "mv")
     for step, gradients in enumerate(several_gradients(), start=1):
-        adam.apply([tf.constant(g) for g in gradients], variables, rates[0], GOOD)
+        adam.apply([tf.constant(g) for g in gradients], variables, rates[0], FINITE)
         alpha = learning_rate * np.sqrt(1 - beta_2**step) / (1 - beta_1**step)
         for i, g in enumerate(g.astype(np.float64) for g in gradients):
             means[i] = beta_1 * means[i] + (1 - beta_1) * g
@@ -68,30 +68,30 @@ def test_adam_is_the_published_formula(rates):
 
 @pytest.mark.parametrize("before", [0, 2], ids=["as the first step", "after two good ones"])
 @pytest.mark.parametrize("value", [1.0, np.nan, np.inf, -np.inf, 3e38])
-def test_a_bad_step_changes_nothing_bit_for_bit(before, value):
+def test_nonfinite_step_changes_nothing(before, value):
     adam, variables = made()
     kept = [*variables, *adam.variables]
     for gradients in several_gradients()[:before]:
-        adam.apply([tf.constant(g) for g in gradients], variables, RATE, GOOD)
+        adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
     was = [v.numpy().tobytes() for v in kept]
-    adam.apply([tf.fill(shape, np.float32(value)) for shape in SHAPES], variables, RATE, BAD)
+    adam.apply([tf.fill(shape, np.float32(value)) for shape in SHAPES], variables, RATE, NOT_FINITE)
     assert [v.numpy().tobytes() for v in kept] == was
 
 
-def test_steps_after_a_bad_one_are_as_if_it_had_not_been():
+def test_steps_after_a_nonfinite_one():
     (adam, variables), (other, others) = made(), made()
     for number, gradients in enumerate(several_gradients()):
         if number in (0, 3):
-            other.apply([tf.fill(shape, np.float32(np.nan)) for shape in SHAPES], others, RATE, BAD)
-        adam.apply([tf.constant(g) for g in gradients], variables, RATE, GOOD)
-        other.apply([tf.constant(g) for g in gradients], others, RATE, GOOD)
+            other.apply([tf.fill(shape, np.float32(np.nan)) for shape in SHAPES], others, RATE, NOT_FINITE)
+        adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
+        other.apply([tf.constant(g) for g in gradients], others, RATE, FINITE)
     for one, same in zip([*variables, *adam.variables], [*others, *other.variables]):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
     assert int(adam.iterations.numpy()) == 6
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_the_copies_of_all_replicas_are_those_of_one_process(strategies, replicas):
+def test_replicas_match_one_process(strategies, replicas):
     strategy = strategies[replicas]
     alone, variables = made()
     with strategy.scope():
@@ -110,28 +110,28 @@ def test_the_copies_of_all_replicas_are_those_of_one_process(strategies, replica
             np.testing.assert_allclose(value, same, rtol=1e-6)
 
 
-def test_adam_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+def test_adam_resumes_bit_exactly(tmp_path):
     adam, variables = made()
     for gradients in several_gradients()[:3]:
-        adam.apply([tf.constant(g) for g in gradients], variables, RATE, GOOD)
+        adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
     path = tf.train.Checkpoint(adam=adam, variables=variables).write(str(tmp_path / "checkpoint"))
     other, others = made((0.7, 0.5, 0.999, 1e-7), seed=1)
     restored = tf.train.Checkpoint(adam=other, variables=others).read(path)
     restored.assert_consumed()
     restored.assert_existing_objects_matched()
     for gradients in several_gradients()[3:]:
-        adam.apply([tf.constant(g) for g in gradients], variables, RATE, GOOD)
-        other.apply([tf.constant(g) for g in gradients], others, RATE, GOOD)
+        adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
+        other.apply([tf.constant(g) for g in gradients], others, RATE, FINITE)
     for one, same in zip([*variables, *adam.variables], [*others, *other.variables]):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
 
 
-def test_a_loss_scale_is_halved_by_bad_steps_down_to_1_and_doubled_by_good_ones_in_a_row(strategies):
+def test_loss_scale_halves_and_doubles(strategies):
     strategy = strategies[3]
     with strategy.scope():
         loss_scale = LossScale(initial=4.0, patience=3)
     update = on_each_replica(strategy, loss_scale.update)
-    after = [  # good, scale, good steps in a row
+    after = [  # finite, scale, finite steps in a row
         (True, 4, 1),
         (True, 4, 2),
         (True, 8, 0),
@@ -152,19 +152,19 @@ def test_a_loss_scale_is_halved_by_bad_steps_down_to_1_and_doubled_by_good_ones_
     assert update.experimental_get_tracing_count() == 1
 
 
-def test_a_loss_scale_does_not_grow_without_end():
+def test_loss_scale_is_limited():
     loss_scale = LossScale(initial=2.0**23, patience=1)
     for _ in range(3):
-        loss_scale.update(GOOD)
+        loss_scale.update(FINITE)
     assert float(loss_scale.scale.numpy()) == 2.0**24
-    loss_scale.update(BAD)
+    loss_scale.update(NOT_FINITE)
     assert float(loss_scale.scale.numpy()) == 2.0**23
 
 
-def test_a_loss_scale_comes_back_from_a_checkpoint(tmp_path):
+def test_loss_scale_is_restored(tmp_path):
     loss_scale, other = LossScale(), LossScale()
-    loss_scale.update(BAD)
-    loss_scale.update(GOOD)
+    loss_scale.update(NOT_FINITE)
+    loss_scale.update(FINITE)
     path = tf.train.Checkpoint(loss_scale=loss_scale).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(loss_scale=other).read(path).assert_consumed()
     assert (float(other.scale.numpy()), int(other.good_steps.numpy())) == (2.0**14, 1)

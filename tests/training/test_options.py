@@ -1,4 +1,4 @@
-"""Every value of every option of the method trains a step, and makes a difference: `pytest tests/test_options.py`."""
+"""Every value of every option trains a step, and makes a difference."""
 
 import dataclasses
 
@@ -15,10 +15,10 @@ from cyclegan.config.presets import PRESETS
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training import schedule
-from cyclegan.training import step as step_module
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import train_step
 from cyclegan.training.update import update
-from tests.training.test_gan import as_trained
+from tests.training.helpers import as_trained
 
 BASE = {
     **{
@@ -75,19 +75,19 @@ CHANNELS = [
 
 
 def values(field):
-    """What to try of an option, a list of dicts of fields of the configuration."""
+    """Return the settings to try for an option, a list of dicts."""
     choices = next(field_types(cls)[field.name] for cls in SECTIONS.values() if field.name in field_types(cls)).choices
     tried = CHOSEN.get(field.name, [value for value in choices if value not in (field.default, "auto")])
     return [value if isinstance(value, dict) else {field.name: value} for value in tried]
 
 
 FIELDS = [field for name in ("networks", "objective", "optimization") for field in dataclasses.fields(SECTIONS[name])]
-NOT_OF_A_STEP = {"epochs", "batch_size", "max_bad_steps"}  # the loop's, tested there
+NOT_IN_A_STEP = {"epochs", "batch_size", "max_bad_steps"}  # tested with the trainer
 TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"precision": "bfloat16"}]
 
 
 def outcome(options):
-    """All that a step with some options has changed and reported, a vector of float32."""
+    """Return the state and the metrics after a step with some options, as a float32 vector."""
     config = Config.from_settings(**{**BASE, **options})
     gan = as_trained(GAN(1, config))
     rng = np.random.default_rng(0)
@@ -95,11 +95,11 @@ def outcome(options):
         rng.integers(0, 256, (1, *config.data.image_shape, channels)).astype(np.uint8)
         for channels in (config.data.channels_x, config.data.channels_y)
     )
-    figures, gradients, kept = step_module.train_step(gan, x, y, tf.ones([1]))
+    metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]))
     rates = tf.constant(schedule.rates(config, 0.75), tf.float32)
-    update(gan, gradients, tf.constant(True), kept, rates=rates)
+    update(gan, gradients, tf.constant(True), carry, rates=rates)
     evolved = [v for part in gan.state().values() for v in part.variables]
-    values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *figures.values())])
+    values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *metrics.values())])
     assert np.isfinite(values).all()
     return values
 
@@ -109,18 +109,18 @@ def default_outcome():
     return outcome({})
 
 
-def test_two_runs_with_the_same_options_are_the_same(default_outcome):
+def test_steps_are_reproducible(default_outcome):
     np.testing.assert_array_equal(outcome({}), default_outcome)
 
 
 @pytest.mark.parametrize("options", TRIED, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()))
-def test_every_value_of_every_option_trains_and_makes_a_difference(options, default_outcome):
+def test_every_value_makes_a_difference(options, default_outcome):
     got = outcome(options)
     assert got.shape != default_outcome.shape or np.abs(got - default_outcome).max() > 1e-6
 
 
-def test_no_option_is_forgotten():
-    missing = {field.name for field in FIELDS if not values(field)} - NOT_OF_A_STEP
+def test_every_option_is_tried():
+    missing = {field.name for field in FIELDS if not values(field)} - NOT_IN_A_STEP
     assert not missing
     assert set(CHOSEN) <= {field.name for field in FIELDS}
 
@@ -134,7 +134,7 @@ def test_presets_train(preset, default_outcome):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three pictures of 40 x 36 pixels in each split."""
+    """Three images of 40 x 36 pixels in each split."""
     folder = tmp_path_factory.mktemp("pictures")
     for split in sources.SPLITS:
         (folder / split).mkdir()
@@ -145,7 +145,7 @@ def folder(tmp_path_factory):
 
 
 def seen(folder, options):
-    """(height, width) and the pictures of an epoch, after a step with the first of them."""
+    """Return (height, width) and the images of an epoch, after a step with the first ones."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = UnpairedDataset(
@@ -153,18 +153,18 @@ def seen(folder, options):
     )
     gan = GAN(1, config, domains.size)
     x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
-    figures, gradients, kept = step_module.train_step(gan, x, y, tf.constant(weight))
-    update(gan, gradients, tf.constant(True), kept)
-    assert np.isfinite([float(value) for value in figures.values()]).all()
+    metrics, gradients, carry = train_step(gan, x, y, tf.constant(weight))
+    update(gan, gradients, tf.constant(True), carry)
+    assert np.isfinite([float(value) for value in metrics.values()]).all()
     return domains.size, b"".join(pairs.image(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.epoch_size))
 
 
-OF_PICTURES = [
+IMAGE_OPTIONS = [
     *({"preprocess": way} for way in ("crop", "scale_width", "scale_width_and_crop", "none")),
     *({"no_flip": True}, {"max_dataset_size": 2}, {"load_size": 40}, {"image_width": 36}, {"image_size": 28}),
     *({"channels_x": 1}, {"channels_y": 1}),
 ]
-SAME_PICTURES = [
+SAME_IMAGES = [
     {"cache": "ram"},
     {"cache": "disk"},
     {"cache": "none"},
@@ -173,17 +173,17 @@ SAME_PICTURES = [
 ]
 
 
-@pytest.mark.parametrize("options", OF_PICTURES, ids=str)
-def test_every_option_of_the_pictures_trains_and_makes_a_difference(folder, options):
+@pytest.mark.parametrize("options", IMAGE_OPTIONS, ids=str)
+def test_every_image_option_makes_a_difference(folder, options):
     assert seen(folder, options) != seen(folder, {})
 
 
-@pytest.mark.parametrize("options", SAME_PICTURES, ids=str)
-def test_where_pictures_are_kept_makes_none(folder, options):
+@pytest.mark.parametrize("options", SAME_IMAGES, ids=str)
+def test_the_cache_makes_no_difference(folder, options):
     assert seen(folder, options) == seen(folder, {})
 
 
-def test_no_option_of_the_pictures_is_forgotten():
-    tried = {name for options in (*OF_PICTURES, *SAME_PICTURES) for name in options}
-    of_pictures = {field.name for field in dataclasses.fields(SECTIONS["data"])}
-    assert of_pictures == tried | {"dataset", "data_dir"}
+def test_every_image_option_is_tried():
+    tried = {name for options in (*IMAGE_OPTIONS, *SAME_IMAGES) for name in options}
+    image_options = {field.name for field in dataclasses.fields(SECTIONS["data"])}
+    assert image_options == tried | {"dataset", "data_dir"}

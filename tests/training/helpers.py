@@ -1,0 +1,115 @@
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.training.gan import GAN
+from cyclegan.training.step import train_step
+from cyclegan.training.update import update
+
+TINY = {"filters": 4, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
+
+
+TINIER = {**TINY, "image_size": 16}
+
+
+FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # which take long to trace
+
+
+# All options of the method that change a step, in as few runs as possible.
+SETS = {
+    "batch": {"norm": "batch", "dropout": 0.3, "adversarial": "hinge", "pool_size": 2, "ema": 0.5},
+    "wgan-gp": {
+        **FEW_LAYERS,
+        **{"adversarial": "wgan-gp", "lambda_gp": 2.0, "r1": 0.5, "diffaugment": "color,translation,cutout"},
+        **{"pool_size": 2, "ema": 0.5, "clip_norm": 0.3, "weight_decay": 0.01, "discriminator_steps": 2},
+    },
+    "resize": {
+        **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel"},
+        **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
+    },
+    "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
+    "unet": {
+        **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
+        **{
+            "discriminator": "pixel",
+            "discriminator_layers": 3,
+            "init": "xavier",
+            "pool_size": 2,
+            "lr_schedule": "cosine",
+        },
+    },
+}
+
+
+class SGD:
+    """Plain gradient descent, which shows a gradient that is summed twice or not at all; Adam hides it."""
+
+    def __init__(self, lr):
+        self.lr = lr
+        self.iterations = tf.Variable(0, trainable=False)
+
+    def apply(self, gradients, variables, learning_rate, finite):
+        tf.raw_ops.AssignAddVariableOp(resource=self.iterations.handle, value=1)
+        for gradient, variable in zip(gradients, variables):
+            tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=self.lr, delta=gradient)
+
+
+def with_sgd(gan, lr):
+    gan.generator_optimizer, gan.discriminator_optimizer = SGD(lr), SGD(lr)
+    return gan
+
+
+def as_trained(gan):
+    """Give the normalizations values as after some training; before it, networks answer almost nothing to any input."""
+    rng = np.random.default_rng(0)
+    for variable in (*gan.networks.generator_variables, *gan.networks.discriminator_variables):
+        if len(variable.shape) == 1:
+            middle = 0.3 if "gamma" in variable.name else 0.0
+            variable.assign(rng.normal(middle, 0.1, variable.shape))
+    return gan
+
+
+def weights(gan):
+    return [
+        tf.convert_to_tensor(w).numpy() for w in gan.networks.generator_variables + gan.networks.discriminator_variables
+    ]
+
+
+def flat(arrays):
+    return np.concatenate([np.ravel(tf.convert_to_tensor(array)) for array in arrays])
+
+
+def state_values(gan):
+    """Return the values of all variables in a checkpoint."""
+    return [tf.convert_to_tensor(v).numpy() for part in gan.state().values() for v in part.variables]
+
+
+def eager_step(gan, x, y, weight=None):
+    weight = np.ones(len(x), np.float32) if weight is None else np.array(weight, np.float32)
+    metrics, gradients, carry = train_step(gan, x, y, tf.constant(weight))
+    update(gan, gradients, tf.constant(True), carry)
+    return {key: float(value) for key, value in metrics.items()}
+
+
+def per_replica_batches(strategy, x, y):
+    """Return batches of one sample per replica for several steps, from [steps, replicas, H, W, 3] twice; all weights are 1."""
+    return tuple(
+        strategy.experimental_distribute_values_from_function(
+            lambda context, part=part: tf.constant(part[:, context.replica_id_in_sync_group, None])
+        )
+        for part in (x, y, np.ones(x.shape[:2], np.float32))
+    )
+
+
+def sgd_gradients(gan, *batch):
+    """Return the gradients of a training step, as the change that SGD with learning rate 1 makes."""
+    with_sgd(gan, 1.0)
+    before = weights(gan)
+    eager_step(gan, *batch)
+    return [old - new for old, new in zip(before, weights(gan))]
+
+
+def sgd_gradients_with(config, make_images):
+    """Return a GAN with these settings and its gradients for two image pairs."""
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **config})))
+    return gan, sgd_gradients(gan, make_images(2, seed=1), make_images(2, seed=2))

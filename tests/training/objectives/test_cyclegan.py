@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.images.value_range import to_float
+from cyclegan.training import step as step_module
+from cyclegan.training.divergence import find_silent_failures
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
+from tests.training.helpers import TINY, eager_step, weights
+
+
+def test_no_identity_loss_no_identity_pass(make_images):
+    gan = GAN(1, Config.from_settings(lambda_identity=0.0, **TINY))
+    runs = []
+    network = gan.networks["G"]
+    gan.networks.generators["G"] = lambda x, training: runs.append(1) or network(x, training=training)
+    metrics = eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
+    assert len(runs) == 2  # fake_y and cycle_y
+    assert metrics["loss_G/identity"] == metrics["loss_F/identity"] == 0
+    assert metrics["loss_G/total"] == pytest.approx(metrics["loss_G/loss"] + metrics["loss_G/cycle"])
+
+
+def test_errors_and_changes_by_hand(make_images):
+    gan = GAN(2, Config.from_settings(**TINY))
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
+    constant = {"G": 0.5, "F": -0.25}
+    for name, value in constant.items():
+        gan.networks.generators[name] = lambda images, training, value=value: tf.fill(tf.shape(images), value)
+    before = weights(gan)
+    metrics = {key: float(value) for key, value in step_module.test_step(gan, x, y, tf.ones([2]))[0].items()}
+    assert list(metrics) == [*LOSSES, SAMPLES, *ERRORS, *CHANGES]
+    real_x, real_y = to_float(x), to_float(y)
+    expected = {
+        "error/MAE(X, F(G(X)))": np.abs(real_x + 0.25).mean(),
+        "error/MAE(Y, G(F(Y)))": np.abs(real_y - 0.5).mean(),
+        "error/MAE(X, F(X))": np.abs(real_x + 0.25).mean(),
+        "error/MAE(Y, G(Y))": np.abs(real_y - 0.5).mean(),
+        "change/MAE(X, G(X))": np.abs(real_x - 0.5).mean(),
+        "change/MAE(Y, F(Y))": np.abs(real_y + 0.25).mean(),
+        "change/correlation(X, G(X))": 0,  # flat images have no correlation
+        "change/correlation(Y, F(Y))": 0,
+    }
+    for key, value in expected.items():
+        assert metrics[key] == pytest.approx(value, rel=1e-5), key
+    assert metrics["loss_G/cycle"] == pytest.approx(10 * expected["error/MAE(Y, G(F(Y)))"], rel=1e-5)
+    assert metrics["loss_F/identity"] == pytest.approx(5 * expected["error/MAE(X, F(X))"], rel=1e-5)
+    assert all(np.array_equal(a, b) for a, b in zip(before, weights(gan)))
+
+
+@pytest.mark.parametrize(
+    "network, failures", [(lambda x, training: x, {"G does nothing"}), (lambda x, training: -0.9 * x, {"G inverts"})]
+)
+def test_silent_failures_show_in_the_metrics(make_images, network, failures):
+    gan = GAN(2, Config.from_settings(**TINY))
+    gan.networks.generators["G"] = network
+    metrics, _, _ = step_module.test_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
+    assert set(find_silent_failures({}, {key: float(value) for key, value in metrics.items()})) == failures
+
+
+def test_different_channels_have_no_identity_loss():
+    config = Config.from_settings(**{**TINY, "channels_x": 1, "channels_y": 4})
+    assert config.objective.lambda_identity == 0
+    gan = GAN(1, config)
+    x, y = (np.random.default_rng(0).integers(0, 256, (1, 32, 32, c)).astype(np.uint8) for c in (1, 4))
+    metrics = eager_step(gan, x, y)
+    assert metrics["loss_G/identity"] == 0 and np.isfinite([*metrics.values()]).all()
+    tested = step_module.test_step(gan, x, y, tf.ones([1]))[0]
+    assert not {"error/MAE(X, F(X))", "change/MAE(X, G(X))"} & set(tested) and {
+        "error/MAE(X, F(G(X)))",
+        *LOSSES,
+    } <= set(tested)
+    assert [part.shape[3] for part in gan.cycle(to_float(x), to_float(y))] == [4, 1, 1, 4]

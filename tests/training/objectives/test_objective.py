@@ -1,0 +1,19 @@
+import pytest
+
+from cyclegan.config import Config
+from cyclegan.networks import flops
+from cyclegan.training.gan import GAN
+from tests.training.helpers import TINY
+
+
+@pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
+@pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
+def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
+    """With networks of 1000 and of 10 MACs: three products for each pass, one or two for the gradients of the fakes."""
+    gan = GAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
+    work = {
+        **dict.fromkeys(gan.networks.generators.values(), 1000),
+        **dict.fromkeys(gan.networks.discriminators.values(), 10),
+    }
+    monkeypatch.setattr(flops, "count_macs", lambda network, height, width: work[network] * height * width)
+    assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)

@@ -1,0 +1,144 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.data import stripes
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, LOSSES
+from tests.training.helpers import per_replica_batches, state_values, weights
+
+
+class Float16Run:
+    """A float16 GAN on two replicas and its compiled step, which can start over.
+
+    Attributes:
+        reductions: Number of tensors in each all-reduce that a replica traced.
+    """
+
+    def __init__(self, strategy):
+        self.strategy, self.reductions = strategy, []
+        with strategy.scope():
+            self.gan = GAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16"))
+        self.step = compile_train_step(strategy, self.gan)
+        self.variables = [v for part in self.gan.state().values() for v in part.variables]
+        self.start = state_values(self.gan)
+
+    def restart(self):
+        for variable, value in zip(self.variables, self.start):
+            variable.assign(value)
+
+    def train(self, x, y, steps, totals=None):
+        """Call the compiled step; return (totals, finite, metrics) as arrays."""
+        totals = totals or dict.fromkeys(LOSSES, tf.constant(0.0, tf.float64))
+        all_reduce = tf.distribute.ReplicaContext.all_reduce
+
+        def counted(context, kind, value, options=None):
+            self.reductions.append(len(tf.nest.flatten(value)))
+            return all_reduce(context, kind, value, options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tf.distribute.ReplicaContext, "all_reduce", counted)
+            totals, good, metrics = self.step(per_replica_batches(self.strategy, x, y), totals, tf.constant(steps))
+        return totals, good.numpy(), {key: value.numpy() for key, value in metrics.items()}
+
+
+@pytest.fixture(scope="module")
+def float16_run_made(strategies):
+    return Float16Run(strategies[2])
+
+
+@pytest.fixture
+def float16_run(float16_run_made):
+    float16_run_made.restart()
+    return float16_run_made
+
+
+@pytest.fixture
+def six_pairs(make_images):
+    """Float32 images (x, y) for three steps on two replicas."""
+    return tuple(make_images(6, 16, seed).astype(np.float32).reshape(3, 2, 16, 16, 3) for seed in (1, 2))
+
+
+@pytest.mark.parametrize("bad", [None, 0, 1, 2])
+def test_steps_in_one_call_match_single_calls(float16_run, six_pairs, bad):
+    x, y = six_pairs
+    if bad is not None:
+        x[bad, 1, 3, 4, 1] = np.nan  # in the share of the second replica
+    together, outcomes, history = float16_run.train(x, y, 3)
+    weights_together = state_values(float16_run.gan)
+    float16_run.restart()
+    totals = None
+    for number in range(3):
+        before, counted = weights(float16_run.gan), dict(totals) if totals else {}
+        totals, good, metrics = float16_run.train(np.roll(x, -number, axis=0), np.roll(y, -number, axis=0), 1, totals)
+        assert good.tolist() == [number != bad] == [outcomes[number]]
+        for key, value in metrics.items():
+            np.testing.assert_array_equal(value, history[key][number : number + 1], err_msg=key)
+        changed = any(not np.array_equal(a, b) for a, b in zip(before, weights(float16_run.gan)))
+        assert changed == (number != bad)
+        if counted:
+            assert all(float(totals[key]) != float(counted[key]) for key in totals) == (number != bad)
+    assert {key: float(value) for key, value in totals.items()} == {
+        key: float(value) for key, value in together.items()
+    }
+    for one, other in zip(weights_together, state_values(float16_run.gan)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_fewer_steps_than_batches(float16_run, six_pairs):
+    """The same compiled function serves any number of steps."""
+    x, y = six_pairs
+    for steps in (3, 2, 1):
+        float16_run.restart()
+        _, good, metrics = float16_run.train(x, y, steps)
+        assert len(good) == steps and {len(value) for value in metrics.values()} == {steps}
+        assert int(float16_run.gan.generator_optimizer.iterations.numpy()) == steps
+    assert float16_run.step.experimental_get_tracing_count() == 1
+
+
+def test_one_reduction_for_all_gradients(float16_run, six_pairs):
+    float16_run.train(*six_pairs, 1)
+    # Each time of one tensor, by each replica: of what the image pools are given, and of the gradients.
+    assert float16_run.reductions == [1, 1] * 2
+
+
+def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
+    scale = float16_run.gan.loss_scale.scale
+    assert float(scale.numpy()) == 2.0**15
+    _, good, metrics = float16_run.train(*six_pairs, 1)
+    assert good.all() and metrics[LOSS_SCALE] == [2.0**15]  # summed over the replicas
+    scale.assign(1e30)
+    before = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.variables]
+    _, good, metrics = float16_run.train(*six_pairs, 1)
+    assert not good.any() and all(np.isfinite(metrics[name]) for name in LOSSES)
+    assert not np.isfinite(metrics[GRADIENTS[0]]) and float(scale.numpy()) == pytest.approx(5e29)
+    after = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.variables]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after))
+    for _ in range(40):
+        _, good, _ = float16_run.train(*six_pairs, 3)
+        if good.all():
+            break
+    assert good.all() and 1 < float(scale.numpy()) < 1e9
+    assert not all(np.array_equal(a, b) for a, b in zip(before, weights(float16_run.gan)))
+
+
+def test_training_halves_the_cycle_loss(strategies):
+    """Two small generators learn eight images of different scenes."""
+    scenes = [stripes.scene(np.random.default_rng([5, i])) for i in range(8)]
+    x = np.stack([stripes.draw(scene, "horse", 32) for scene in scenes[:4]])
+    y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
+    strategy = strategies[1]
+    with strategy.scope():
+        gan = GAN(1, Config.from_settings(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
+    step = compile_train_step(strategy, gan)
+    cycles = []
+    pairs = UnpairedDataset(x, y, 1, (32, 32), seed=0)
+    for batch in itertools.islice(pairs.distributed(strategy), 140):
+        metrics = step(batch, {}, tf.constant(1))[2]
+        cycles.append(float(metrics["loss_G/cycle"][0] + metrics["loss_F/cycle"][0]))
+    assert np.mean(cycles[-20:]) < 0.5 * np.mean(cycles[:10])
