@@ -1,7 +1,11 @@
-"""What makes training fast, to be left out one at a time: for `benchmark.py`."""
+"""The optimizations of training, each of which `benchmark.py` can switch off."""
+
+from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import tensorflow as tf
@@ -15,52 +19,71 @@ from cyclegan.training.network_set import NetworkSet
 
 
 class KerasAdam(tf.Module):
-    """Keras's Adam, as `optimizers.Adam` is called."""
+    """Keras's Adam, with the interface of `optimizers.Adam`."""
 
-    def __init__(self, variables, beta_1, beta_2):
+    def __init__(self, variables: Sequence[tf.Variable], beta_1: float, beta_2: float) -> None:
         super().__init__()
         self.adam = tf.keras.optimizers.Adam(2e-4, beta_1, beta_2)
         self.adam.build(variables)
 
-    def apply(self, gradients, variables, rate, good):
-        summed = {} if compat.KERAS_MAJOR > 2 else {"skip_gradients_aggregation": True}  # over the replicas, already
+    def apply(
+        self,
+        gradients: Sequence[tf.Tensor],
+        variables: Sequence[tf.Variable],
+        learning_rate: tf.Tensor,
+        finite: tf.Tensor,
+    ) -> None:
+        """Update the variables, even if the step was not finite, and with a constant learning rate."""
+        # The gradients are summed over the replicas already.
+        summed = {} if compat.KERAS_MAJOR > 2 else {"skip_gradients_aggregation": True}
         self.adam.apply_gradients(zip(gradients, variables), **summed)
 
 
-def _one_by_one(self, network, a, b, training):
+def _apply_one_by_one(
+    self: NetworkSet, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
     return network(a, training=training), network(b, training=training)
 
 
-def _reduced_one_by_one(tensors):
+def _sum_one_by_one(tensors: Any) -> Any:
     context = tf.distribute.get_replica_context()
     return tf.nest.map_structure(lambda tensor: context.all_reduce(tf.distribute.ReduceOp.SUM, tensor), tensors)
 
 
-def _read_when_due(self, strategy, epoch=0, position=0, reshuffles=0):
+def _read_when_due(
+    self: UnpairedDataset, strategy: tf.distribute.Strategy, epoch: int = 0, position: int = 0, reshuffles: int = 0
+) -> Iterator[tuple[tf.Tensor, ...]]:
     for number in itertools.count():
         yield tuple(map(tf.constant, self.batches(*self.call(number, epoch, position), reshuffles)))
 
 
-STEP = {
+STEP: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
     "few": lambda: mock.patch.object(convolution_module, "FEW_CHANNELS", 0),
     "norm": lambda: mock.patch.object(instance_normalization, "LARGE_SAMPLE", float("inf")),
-    "both": lambda: mock.patch.object(NetworkSet, "apply_to_two", _one_by_one),
+    "both": lambda: mock.patch.object(NetworkSet, "apply_to_two", _apply_one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
-    "packed": lambda: mock.patch.object(collectives, "sum_over_replicas", _reduced_one_by_one),
+    "packed": lambda: mock.patch.object(collectives, "sum_over_replicas", _sum_one_by_one),
 }
-FEEDING = {
+FEEDING: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
     "ahead": lambda: mock.patch.object(in_flight, "AHEAD", 0),
     "prefetch": lambda: mock.patch.object(UnpairedDataset, "distributed", _read_when_due),
 }
 
 
-def without(name):
-    """Within it the package trains without a lever; an empty name leaves all in.
+def without(name: str) -> contextlib.AbstractContextManager:
+    """Return a context in which the package trains without an optimization; an empty name leaves all on.
 
-    Of the step, while it is made: few: convolutions to few channels by blocks, see `convolution.FEW_CHANNELS`. norm:
-    large samples normalized by one operation each, see `instance_normalization.LARGE_SAMPLE`. both: two inputs of a
-    network as one batch. adam: Adam as one operation per variable. packed: one reduction for all gradients, which
-    matters with several replicas. Of feeding it: ahead: the host looks at the figures of a call two calls later.
-    prefetch: pictures are read before they are due; without it there can be one replica only.
+    Those of the step have to be off while the step is made:
+
+    - few: convolutions to few channels in blocks, see `convolution.FEW_CHANNELS`
+    - norm: one operation for the normalization of a large sample, see `instance_normalization.LARGE_SAMPLE`
+    - both: two inputs of a network as one batch
+    - adam: one operation per variable for Adam
+    - packed: one reduction for all gradients, which matters with several replicas
+
+    Those of feeding the step:
+
+    - ahead: the host reads the metrics of a call two calls later
+    - prefetch: images are read before they are due; without it, there can be only one replica
     """
     return {**STEP, **FEEDING}[name]() if name else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""What `benchmark.py --without` leaves out is left out."""
+"""Each optimization that `benchmark.py --without` names is off."""
 
 import collections
 from time import sleep
@@ -17,11 +17,11 @@ from scripts.benchmarking.settings import LEVERS, Setting
 
 
 def operations(strategy, lever):
-    """How many operations of each type a step has, a `Counter`."""
+    """Return the number of operations of each type in a step."""
     count = strategy.num_replicas_in_sync
     setting = Setting("default", 16, count, "float32", "off", count, 5.0, 1, 2, 0)
-    pictures = np.zeros((2, count, 20, 20, 3), np.uint8)
-    batches = next(UnpairedDataset(*pictures, count, (16, 16), seed=0).distributed(strategy))
+    images = np.zeros((2, count, 20, 20, 3), np.uint8)
+    batches = next(UnpairedDataset(*images, count, (16, 16), seed=0).distributed(strategy))
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     with levers.without(lever):
         _, function, _ = forms.default_form(strategy, setting)
@@ -31,8 +31,8 @@ def operations(strategy, lever):
 
 
 @pytest.mark.slow
-def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for pictures of a usual size
+def test_levers_change_the_operations(strategies, monkeypatch):
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
     one, two = operations(strategies[1], ""), operations(strategies[2], "")
     few, norm, both, adam = (operations(strategies[1], lever) for lever in ("few", "norm", "both", "adam"))
     assert one["FusedBatchNormV3"] > 0 and norm["FusedBatchNormV3"] == 0
@@ -44,13 +44,13 @@ def test_a_step_without_a_lever_has_other_operations(strategies, monkeypatch):
     assert operations(strategies[2], "packed")["IdentityN"] > 2 * two["IdentityN"]  # sums of a gradient each
 
 
-def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due(strategies, monkeypatch):
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
+def test_prefetching_changes_only_when_images_are_read(strategies, monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
     read, picture = [], UnpairedDataset.image
-    pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+    pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)
     ahead = pairs.distributed(strategies[1])
     expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
-    pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
+    pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
     monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or picture(pairs, *at))
     ahead = pairs.distributed(strategies[1])
     next(ahead)
@@ -59,8 +59,8 @@ def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due
         if len(read) >= sum(pairs.call(call)[2] for call in range(2)) * 4:
             break
     else:
-        pytest.fail(f"{len(read)} pictures were read ahead")
-    pairs = UnpairedDataset(*pictures, 2, (16, 16), seed=0, steps_per_call=2)
+        pytest.fail(f"{len(read)} images were read ahead")
+    pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)
     read = []
     monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or picture(pairs, *at))
     with levers.without("prefetch"):
@@ -71,12 +71,12 @@ def test_pictures_are_read_ahead_and_without_prefetch_the_same_when_they_are_due
             assert len(read) == sum(pairs.call(call)[2] for call in range(number + 1)) * 4
 
 
-def test_without_being_ahead_each_call_is_looked_at_at_once():
+def test_without_ahead():
     before = in_flight.AHEAD
     with levers.without("ahead"):
         assert in_flight.AHEAD == 0
     assert in_flight.AHEAD == before > 0
 
 
-def test_the_benchmark_knows_each_lever():
+def test_the_benchmark_knows_every_lever():
     assert LEVERS == {"steps": tuple(levers.STEP), "data": tuple(levers.FEEDING)}

@@ -5,7 +5,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
 from cyclegan.training import step as step_module
-from cyclegan.training.divergence import find_silent_failures
+from cyclegan.training.callbacks.silent_failures import find_silent_failures
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
 from tests.training.helpers import TINY, eager_step, weights
