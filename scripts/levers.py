@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from unittest import mock
 
 import tensorflow as tf
@@ -45,7 +44,7 @@ def _apply_one_by_one(
     return network(a, training=training), network(b, training=training)
 
 
-def _sum_one_by_one(tensors: Any) -> Any:
+def _sum_one_by_one(tensors: object) -> object:
     context = tf.distribute.get_replica_context()
     return tf.nest.map_structure(lambda tensor: context.all_reduce(tf.distribute.ReduceOp.SUM, tensor), tensors)
 

@@ -10,7 +10,6 @@ from cyclegan.config.config import Config
 from cyclegan.training.image_pool import ImagePool
 from cyclegan.training.metric_names import WEIGHT_DECAY
 from cyclegan.training.objectives import OBJECTIVES
-from cyclegan.training.objectives.cyclegan import translate
 from cyclegan.training.optimizers import Adam, LossScale
 
 
@@ -76,8 +75,8 @@ class GAN:
         Returns:
             (fake_y, cycle_x, fake_x, cycle_y), like the images.
         """
-        images = translate(self.networks.in_use, x, y, identity=False, training=False)
-        return images.fake_y, images.cycle_x, images.fake_x, images.cycle_y
+        beside_x, beside_y = self.objective.translate_samples(self.networks.in_use, x, y)
+        return (*beside_x, *beside_y)
 
     def state(self) -> dict[str, Union[tf.Module, tf.keras.Model]]:
         """Return everything that evolves, by its name in a checkpoint."""

@@ -157,7 +157,7 @@ def _discriminate(
     ) -> Discriminated:
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(images.fakes)
-            generators, discriminators = gan.objective.adversarial.losses(gan.networks, images, weight, noise)
+            generators, discriminators = gan.objective.adversarial.compute_losses(gan.networks, images, weight, noise)
             decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan, variables))
             targets = [*discriminators.values(), decay_share]
         fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))

@@ -74,7 +74,7 @@ class AdversarialPart:
         return tuple(names) if self._settings.has_penalty else ()
 
     def draw(self, random: StepRandomness) -> DiscriminatorNoise:
-        """Return the random numbers that `losses` needs in training."""
+        """Return the random numbers that `compute_losses` needs in training."""
         pairs = len(self.adversaries)
         augmentation, interpolation = [], []
         if self._settings.augmentations:
@@ -84,7 +84,7 @@ class AdversarialPart:
             interpolation = [random.shard(random.uniform(INTERPOLATION + i, 1)[:, 0]) for i in range(pairs)]
         return DiscriminatorNoise(augmentation, interpolation)
 
-    def losses(
+    def compute_losses(
         self,
         networks: NetworkSet,
         images: DiscriminatorInput,

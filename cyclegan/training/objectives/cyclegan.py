@@ -56,7 +56,7 @@ class CycleGANObjective(Objective):
         """Return the losses, the mean absolute errors, and how much the generators change the images."""
         images = translate(networks, x, y, self.same_channels, training=False)
         judged = DiscriminatorInput((y, x), (images.fake_y, images.fake_x))
-        of_generators, of_discriminators = self.adversarial.losses(networks, judged, weight)
+        of_generators, of_discriminators = self.adversarial.compute_losses(networks, judged, weight)
         parts = {**self._reconstruction_losses(x, y, images, weight), **of_generators, **of_discriminators}
         metrics = self.collect(parts, weight)
         mae, correlation = losses.mae, losses.correlation
@@ -74,6 +74,13 @@ class CycleGANObjective(Objective):
             compare, image, other = comparisons[name]
             metrics[name] = self.mean(weight, compare(image, other))
         return metrics
+
+    def translate_samples(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+        """Return (G(x), F(G(x))) and (F(y), G(F(y)))."""
+        images = translate(networks, x, y, identity=False, training=False)
+        return (images.fake_y, images.cycle_x), (images.fake_x, images.cycle_y)
 
     def _reconstruction_losses(
         self, x: tf.Tensor, y: tf.Tensor, images: Translations, weight: tf.Tensor

@@ -83,6 +83,18 @@ class Objective(abc.ABC):
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of testing. Arguments as for `generate`."""
 
+    @abc.abstractmethod
+    def translate_samples(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+        """Return the images to plot beside x, and those to plot beside y: translations first.
+
+        Args:
+            networks: The networks.
+            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
+            y: Images of domain Y.
+        """
+
     def make_networks(self, config: Config) -> NetworkSet:
         """Return new networks; call it in the scope of the strategy."""
         return NetworkSet.make(config, self.adversaries)
