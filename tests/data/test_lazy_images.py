@@ -44,16 +44,16 @@ def test_domains_of_different_sizes_share_a_store(source, store):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_images_of_different_sizes_and_depths(store, dtype):
     sizes = np.array([(3, 5), (7, 2), (4, 4)])
-    pictures = [
+    arrays = [
         np.random.default_rng(i).integers(0, np.iinfo(dtype).max, (*size, 5)).astype(dtype)
         for i, size in enumerate(sizes)
     ]
     calls = []
-    images = LazyImages(lambda i: calls.append(i) or pictures[i], (3, None, None, 5), sizes, dtype, store)
+    images = LazyImages(lambda i: calls.append(i) or arrays[i], (3, None, None, 5), sizes, dtype, store)
     assert images.dtype == dtype and images.shape == (3, None, None, 5)
     for i in (0, 2, 1, 1, 0, 2):
         assert images[i].dtype == dtype
-        np.testing.assert_array_equal(images[i], pictures[i])
+        np.testing.assert_array_equal(images[i], arrays[i])
     assert calls == [0, 2, 1]
 
 
@@ -68,8 +68,8 @@ def test_threads_decode_each_image_once_and_several_at_a_time(source, store):
     images = lazy_images(decode, 50, SIZE, store)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         read = list(pool.map(lambda i: images[i % 50], range(400)))
-    for i, picture in enumerate(read):
-        np.testing.assert_array_equal(picture, source.image(i % 50))
+    for i, image in enumerate(read):
+        np.testing.assert_array_equal(image, source.image(i % 50))
     assert sorted(source.decoded) == list(range(50))
 
 
