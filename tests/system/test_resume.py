@@ -1,7 +1,7 @@
 """Nothing is lost: runs that are stopped, killed, moved and broken, compared with one that nothing happened to.
 
 A start of the program is simulated by giving the networks and optimizers new values, which restoring must replace, so that
-the steps are traced once for all tests. tests/test_end_to_end.py and scripts/soak.py do the same with processes.
+the steps are traced once for all tests. tests/system/test_interrupted_runs.py and scripts/soak.py do the same with processes.
 """
 
 import json

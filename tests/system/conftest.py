@@ -1,0 +1,27 @@
+"""Provide a folder of photographs and a finished run on it."""
+
+import pytest
+
+import train
+from tests.system.runs import photograph
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Return a dataset folder of mixed formats and sizes: 5 + 7 images for training, 2 + 3 for testing."""
+    for domain, count, tests in (("A", 5, 2), ("B", 7, 3)):
+        for i in range(count):
+            ending = ("jpg", "PNG", "bmp", "webp", "jpeg")[i % 5]
+            photograph(tmp_path / "photos" / f"train{domain}" / f"sub{i % 2}" / f"{i}.{ending}", i, (40 + 9 * i, 50))
+        for i in range(tests):
+            photograph(tmp_path / "photos" / f"test{domain}" / f"{i}.gif", 50 + i)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def finished(tmp_path, photos):
+    """Return the flags of a run that finished its only epoch, with the smallest networks."""
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--verbose", "0", "--image_size", "32"]
+    small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
+    train.main([*flags, *small])
+    return flags

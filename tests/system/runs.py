@@ -1,0 +1,78 @@
+"""Run train.py, in this process or in others, and compare runs."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TINY = ["--filters", "4", "--residual_blocks", "1", "--image_size", "32"]
+
+
+def photograph(path, seed, size=(50, 40)):
+    """Write an image that compresses like a photograph: smooth, with some noise."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (4, 5, 3)).astype(np.uint8)).resize(size, Image.BICUBIC)
+    noisy = np.clip(np.asarray(small) + rng.normal(0, 8, (size[1], size[0], 3)), 0, 255)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noisy.astype(np.uint8)).save(path)
+
+
+def run(*args, cwd=ROOT):
+    """Run `python train.py` as a process; return the finished process with its output as text."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def start(*args, **variables):
+    """Start `python train.py` in the background with environment variables; return the process."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
+    command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines(folder):
+    """Return the lines of metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def variables(checkpoint):
+    """Return the tensors of a checkpoint by name."""
+    reader = tf.train.load_checkpoint(str(checkpoint / "state"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def metrics(folder):
+    """Return the lines of metrics.jsonl without times."""
+    return [
+        {key: value for key, value in line.items() if not key.startswith("speed/") and "seconds" not in key}
+        for line in lines(folder)
+    ]
+
+
+def wait_for_line(process, beginning):
+    """Wait until a process prints a line."""
+    for line in process.stdout:
+        if line.startswith(beginning):
+            return
+    raise AssertionError(f"no line that begins with {beginning}")
+
+
+def assert_same(variables, others):
+    """Assert that two checkpoints hold the same arrays, bit for bit."""
+    assert variables.keys() == others.keys() and len(variables) > 50
+    for name, value in variables.items():
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and not name.startswith("save_counter"):
+            np.testing.assert_array_equal(value, others[name], err_msg=name)
+
+
+def all_finite(checkpoint):
+    """Return whether all arrays of a checkpoint are finite."""
+    arrays = [value for value in variables(checkpoint).values() if isinstance(value, np.ndarray)]
+    return len(arrays) > 50 and all(np.isfinite(value).all() for value in arrays if value.dtype.kind == "f")

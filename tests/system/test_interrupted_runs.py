@@ -1,0 +1,134 @@
+"""Compare interrupted runs with undisturbed ones, bit for bit."""
+
+import signal
+from time import sleep
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+import train
+from cyclegan.errors import UserError
+from tests.system.runs import TINY, assert_same, lines, metrics, run, start, variables, wait_for_line
+
+
+def test_killed_process_resumes_bit_exact(photos, tmp_path, capsys):
+    """Kill a process in its second epoch; resume it, and run an undisturbed one, in this process."""
+    flags = ["--dataset", str(photos), "--epochs", "3", "--devices", "1", "--no_peak", "--plot_every", "99"]
+    flags += ["--filters", "1", "--residual_blocks", "0", "--image_size", "32"]
+    process = start(*flags, "--output_dir", tmp_path / "parts")
+    wait_for_line(process, "Epoch 002")
+    process.kill()
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    train.main([*flags, "--output_dir", str(tmp_path / "parts")])
+    assert "Resumed from" in capsys.readouterr().out
+    train.main([*flags, "--output_dir", str(tmp_path / "whole")])
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0003") for name in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_resume_between_epochs_is_bit_exact(photos, tmp_path):
+    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", "--decay_from", "1", *TINY]
+    train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
+    """16 bits of one channel against TIFFs of five, of their own sizes, cropped; stopped between epochs and cached elsewhere."""
+    for i in range(4):
+        rng = np.random.default_rng(i)
+        for domain in "AB":
+            (tmp_path / "data" / f"train{domain}").mkdir(parents=True, exist_ok=True)
+        x, y = rng.integers(0, 65536, (40 + i, 36)), rng.integers(0, 256, (33, 40 - i, 5))
+        Image.fromarray(x.astype(np.uint16)).save(tmp_path / "data" / "trainA" / f"{i}.png")
+        tifffile.imwrite(
+            tmp_path / "data" / "trainB" / f"{i}.tif",
+            y.astype(np.uint8),
+            photometric="minisblack",
+            planarconfig="contig",
+        )
+    flags = ["--dataset", str(tmp_path / "data"), "--channels_x", "1", "--channels_y", "5", "--preprocess", "crop"]
+    flags += ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--no_flip", "--decay_from", "1"]
+    train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
+    output = capsys.readouterr()
+    assert (
+        "No identity losses: X and Y have different numbers of channels" in output.out and "Warning" not in output.err
+    )
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1", "--cache", "none"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2", "--cache", "disk"])
+    assert "1 of 2 epochs are done" in capsys.readouterr().out
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert (tmp_path / "parts" / "samples" / "epoch_002.png").exists()
+    with pytest.raises(UserError, match="channels_y 5 -> 3"):
+        train.main([*flags, "--channels_y", "3", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
+
+
+@pytest.mark.slow
+def test_cache_does_not_change_a_run(photos, tmp_path, capsys):
+    small = ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--decay_from", "1"]
+    flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *small]
+    train.main([*flags, "--cache", "ram", "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
+    train.main([*flags, "--cache", "none", "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
+    train.main([*flags, "--cache_gb", "0", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])  # on disk
+    assert not capsys.readouterr().err
+    whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    whole, parts = ({path.name for path in (tmp_path / name).glob("[!e]*")} for name in ("whole", "parts"))
+    assert whole == parts
+
+
+@pytest.mark.slow
+def test_damaged_checkpoint_is_skipped(photos, tmp_path, capsys):
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]
+    train.main([*flags, "--epochs", "2"])
+    for path in (tmp_path / "run" / "checkpoints" / "epoch_0002").glob("state.data*"):
+        path.write_bytes(path.read_bytes()[:100])
+    capsys.readouterr()
+    train.main([*flags, "--epochs", "2"])
+    output = capsys.readouterr()
+    assert "epoch_0002 can't be read" in output.err and "epoch_0001: 1 of 2 epochs are done" in output.out
+    assert [(line["epoch"], line["split"]) for line in lines(tmp_path / "run")] == [
+        (1, "train"), (1, "test"), (2, "train"), (2, "test")
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_signals_and_kills_are_bit_exact(photos, tmp_path):
+    """SIGTERM, SIGKILL, SIGINT once and twice, each somewhere in a run, then the end: the same weights and the same log."""
+    flags = ["--dataset", photos, "--epochs", "40", "--plot_every", "99", "--log_every", "2", "--keep", "2", *TINY]
+    assert run(*flags, "--output_dir", tmp_path / "whole").returncode == 0
+    parts = [*flags, "--output_dir", tmp_path / "parts"]
+    for signum, times in ((signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)):
+        process = start(*parts)
+        wait_for_line(process, "Epoch")
+        sleep(3)  # somewhere
+        process.send_signal(signum)
+        if times == 2:
+            sleep(0.02)  # while it finishes the step, or saves
+            process.send_signal(signum)
+        _, errors = process.communicate(timeout=120)
+        if signum == signal.SIGKILL:
+            assert process.returncode == -signal.SIGKILL
+        elif times == 2:
+            assert process.returncode == 128 + signum
+        else:
+            assert process.returncode == 128 + signum
+            assert f"train.py: stopped by {signum.name} after " in errors and "the same command resumes" in errors
+        assert "Traceback" not in errors
+    last = run(*parts)
+    assert last.returncode == 0 and "Resumed from" in last.stdout
+    whole, resumed = (variables(tmp_path / name / "checkpoints" / "epoch_0040") for name in ("whole", "parts"))
+    assert_same(whole, resumed)
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")

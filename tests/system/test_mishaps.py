@@ -1,0 +1,111 @@
+"""Train through mishaps: divergence, broken and missing images, little memory."""
+
+import pathlib
+import re
+import shutil
+import statistics
+import threading
+from time import sleep
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import train
+from cyclegan.distribution import hardware
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.training import setup
+from cyclegan.training import step as step_module
+from tests.system.runs import TINY, all_finite, lines, start
+
+
+@pytest.mark.slow
+def test_divergence_goes_back_once_then_stops(photos, tmp_path, capsys):
+    """A learning rate that blows up the weights in the first step."""
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--max_bad_steps", "3", *TINY]
+    with pytest.raises(
+        TrainingError, match=r"epoch 1, step \d .*not finite, with trainA.*diverged again after going back"
+    ):
+        train.main([*flags, "--lr", "1e30", "--epochs", "2"])
+    errors = capsys.readouterr().err
+    assert "nothing was updated (1 in a row)" in errors and "goes back to" in errors and "epoch_0000" in errors
+    assert "Traceback" not in errors and len(lines(tmp_path / "run")) > 3
+    assert all_finite(tmp_path / "run" / "checkpoints" / "epoch_0000")
+    train.main([*flags, "--epochs", "1"])  # the same command with a lower --lr goes on
+    assert "lr 1e+30 -> 0.0002 from here on" in capsys.readouterr().err
+
+
+def test_poisoned_image_is_skipped_and_named(photos, tmp_path, monkeypatch, capsys):
+    original = step_module.to_float
+
+    def poisoned(images):  # as if the pixels of that image were not numbers
+        marked = tf.reduce_all(images[:, 0, 0] == [1, 2, 3], axis=-1)[:, None, None, None]
+        return tf.where(marked, np.nan, original(images))
+
+    monkeypatch.setattr(step_module, "to_float", poisoned)
+    pixels = np.full((32, 32, 3), (1, 2, 3), np.uint8)
+    Image.fromarray(pixels).save(photos / "trainA" / "spoiled \x1b[31m.png")
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY]
+    train.main([*flags, "--epochs", "2"])
+    errors = capsys.readouterr().err
+    assert errors.count("nothing was updated") == 2 and "spoiled \\x1b[31m.png" in errors and "\x1b[31m" not in errors
+    logged = lines(tmp_path / "run")
+    events = [line for line in logged if line.get("event") == "not finite"]
+    assert len(events) == 2 and all("trainA/spoiled \x1b[31m.png" in event["images"] for event in events)
+    assert [line["skipped_steps"] for line in logged if line["split"] == "train" and "event" not in line] == [1, 1]
+    assert all_finite(tmp_path / "run" / "checkpoints" / "epoch_0002")
+
+
+@pytest.mark.slow
+def test_images_may_disappear_while_training(finished, photos, monkeypatch):
+    """Remove images that are in memory; the next start names the missing folder."""
+    small = ["--filters", "1", "--residual_blocks", "0"]
+    load_data = setup.load_data
+
+    def load_and_remove(*args):
+        data = load_data(*args)
+        shutil.rmtree(photos / "trainA")
+        return data
+
+    monkeypatch.setattr(setup, "load_data", load_and_remove)
+    monkeypatch.setattr(hardware, "measure_peak", lambda precision: pytest.fail("with --no_peak"))
+    flags = [*finished, *small, "--batch_size", "2", "--no_peak"]
+    metrics = train.main([*flags, "--epochs", "2"])
+    assert metrics["train"]["skipped_steps"] == 0 and not (photos / "trainA").exists()
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="trainA: no such folder; expected"):
+        train.main([*flags, "--epochs", "3"])
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(stripes_dir, tmp_path):
+    """Compare resident memory after 3 epochs and after 30.
+
+    One arena, and large pieces returned at once, because memory that malloc keeps would vary by some percent.
+    """
+    kept = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    process = start(
+        "--dataset", "stripes", "--data_dir", stripes_dir, "--batch_size", "8", "--epochs", "32", "--plot_every", "3",
+        "--max_dataset_size", "64", "--output_dir", tmp_path / "run", *TINY, **kept,
+    )  # fmt: skip
+    samples, epoch = {}, [0]
+
+    def watch():
+        while process.poll() is None:
+            found = re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())
+            if found:
+                samples.setdefault(epoch[0], []).append(int(found.group(1)))
+            sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for line in process.stdout:
+        if line.startswith("Epoch"):
+            epoch[0] = int(line[6:9])
+    process.communicate(timeout=60)
+    watcher.join()
+    resident = {number: statistics.median(values) for number, values in samples.items()}
+    print(resident)
+    assert process.returncode == 0
+    assert abs(resident[31] / resident[4] - 1) < 0.02, resident  # while the epochs after the 3rd and the 30th run

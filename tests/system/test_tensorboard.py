@@ -1,0 +1,226 @@
+"""Read runs through a TensorBoard server."""
+
+import contextlib
+import gzip
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from time import sleep
+
+import pytest
+
+from cyclegan.reporting.summaries import SummaryWriter
+from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES
+from tests.system.runs import TINY, lines, run
+
+
+class TensorBoard:
+    """A TensorBoard server on a run, read over HTTP."""
+
+    def __init__(self, logdir, *flags):
+        command = [
+            sys.executable,
+            "-m",
+            "tensorboard.main",
+            "--logdir",
+            str(logdir),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            *flags,
+        ]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.url = None
+        for line in self.process.stderr:
+            found = re.search(r"http://[\w.:]+/", line)
+            if found:
+                self.url = found.group()
+                break
+
+    def get(self, path, **query):
+        with urllib.request.urlopen(
+            f"{self.url}data/plugin/{path}?{urllib.parse.urlencode(query)}", timeout=60
+        ) as answer:
+            content = answer.read()
+            return gzip.decompress(content) if answer.headers.get("Content-Encoding") == "gzip" else content
+
+    def json(self, path, **query):
+        return json.loads(self.get(path, **query))
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.process.stderr.close()
+
+
+@pytest.mark.slow
+def test_train_resume_and_watch(photos, tmp_path, monkeypatch):
+    folder, temporary = tmp_path / "run", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    flags = [
+        "--dataset",
+        photos,
+        "--output_dir",
+        folder,
+        "--load-size",
+        "36",
+        "--log_every",
+        "2",
+        "--evaluate_every",
+        "1",
+        *TINY,
+    ]
+    first = run(*flags, "--epochs", "1", "--devices", "2")
+    assert first.returncode == 0, first.stderr
+    assert "the global batch is" not in first.stderr
+    for text in (
+        "Number of devices: 2",
+        "Replicas: 2, global batch: 2 x 1 = 2",
+        "Steps per epoch: 3 for training (5 pairs), 1 for validation (2 pairs)",
+        f"Writing to {folder}",
+        "Epoch 001/001",
+        "MAE(X, F(G(X)))",
+        "Elapsed: ",
+    ):
+        assert text in first.stdout
+    assert "Train: 100%" in first.stderr and "images/s" in first.stderr and "Traceback" not in first.stderr
+    second = run(*flags, "--epochs", "2", "--verbose", "2", "--profile", "5:7")
+    assert second.returncode == 0, second.stderr
+    assert f"Resumed from {folder}/checkpoints/epoch_0001: 1 of 2 epochs are done" in second.stdout
+    assert "the global batch is 1 pairs instead of 2 from here on" in second.stderr
+    assert "For the same batch use --batch_size 2" in second.stderr
+    assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
+    third = run(*flags, "--epochs", "2")
+    assert (
+        third.returncode == 0
+        and "2 of 2 epochs are done" in third.stdout
+        and "Epoch" not in third.stdout.split("done")[1]
+    )
+
+    assert not list(temporary.iterdir())  # such as the modules that AutoGraph writes
+    assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
+        ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
+    }  # fmt: skip
+    assert [path.name for path in sorted((folder / "samples").iterdir())] == [
+        "epoch_001", "epoch_001.png", "epoch_002", "epoch_002.png", "inputs"
+    ]  # fmt: skip
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
+        "best-x2y", "best-y2x", "epoch_0000", "epoch_0001", "epoch_0002"
+    ]  # fmt: skip
+    for direction in ("x2y", "y2x"):
+        found = [line["score/" + direction + "/KID"] for line in lines(folder) if line["split"] == "test"]
+        best = json.loads((folder / "checkpoints" / f"best-{direction}" / "manifest.json").read_text())["progress"]
+        assert len(found) == 2 and best["epoch"] == 1 + found.index(min(found))
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
+    assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
+        ("steps", 1, 2), ("train", 1, 3), ("test", 1, 3), ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8)
+    ]  # fmt: skip
+
+    board = TensorBoard(folder)
+    try:
+        check_board(board, lines(folder))
+    finally:
+        board.close()
+
+
+def check_board(board, logged):
+    """TensorBoard shows every figure of metrics.jsonl, and the samples."""
+    for _ in range(60):  # it reads the events in the background
+        tags = board.json("scalars/tags")
+        if set(tags) == {".", "test", "steps"} and len(board.json("scalars/scalars", run="test", tag="seconds")) == 2:
+            break
+        sleep(0.5)
+    every_pass = {"seconds", "skipped_steps"}
+    speed = {f"speed/{name}" for name in ("images_per_second", "ms_per_step", "data_wait", "memory_GB")}
+    trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
+    assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
+    scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
+    assert set(tags["test"]) == {
+        *LOSSES,
+        *ERRORS,
+        *CHANGES,
+        *scores,
+        *every_pass,
+    }  # one call in each start: no speed is known
+    assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate", *trained)}
+    check_scalars(board, logged)
+    check_profile(board)
+    images = board.json("images/tags")["test"]
+    assert set(images) == {f"{name}_cycle/sample_{i}" for name in "XY" for i in (1, 2)}
+    for tag in images:
+        shown = board.json("images/images", run="test", tag=tag, sample=0)
+        assert [image["step"] for image in shown] == [1, 2]
+        png = board.get("images/individualImage", **dict(urllib.parse.parse_qsl(shown[0]["query"])))
+        assert png.startswith(b"\x89PNG")
+
+
+def check_profile(board):
+    """TensorBoard shows the operations of the steps asked for, where it has its plugin for that."""
+    if importlib.util.find_spec("tensorboard_plugin_profile"):
+        (profile,) = board.json("profile/runs")
+        (host,) = board.json("profile/hosts", run=profile, tag="trace_viewer@^")
+        pages = {
+            name: board.get("profile/data", run=profile, tag=name, host=host)
+            for name in board.json("profile/run_tools", run=profile)
+        }
+        assert all(page and page != b"No Data" for page in pages.values())
+        assert b"D_Y" in pages["trace_viewer@^"]
+        assert all(b"Conv2DBackpropFilter" in pages[name] for name in ("trace_viewer@^", "tensorflow_stats^"))
+
+
+def check_scalars(board, logged):
+    """TensorBoard shows each step of metrics.jsonl once, with its value, and no other step."""
+    tags = board.json("scalars/tags")
+    for split, name, at, prefix in (
+        ("train", ".", "epoch", ""),
+        ("test", "test", "epoch", ""),
+        ("steps", "steps", "step", "steps/"),
+    ):
+        rows = [line for line in logged if line["split"] == split and "event" not in line]
+        for tag in tags[name]:
+            shown = [(step, value) for _, step, value in board.json("scalars/scalars", run=name, tag=tag)]
+            key = tag[len(prefix) :]
+            having = [row for row in rows if key in row]  # the speed is not known before the second call
+            assert [step for step, _ in shown] == [row[at] for row in having]
+            assert [value for _, value in shown] == pytest.approx([row[key] for row in having], rel=1e-5)
+
+
+@pytest.mark.parametrize("fast", ["true", "false"], ids=["its data server", "its own reader"])
+def test_tensorboard_shows_a_killed_run_without_seam(tmp_path, monkeypatch, fast):
+    """Also when the clock was set back in between, and when the server was running all the time."""
+
+    def start(steps, log_bytes=0, epoch=0, step=0):
+        summary = SummaryWriter(tmp_path)
+        summary.rewind(log_bytes, epoch, step)
+        for number in range(step + 1, step + steps + 1):
+            summary.write_scalars("steps", 1 + number // 3, number, {"a": number + 0.25 * epoch})
+            if number % 3 == 0:
+                for split in ("train", "test"):
+                    summary.write_scalars(split, number // 3, number, {"a": number + 0.5 * epoch})
+            if number == 6:
+                start.place = (summary.log_bytes, 2, 6)
+
+    start(13)
+    board = TensorBoard(tmp_path, "--load_fast", fast, "--reload_interval", "1")
+    try:
+        monkeypatch.setattr("time.time", lambda: 1_000_000_000.0)
+        start(2, *start.place)  # killed again, before the first line about an epoch
+        start(7, *start.place)
+        logged = lines(tmp_path)
+        assert [line["step"] for line in logged if line["split"] == "steps"] == list(range(1, 14))
+        for _ in range(60):
+            with contextlib.suppress(urllib.error.HTTPError, KeyError, AssertionError):
+                check_scalars(board, logged)
+                break
+            sleep(0.5)
+        check_scalars(board, logged)
+    finally:
+        board.close()

@@ -1,0 +1,121 @@
+"""Run train.py as a user does."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import tensorflow_datasets as tfds
+
+import train
+from cyclegan.checkpointing import run_directory
+from cyclegan.config import serialization
+from cyclegan.config.command_line import parse_args
+from cyclegan.data import tfds_source
+from cyclegan.data.comparison_images import comparison_images
+from cyclegan.errors import UserError
+from cyclegan.networks.compat import stack
+from tests.system.runs import ROOT, TINY, lines, photograph, run
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        (["--dataset", "nowhere"], "train.py: --dataset nowhere: no such folder; expected"),
+        (["--batch_size", "0"], "train.py: --batch_size 0: expected at least 1"),
+        (["--adversarial", "wgan"], "train.py: argument --adversarial: invalid choice"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(tmp_path, flags, text):
+    result = run(*flags, cwd=tmp_path)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith(text) and result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_are_explained(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\")")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "train.py"), "--dataset", "stripes"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "No module named 'numpy': make the environment with scripts/setup.sh" in result.stderr
+
+
+def test_help_needs_no_tensorflow(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('not for --help')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "train.py"), "--help"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and "--lambda_cycle" in result.stdout
+
+
+@pytest.mark.slow
+def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
+    """The real builder of TFDS, from an archive of the same layout, through train.py."""
+    archive = tmp_path / "horse2zebra.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for split, count in {"trainA": 4, "trainB": 5, "testA": 2, "testB": 3}.items():
+            for i in range(count):
+                photograph(tmp_path / "one.jpg", i, (64, 64))
+                file.write(tmp_path / "one.jpg", f"horse2zebra/{split}/n0{i}_1.jpg")
+    module = sys.modules[tfds.builder_cls("cycle_gan").__module__]
+    monkeypatch.setitem(module._DL_URLS, "horse2zebra", str(archive))
+    monkeypatch.setattr(tfds_source, "_host_answers", lambda url: True)
+    monkeypatch.chdir(tmp_path)
+    metrics = train.main(["--data_dir", str(tmp_path / "tfds"), "--epochs", "1", "--load_size", "36", *TINY])
+    output = capsys.readouterr().out
+    assert "Steps per epoch: 4 for training (4 pairs), 2 for validation (2 pairs)" in output
+    assert "Writing to runs/horse2zebra" in output
+    assert 0 < metrics["test"]["error/MAE(X, F(G(X)))"] < 2
+    assert (tmp_path / "runs" / "horse2zebra" / "samples" / "epoch_001.png").exists()
+    saved = json.loads((tmp_path / "runs" / "horse2zebra" / "config.json").read_text())
+    assert saved["data"]["trainB"].startswith("5 images")
+    config, *_ = serialization.load(tmp_path / "runs" / "horse2zebra" / "config.json")
+    images, text = comparison_images(config.data, "y2x", 4)
+    assert text.startswith("2 images (cycle_gan/horse2zebra, testB), 32 x 32") and len(images) == 4
+
+
+@pytest.mark.slow
+def test_resume_refuses_and_warns(finished, photos, capsys):
+    small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
+
+    def files():
+        return {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("[!.]*")}  # not the lock
+
+    before = files()
+    with pytest.raises(UserError, match="residual_blocks 0 -> 6, filters 1 -> 2"):
+        train.main([*finished, "--filters", "2"])
+    photograph(photos / "trainA" / "new.jpg", 99)
+    with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):
+        train.main([*finished, *small])
+    assert files() == before
+    (photos / "trainA" / "new.jpg").unlink()
+    train.main([*finished, *small, "--lr", "0.5"])  # one epoch is done already: nothing is left to change
+    assert files() == before
+    capsys.readouterr()
+    more = [*small[:-1], "2"]
+    train.main([*finished, *more, "--lr", "0.5", "--batch_size", "9"])
+    errors = capsys.readouterr().err
+    assert "lr 0.0002 -> 0.5 from here on" in errors
+    assert "the global batch is 9 pairs instead of 1 from here on: the steps of an epoch become fewer" in errors
+    assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
+    assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
+    train.main([*finished, "--filters", "2", "--residual_blocks", "0", "--epochs", "1", "--clear_output_dir"])
+    assert [line["epoch"] for line in lines(pathlib.Path(finished[3]))] == [1, 1]
+
+
+@pytest.mark.slow
+def test_second_run_on_a_folder_is_refused(finished, tmp_path):
+    small = ["--filters", "1", "--residual_blocks", "0"]
+    config = parse_args([*finished, *small])
+    with (
+        run_directory.RunDirectory(config, stack()),
+        pytest.raises(UserError, match=f"another process trains there .process {os.getpid()} on"),
+    ):
+        train.main([*finished, *small])
+    assert (tmp_path / "run" / ".lock").exists()
+    train.main([*finished, *small, "--epochs", "2"])  # nobody holds it any more
