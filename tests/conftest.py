@@ -26,12 +26,12 @@ make_strategy(3)  # starts TensorFlow with three logical devices; strategies of 
 
 
 def pytest_addoption(parser):
-    """Add --all."""
+    """Add the option --all."""
     parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what only --all runs; let the longest files begin, so that no process is left alone with them at the end."""
+    """Deselect the tests that only --all runs; start the longest files first, which balances the processes."""
     if not config.getoption("--all"):
         seen, kept, left_out = set(), [], []
         for item in items:
@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def collected():
-    """Collect the garbage of a test file when it is done, and never look at the survivors again: that would take seconds."""
+def collect_garbage():
+    """Collect the garbage of a test file, and exclude the survivors from later collections, which would take seconds."""
     yield
     gc.collect()
     gc.freeze()
@@ -54,13 +54,13 @@ def collected():
 
 @pytest.fixture(scope="session")
 def strategies():
-    """MirroredStrategy by number of replicas: 1, 2, 3."""
+    """Return a MirroredStrategy by number of replicas: 1, 2, 3."""
     return {replicas: make_strategy(replicas) for replicas in (1, 2, 3)}
 
 
 @pytest.fixture(scope="session")
 def stripes_dir(tmp_path_factory):
-    """A data_dir for TFDS, in which the embedded data set is prepared once."""
+    """Return a data_dir for TFDS, in which the embedded dataset is prepared once."""
     return str(tmp_path_factory.mktemp("tfds"))
 
 
@@ -75,19 +75,13 @@ def smooth_images(count, size=32, seed=0):
 
 @pytest.fixture(scope="session")
 def make_images():
-    """The function `smooth_images`."""
-    return smooth_images
-
-
-@pytest.fixture(scope="session")
-def pictures_of():
-    """The same, for tests that still use the old name."""
+    """Return the function `smooth_images`."""
     return smooth_images
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """A `Browser` for all tests."""
+    """Return a `Browser` for all tests."""
     if not CHROMIUM:
         pytest.skip("no Chromium on the PATH")
     started = Browser(tmp_path_factory.mktemp("profile"))

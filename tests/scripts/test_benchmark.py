@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = ["--size", "16", "--batch", "2", "--filters", "2", "--residual_blocks", "0", "--runs", "2"]
 
 
+@pytest.mark.slow
 def test_forms_take_turns(tmp_path, capsys, monkeypatch):
     make = forms.default_form
 
@@ -71,6 +72,7 @@ def test_interrupted_measurement_is_kept(tmp_path, monkeypatch):
     assert [each.name for each in tmp_path.iterdir()] == ["rows.json"]
 
 
+@pytest.mark.slow
 def test_pipeline(monkeypatch):
     monkeypatch.setattr(feeding, "DRAIN_SECONDS", 0.05)
     monkeypatch.setattr(feeding, "FEED_SECONDS", 0.05)

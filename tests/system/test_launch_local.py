@@ -1,4 +1,4 @@
-"""scripts/launch_local.sh, with workers that only pretend to train."""
+"""Run scripts/launch_local.sh with workers that only pretend to train."""
 
 import json
 import os
@@ -56,7 +56,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Launcher:
-    """A clone with a space in its name, whose environment is there already."""
+    """A clone with a space in its name and a finished environment."""
 
     def __init__(self, folder):
         self.folder, self.clone, self.said, self.bin = (folder / name for name in ("other", "a clone", "said", "bin"))
@@ -72,19 +72,19 @@ class Launcher:
         self.process = None
 
     def command(self, name, text):
-        """Puts a command before the machine's own."""
+        """Put a command before the commands of the machine."""
         (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
         (self.bin / name).chmod(0o755)
 
     def installed(self, requirements):
-        """Makes setup.sh find all installed."""
+        """Make setup.sh find all packages installed."""
         cksum = subprocess.run(
             "cat requirements.txt requirements-gpu.txt | cksum", shell=True, cwd=self.clone, capture_output=True
         )
         (self.clone / "env" / ".installed").write_text(f"{requirements} {cksum.stdout.decode()}")
 
     def start(self, *arguments, plan=None, environment=None, before=(), **options):
-        """Starts the script with the workers' plans: {index: {"signals": until so many, "seconds": at most, "code": exit}}."""
+        """Start the script with a plan per worker: {index: {"signals": least number, "seconds": limit, "code": exit code}}."""
         (self.said / "plan").write_text(json.dumps(plan or {}))
         every = {
             key: value
@@ -97,13 +97,13 @@ class Launcher:
         self.process = subprocess.Popen(command, env={**every, **(environment or {})}, **options)
 
     def run(self, *arguments, **options):
-        """Runs the script to its end: (exit code, standard output, standard error)."""
+        """Run the script to its end; return (exit code, standard output, standard error)."""
         self.start(*arguments, **options)
         out, err = self.process.communicate(timeout=20)
         return self.process.returncode, out, err
 
     def wait(self, name, count, enough=lambda _: True):
-        """What workers have said under a name, a list, once so many have."""
+        """Wait for the files of a name by `count` workers; return their contents."""
         end = time.monotonic() + 15
         while time.monotonic() < end:
             paths = [self.said / f"{name}{index}" for index in range(count)]
@@ -115,7 +115,7 @@ class Launcher:
         raise AssertionError(f"{name}: {sorted(path.name for path in self.said.iterdir())}")
 
     def pass_on(self, *numbers, count=2):
-        """Gives the script signals, each when the one before has reached all workers; what the workers got."""
+        """Send signals, each after the last one reached all workers; return the signals by worker."""
         for done, number in enumerate(numbers, start=1):
             self.process.send_signal(number)
             got = self.wait("signals", count, lambda signals, done=done: len(signals) >= done)
@@ -138,7 +138,7 @@ def launcher(tmp_path):
 
 
 def alive(pid):
-    """Whether a process is there and has not ended."""
+    """Return whether a process is running."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text() if os.path.isdir("/proc/self") else ""
         os.kill(pid, 0)
@@ -148,15 +148,15 @@ def alive(pid):
 
 
 def gone(pids, seconds):
-    """Whether all processes end within so many seconds."""
+    """Return whether all processes end within a number of seconds."""
     end = time.monotonic() + seconds
     while any(map(alive, pids)) and time.monotonic() < end:
         time.sleep(0.01)
     return not any(map(alive, pids))
 
 
-def test_each_worker_has_its_place_and_all_have_the_same_flags(launcher):
-    flags = ["--dataset", "my pictures", "--", "--epochs=2", ""]
+def test_workers_get_their_index_and_the_flags(launcher):
+    flags = ["--dataset", "my images", "--", "--epochs=2", ""]
     code, out, err = launcher.run("3", "--", *flags, plan={str(index): {"seconds": 0} for index in range(3)})
     assert (code, out, err) == (0, "", "")
     starts = launcher.wait("start", 3)
@@ -169,20 +169,20 @@ def test_each_worker_has_its_place_and_all_have_the_same_flags(launcher):
     assert len(set(addresses)) == 3 and all(address.startswith("127.0.0.1:") for address in addresses)
 
 
-def test_the_two_dashes_may_be_left_out(launcher):
+def test_dashes_are_optional(launcher):
     assert launcher.run("1", "--epochs", "2", plan={"0": {"seconds": 0}})[0] == 0
     assert launcher.wait("start", 1)[0]["flags"] == ["--epochs", "2"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_that_stops_reaches_each_worker_once(launcher, number):
+def test_stop_signal_reaches_each_worker_once(launcher, number):
     launcher.start("2")
     launcher.wait("start", 2)
     assert launcher.pass_on(number) == [[number]] * 2
     assert launcher.process.wait(5) == 128 + number
 
 
-def test_sigusr1_reaches_each_worker_and_all_go_on(launcher):
+def test_sigusr1_reaches_each_worker(launcher):
     launcher.start("2", plan={"0": {"signals": 2, "code": 0}, "1": {"signals": 2, "code": 0}})
     launcher.wait("start", 2)
     usr1 = signal.SIGUSR1
@@ -190,7 +190,7 @@ def test_sigusr1_reaches_each_worker_and_all_go_on(launcher):
     assert launcher.process.wait(5) == 0
 
 
-def test_ctrl_c_in_a_terminal_reaches_each_worker_as_often_as_it_is_pressed(launcher):
+def test_every_ctrl_c_reaches_each_worker(launcher):
     keyboard, terminal = pty.openpty()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
     launcher.start(
@@ -207,26 +207,26 @@ def test_ctrl_c_in_a_terminal_reaches_each_worker_as_often_as_it_is_pressed(laun
 
 
 @pytest.mark.parametrize("codes, expected", [((0, 3, 1), 3), ((143, 0, 1), 143)])
-def test_the_first_exit_code_that_is_not_0_counts(launcher, codes, expected):
+def test_first_failure_is_the_exit_code(launcher, codes, expected):
     plan = {str(index): {"seconds": 0.05 * (3 - index), "code": code} for index, code in enumerate(codes)}
     assert launcher.run("3", plan=plan) == (expected, "", "")
 
 
-def test_the_code_of_a_signal_that_was_passed_on_wins(launcher):
+def test_exit_code_of_a_forwarded_signal_wins(launcher):
     launcher.start("3", plan={"0": {"code": 1}, "1": {"code": 130}, "2": {"code": 143}})
     launcher.wait("start", 3)
     launcher.pass_on(signal.SIGTERM, count=3)
     assert launcher.process.wait(5) == 143
 
 
-def test_a_worker_that_was_killed_is_a_failure_and_the_script_waits_for_the_others(launcher):
+def test_killed_worker_fails_and_others_finish(launcher):
     launcher.start("2", plan={"1": {"seconds": 0.5}})
     first, second = (start["pid"] for start in launcher.wait("start", 2))
     os.kill(first, signal.SIGKILL)
     assert launcher.process.wait(10) == 137 and not alive(second)
 
 
-def test_a_suspended_worker_is_waited_for(launcher):
+def test_waits_for_a_suspended_worker(launcher):
     launcher.start("2", plan={"0": {"seconds": 0.6, "code": 0}, "1": {"seconds": 0}})
     pid = launcher.wait("start", 2)[0]["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -236,7 +236,7 @@ def test_a_suspended_worker_is_waited_for(launcher):
     assert launcher.process.wait(5) == 0
 
 
-def test_workers_that_do_not_leave_are_killed_after_a_while(launcher):
+def test_stubborn_workers_are_killed(launcher):
     launcher.start("2", environment={"GRACE": "1"}, plan={"0": {"signals": 9}, "1": {"signals": 9}})
     launcher.wait("start", 2)
     launcher.pass_on(signal.SIGTERM)
@@ -245,7 +245,7 @@ def test_workers_that_do_not_leave_are_killed_after_a_while(launcher):
     assert "killing the workers that are still there after 1 s" in launcher.process.stderr.read()
 
 
-def test_workers_are_stopped_when_the_script_is_killed(launcher):
+def test_killed_script_stops_its_workers(launcher):
     launcher.start("2", environment={"GRACE": "1"}, plan={"0": {"signals": 9}})
     launcher.wait("start", 2)
     launcher.process.kill()
@@ -256,14 +256,14 @@ def test_workers_are_stopped_when_the_script_is_killed(launcher):
 @pytest.mark.parametrize(
     "arguments", [[], ["0"], ["-1"], ["two"], ["2.5"], ["100"], ["08"], ["--", "2"], ["--dataset", "stripes"], [""]]
 )
-def test_a_number_that_is_none_is_refused(launcher, arguments):
+def test_refuses_bad_numbers(launcher, arguments):
     code, out, err = launcher.run(*arguments)
     assert (
         (code, out) == (2, "") and "expected a number of workers from 1 to 99; usage: " in err and err.count("\n") == 1
     )
 
 
-def test_help_and_a_grace_that_is_no_number(launcher):
+def test_help_and_bad_grace(launcher):
     assert launcher.run("--help") == (0, "usage: scripts/launch_local.sh N [--] [flags of train.py]\n", "")
     assert launcher.run("2", environment={"GRACE": "1m"})[0::2] == (
         2,
@@ -282,7 +282,7 @@ def test_help_and_a_grace_that_is_no_number(launcher):
         (None, 2, ["0,1", "2,3"]),  # as nvidia-smi has them
     ],
 )
-def test_gpus_are_divided_among_the_workers(launcher, visible, workers, expected):
+def test_divides_gpus(launcher, visible, workers, expected):
     if visible is None:
         launcher.command(
             "nvidia-smi", '[ "$1" = -L ] && for i in 0 1 2 3; do echo "GPU $i: NVIDIA (UUID: GPU-$i)"; done'
@@ -295,7 +295,7 @@ def test_gpus_are_divided_among_the_workers(launcher, visible, workers, expected
 
 
 @pytest.mark.parametrize("visible, workers", [("0,1,2", 2), ("0", 2), ("0,1", 4)])
-def test_gpus_that_can_not_be_divided_are_refused(launcher, visible, workers):
+def test_refuses_indivisible_gpus(launcher, visible, workers):
     code, out, err = launcher.run(str(workers), environment={"CUDA_VISIBLE_DEVICES": visible})
     assert (code, out) == (2, "") and err.count("\n") == 1 and not launcher.pids()
     count = visible.count(",") + 1

@@ -1,4 +1,4 @@
-"""train.py as several workers, processes of their own, as a user starts them; test_workers.py has what needs no training."""
+"""Run train.py as several worker processes, as a user starts them."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, stripes_dir):
-    """A folder for runs; and the flags that find the embedded data set."""
+    """Return a folder for runs and the flags of the embedded dataset."""
     return tmp_path_factory.mktemp("several"), [*FLAGS, "--log_every", 2, "--data_dir", stripes_dir]
 
 
@@ -41,7 +41,7 @@ def train(*flags, **environment):
 
 
 def together(count, *flags):
-    """Starts so many workers on this machine."""
+    """Start a number of workers on this machine."""
     held = [socket.create_server(("", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in held]
     for each in held:
@@ -52,7 +52,7 @@ def together(count, *flags):
 
 
 def ended(*processes):
-    """[(exit code, what was printed)] of processes that end by themselves."""
+    """Return (exit code, output) of each process, after it ended by itself."""
     try:
         deadline = time.monotonic() + SECONDS
         return [(each.communicate(timeout=deadline - time.monotonic())[0], each.returncode)[::-1] for each in processes]
@@ -64,7 +64,7 @@ def ended(*processes):
 
 
 def wait_for(path, *processes):
-    """Waits until a run has written a file or folder."""
+    """Wait until a run writes a file or folder."""
     deadline = time.monotonic() + SECONDS
     while not path.exists():
         dead = [each.communicate()[0] for each in processes if each.poll() is not None]
@@ -80,8 +80,8 @@ def done(*processes):
         assert code == 0, printed
 
 
-def figures(folder):
-    """The losses and errors of all lines of a log."""
+def metrics(folder):
+    """Return the losses and errors of all lines of a log."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
         {
@@ -93,7 +93,7 @@ def figures(folder):
     ]
 
 
-def assert_same_figures(one, other, **tolerance):
+def assert_same_metrics(one, other, **tolerance):
     assert len(one) == len(other)
     for line, like in zip(one, other):
         assert line.keys() == like.keys()
@@ -108,7 +108,7 @@ def variables(folder, epochs):
 
 @pytest.fixture(scope="module")
 def two(home):
-    """The run of two workers that nothing disturbs, and what the launcher printed."""
+    """Return an undisturbed run of two workers and the output of the launcher."""
     folder, flags = home
     launch = start(
         [ROOT / "scripts" / "launch_local.sh", 2, "--", *flags, "--epochs", 2, "--output_dir", folder / "two"],
@@ -119,13 +119,13 @@ def two(home):
     return folder / "two", printed
 
 
-def test_two_workers_train_as_one_process_with_two_devices(home, two):
+def test_two_workers_equal_two_devices(home, two):
     folder, flags = home
     done(train(*flags, "--epochs", 2, "--devices", 2, "--output_dir", folder / "devices"))
-    assert_same_figures(figures(two[0]), figures(folder / "devices"), rtol=2e-3, atol=1e-5)
-    first, same = figures(two[0])[0], figures(folder / "devices")[0]
+    assert_same_metrics(metrics(two[0]), metrics(folder / "devices"), rtol=2e-3, atol=1e-5)
+    first, same = metrics(two[0])[0], metrics(folder / "devices")[0]
     assert first["steps step"] == 2
-    assert_same_figures([first], [same], rtol=1e-5, atol=1e-6)
+    assert_same_metrics([first], [same], rtol=1e-5, atol=1e-6)
     assert "Workers: 2 (127.0.0.1:" in two[1] and "Replicas: 2, global batch: 2 x 1 = 2" in two[1]
     assert two[1].count("Epoch 001/002") == 1  # only the chief talks
     names = {path.name for path in two[0].iterdir()}
@@ -133,17 +133,17 @@ def test_two_workers_train_as_one_process_with_two_devices(home, two):
     assert len(list(two[0].glob("**/events.out.tfevents.*"))) == 3
 
 
-def test_three_workers_train_as_one_process_with_three_devices(home):
+def test_three_workers_equal_three_devices(home):
     folder, flags = home
     done(*together(3, *flags, "--epochs", 1, "--output_dir", folder / "three"))
     done(train(*flags, "--epochs", 1, "--devices", 3, "--output_dir", folder / "three_devices"))
-    found, expected = figures(folder / "three"), figures(folder / "three_devices")
-    assert_same_figures(found[:1], expected[:1], rtol=1e-5, atol=1e-6)
-    assert_same_figures(found, expected, rtol=2e-3, atol=1e-5)
+    found, expected = metrics(folder / "three"), metrics(folder / "three_devices")
+    assert_same_metrics(found[:1], expected[:1], rtol=1e-5, atol=1e-6)
+    assert_same_metrics(found, expected, rtol=2e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("lost", [1, 0])
-def test_one_that_is_killed_ends_all_and_all_resume_exactly(home, two, lost):
+def test_killed_worker_ends_all_and_resume_is_bit_exact(home, two, lost):
     folder, flags = home
     run, left = folder / f"killed_{lost}", 1 - lost
     flags = [*flags, "--epochs", 2, "--output_dir", run, "--checkpoint_minutes", 0]
@@ -155,14 +155,14 @@ def test_one_that_is_killed_ends_all_and_all_resume_exactly(home, two, lost):
     assert (code, outcome[lost][0]) == (1, -signal.SIGKILL), printed
     assert f"worker {left}: worker {lost} (127.0.0.1:" in printed and "does not answer any more" in printed
     done(*together(2, *flags))
-    assert_same_figures(figures(run), figures(two[0]), rtol=0, atol=0)
+    assert_same_metrics(metrics(run), metrics(two[0]), rtol=0, atol=0)
     found, expected = variables(run, 2), variables(two[0], 2)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_one_that_is_preempted_has_all_save_and_other_numbers_of_workers_go_on(home):
+def test_preemption_saves_and_other_worker_counts_resume(home):
     folder, flags = home
     done(train(*flags, "--epochs", 3, "--batch_size", 6, "--output_dir", folder / "one"))
     shared = [*flags, "--output_dir", folder / "preempted"]
@@ -181,10 +181,10 @@ def test_one_that_is_preempted_has_all_save_and_other_numbers_of_workers_go_on(h
     alone.send_signal(signal.SIGTERM)
     assert ended(alone)[0][0] == 143
     done(*together(3, *shared, "--epochs", 3, "--batch_size", 2))
-    assert_same_figures(figures(folder / "preempted"), figures(folder / "one"), rtol=2e-3, atol=1e-4)
+    assert_same_metrics(metrics(folder / "preempted"), metrics(folder / "one"), rtol=2e-3, atol=1e-4)
 
 
-def test_the_chief_saves_scores_and_profiles_for_all(home):
+def test_chief_saves_scores_and_profiles(home):
     folder, flags = home
     run, wishes = folder / "saved", ["--evaluate_every", 2, "--profile", "17:19", "--steps_per_call", 1]
     rare = ["--checkpoint_every", 4, "--plot_every", 1]
@@ -208,7 +208,7 @@ def network(*command):
 
 @pytest.fixture
 def two_hosts():
-    """Two network namespaces with a cable between them, 10.99.0.1 and 10.99.0.2."""
+    """Return two network namespaces, 10.99.0.1 and 10.99.0.2, and the links between them."""
     names = [f"cyclegan{os.getpid()}{side}" for side in "ab"]
     links = [f"cg{os.getpid() % 10000}{side}" for side in "ab"]
     with contextlib.ExitStack() as stack:
@@ -233,7 +233,7 @@ def two_hosts():
         yield names, links
 
 
-def test_two_hosts_and_a_cable_that_is_pulled(home, two_hosts):
+def test_pulled_cable_ends_two_hosts(home, two_hosts):
     folder, flags = home
     names, links = two_hosts
     flags = [*flags, "--epochs", 500, "--output_dir", folder / "hosts", "--plot_every", 500]

@@ -1,4 +1,4 @@
-"""What is done with a run, from its training on: the README's demo, and its pictures translated, looked at, scored, exported."""
+"""Run the demo of the README, then translate, view, score and export with its run."""
 
 import concurrent.futures
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The demo, in a copy of the repository, with the environment that the tests run in: (the copy, what the demo printed)."""
+    """Return a copy of the repository in which the demo ran, in the environment of the tests, and the output of the demo."""
     home = tmp_path_factory.mktemp("home")
     ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
     shutil.copytree(ROOT, home / "clone", ignore=lambda folder, names: {*ignored(folder, names), "demo"} & set(names))
@@ -36,7 +36,7 @@ def demo(tmp_path_factory):
 
 
 def run(command, code=0, **environment):
-    """Runs a command. Returns what it printed."""
+    """Run a command; return its output."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
     result = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=1800)
     assert result.returncode == code, result.stdout[-1000:] + result.stderr[-3000:]
@@ -47,7 +47,7 @@ def script(demo, name, *arguments, code=0):
     return run([sys.executable, demo[0] / "scripts" / name, demo[0] / "runs" / "demo", *arguments], code)
 
 
-def test_the_demo_beats_the_identity(demo):
+def test_demo_beats_the_identity(demo):
     rows = [line.rsplit(None, 2) for line in demo[1].splitlines() if line.startswith(("X -> Y:", "Y -> X:"))]
     assert len(rows) == 7
     for what, trained, identity in rows:
@@ -61,7 +61,7 @@ def test_the_demo_beats_the_identity(demo):
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """A folder of pictures of all kinds, with horses on them."""
+    """Return a folder of images of horses, in all formats and of many sizes."""
     folder = tmp_path_factory.mktemp("mixed")
     horse = stripes.draw(stripes.random_scene(np.random.default_rng(0)), "horse", 256)
     sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
@@ -88,7 +88,7 @@ EXPORTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflit
 
 @pytest.fixture(scope="module")
 def used(demo, mixed, tmp_path_factory):
-    """(a folder, what was printed by name): the demo's run used in all ways, two at a time, because most of it takes one core."""
+    """Return a folder of results and the outputs by name; two commands at a time, because each takes about one core."""
     folder = tmp_path_factory.mktemp("used")
     commands = {
         "translate": ("translate.py", mixed, folder / "translated", "--html"),
@@ -103,7 +103,7 @@ def used(demo, mixed, tmp_path_factory):
         return folder, {name: future.result() for name, future in running.items()}
 
 
-def test_a_folder_of_mixed_pictures_is_translated(mixed, used):
+def test_translate_mixed_images(mixed, used):
     out, printed = used[0] / "translated", used[1]["translate"]
     assert re.match(r"14 pictures translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0005\n", printed)
     assert "Of more than 1536 x 1536 pixels, so translated in tiles: 1. Instance normalization sees a tile" in printed
@@ -120,7 +120,7 @@ def test_a_folder_of_mixed_pictures_is_translated(mixed, used):
     assert "index_files" in os.listdir(out) and not (out / "broken.jpg").exists()
 
 
-def test_its_pages_are_looked_at(demo, used, browser):
+def test_pages_in_a_browser(demo, used, browser):
     for page, count in ((used[0] / "translated" / "index.html", 14), (demo[0] / "runs" / "demo" / "index.html", 10)):
         browser.open(page)
         assert browser.js("document.querySelectorAll('ol > li').length") == count
@@ -135,7 +135,7 @@ def test_its_pages_are_looked_at(demo, used, browser):
     assert seen == ["epoch_005", "epoch_001", "epoch_002"]
 
 
-def test_it_is_scored(used):
+def test_scores_beat_untranslated(used):
     folder, printed = used[0], used[1]["evaluate"]
     assert "not comparable with published" in printed and "seed 0" in printed
     for direction, part in json.loads((folder / "scores.json").read_text())["directions"].items():
@@ -147,7 +147,7 @@ def test_it_is_scored(used):
 
 
 @pytest.mark.parametrize("format", EXPORTS)
-def test_it_is_exported(used, format):
+def test_exports_equal_the_network(used, format):
     folder, printed = used[0], used[1][format]
     difference = float(re.search(r"largest difference from the network: ([\d.e-]+) in", printed)[1])
     assert difference < 1e-3 and (folder / EXPORTS[format]).exists()
