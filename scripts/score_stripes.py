@@ -37,7 +37,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
     Raises:
         UserError: `run` is not the folder of a run on stripes with such a checkpoint.
     """
-    config, _, _ = serialization.load(pathlib.Path(run) / "config.json")
+    config = serialization.load(pathlib.Path(run) / "config.json").config
     if config.data.dataset != "stripes":
         raise UserError(f"{run} was trained on {config.data.dataset}; expected a run on stripes, with its ground truth")
     with console.start():

@@ -1,0 +1,1 @@
+"""Checkpoints of a run, its position in training, and its folder."""

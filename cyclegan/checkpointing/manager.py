@@ -1,314 +1,252 @@
-"""Saves and strictly restores the state.
+"""Manager of a run's checkpoints: save, remove the oldest, restore strictly.
 
-A checkpoint is a folder that holds what `tf.train.Checkpoint` writes and `manifest.json`: the place in training, and the size
-and CRC-32 of every file. Its name says how far training was: `epoch_0012`, or inside an epoch `epoch_0012_pair_00345` (12 whole
-epochs and 345 training pairs) and `epoch_0012_pair_01067_test_0008` (all training pairs and 8 test pairs). It is written under
-another name and renamed when it is complete, so it is there as a whole or not at all. Nothing in it is ever executed: the
-manifest is JSON, the state holds arrays.
+A checkpoint is a folder with the files of `tf.train.Checkpoint` and a `manifest.json`. It is written under a hidden name and
+renamed when it is complete, so it is there as a whole or not at all. Nothing in it is ever executed: the manifest is JSON, the
+state holds arrays.
 
-Beside those that training goes on from there may be others under names of their own, `best-x2y` say: whole checkpoints too, whose
-files are those of a checkpoint of the other kind, linked, where the file system can. They are replaced, and never removed.
+A checkpoint may be kept under further names, "best-x2y" for example. These are whole checkpoints, too, whose files are links where
+the file system has them. They are replaced, and never removed.
 """
 
-import contextlib
-import ctypes
-import json
+from __future__ import annotations
+
 import logging
 import os
 import pathlib
 import re
-import shutil
-import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional, Union
 
 import tensorflow as tf
 
+from cyclegan.checkpointing import files, folder, manifest
+from cyclegan.checkpointing.folder import Position
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UserError, tf.errors.OpError)
+UNREADABLE = (*manifest.INVALID, AssertionError, tf.errors.OpError)
+
+
+class Restored(NamedTuple):
+    """A checkpoint that was restored.
+
+    Attributes:
+        train_state: The training state that it was saved with.
+        path: Folder of the checkpoint.
+    """
+
+    train_state: TrainState
+    path: pathlib.Path
 
 
 class CheckpointManager:
     """The checkpoints of a run.
 
+    If several workers train together, each of them has the whole state and calls `save`, `drop` and `restore` at the same steps.
+    The chief writes, and chooses the checkpoint to restore.
+
     Args:
-        folder: where they are; made when the first one is saved.
-        state: dict of all that evolves on the devices: models, optimizers and variables by name. Restoring wants the same names.
-        keep: how many to keep, the newest ones.
-        workers: the `workers.Workers` that train together, if there are several: each holds all of the state, and calls `save`,
-            `drop` and `restore` at the same places. The chief writes, and says which checkpoint is restored.
+        path: Folder of the checkpoints, made by the first `save`.
+        state: Everything that changes on the devices: models, optimizers and variables by name. Restoring expects the same names.
+        keep: Number of checkpoints to keep, the newest ones.
+        workers: The workers that train together; `None` for a single process.
+
+    Attributes:
+        restored: Folder of the checkpoint that `restore` returned last; `None` for a new run.
     """
 
-    def __init__(self, folder, state, keep=3, workers=None):
-        self.folder = pathlib.Path(folder)
+    def __init__(
+        self,
+        path: Union[str, os.PathLike[str]],
+        state: Mapping[str, Any],
+        keep: int = 3,
+        workers: Optional[Workers] = None,
+    ) -> None:
+        self.folder = pathlib.Path(path)
         self.keep = keep
         self.workers = workers
-        self.restored = None  # the checkpoint that `restore` has read
+        self.restored: Optional[pathlib.Path] = None
         self._checkpoint = tf.train.Checkpoint(**state)
 
-    def all(self):
-        """The folders of all complete checkpoints, the oldest first (by their place in training, not by the clock)."""
-        found = (path for path in self.folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir())
-        return sorted(found, key=_place)
-
     @property
-    def _writes(self):
+    def _writes(self) -> bool:
         return self.workers is None or self.workers.is_chief
 
-    def save(self, progress, sound=True, names=()):
-        """Writes a checkpoint, then removes the oldest beyond `keep`. Returns its folder.
+    def all(self) -> list[pathlib.Path]:
+        """Return the folders of all checkpoints, the oldest first, by their positions and not by the clock."""
+        return folder.checkpoints(self.folder)
+
+    def save(self, train_state: TrainState, prune: bool = True, aliases: Sequence[str] = ()) -> pathlib.Path:
+        """Write a checkpoint, then remove those of later positions and the oldest ones beyond `keep`.
+
+        After a kill at any moment, the newest checkpoint is the one before or the new one.
 
         Args:
-            progress: the place in training, a `TrainState`.
-            sound: whether the weights are known to be worth going back to; if not, no older checkpoint is removed.
-            names: other names that it is kept under too, in place of what was.
+            train_state: Position and sums to save with the state.
+            prune: Whether to remove the oldest ones; no, if the weights may be broken.
+            aliases: Further names to keep the checkpoint under, in place of what they named before.
+
+        Returns:
+            Folder of the checkpoint.
 
         Raises:
-            UserError: it could not be written; those before it are untouched.
+            UserError: The checkpoint could not be written; earlier ones are untouched.
         """
         failure = None
         if self._writes:
             try:
-                self._write(progress, sound, names)
+                self._write(train_state, prune, aliases)
             except UserError as error:
                 failure = error
-        if self.workers and not self.workers.broadcast_from_chief(failure is None):  # here all wait until it is there
-            failure = failure or UserError("the chief could not write a checkpoint")
+        if self.workers and not self.workers.broadcast_from_chief(
+            failure is None
+        ):  # all workers wait here until it is written
+            failure = failure or UserError("the chief could not write a checkpoint: see its message")
         if failure:
             raise failure
-        return self.folder / _name(progress)
+        return self.folder / Position.of(train_state).name
 
-    def _write(self, progress, sound, names):
-        target = self.folder / _name(progress)
-        partial = self.folder / f".partial_{target.name}"
+    def _write(self, train_state: TrainState, prune: bool, aliases: Sequence[str]) -> None:
+        position = Position.of(train_state)
+        target = self.folder / position.name
+        partial = files.hidden(target, files.PARTIAL)
         try:
-            for left_over in (*self.folder.glob(".partial_*"), *self.folder.glob(".removed_*")):
-                _discard(left_over)  # of a process that was killed while it saved
-            partial.mkdir(parents=True)
+            files.make_folder(self.folder)
+            folder.clean_up(self.folder)
+            partial.mkdir()
             self._checkpoint.write(os.fspath(partial / "state"))
-            files = {path.name: [path.stat().st_size, _crc32(path)] for path in sorted(partial.iterdir())}
-            manifest = {"progress": progress.to_dict(), "files": files}
-            manifest["crc32"] = _manifest_crc32(manifest)
-            (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-            for path in partial.iterdir():
-                _sync(path)
-            _sync(partial)
-            # First, so that a process that is killed here has the better one already, and comes to this place again.
-            for name in names:
-                self._keep(partial, self.folder / name)
-            for path in self.all():
-                if _place(path) >= _place(target):  # from before going back to an older one: not what training came by
-                    self.drop(path)
-            partial.rename(target)
-            _sync(self.folder)
+            manifest.write(partial, train_state)
+            files.sync_folder(partial)
+            # Before the checkpoint itself: a process that is killed here resumes from before, and comes to this position again.
+            for alias in aliases:
+                copy = files.hidden(self.folder / alias, files.PARTIAL)
+                files.copy_linked(partial, copy)
+                files.replace(copy, self.folder / alias)
+            files.replace(partial, target)
         except (OSError, tf.errors.OpError) as error:
-            for unfinished in self.folder.glob(".partial_*"):
-                _discard(unfinished)  # it may be what fills the disk
+            folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
             older = self.all()
             raise UserError(
                 f"{target} could not be written ({_first_line(error)}): expected room and a folder that can be written to; "
                 + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
             ) from error
-        for path in self.all()[: -self.keep] if sound else ():
+        others = [path for path in self.all() if path != target]
+        # Later positions are of a future that training went back from. The newest goes last: after a kill it is still there.
+        for path in others:
+            if folder.position_of(path) > position:
+                self.drop(path)
+        older = [path for path in others if folder.position_of(path) < position]
+        for path in older[: max(len(older) + 1 - self.keep, 0)] if prune else ():
             self.drop(path)
 
-    def _keep(self, source, target):
-        """Puts a copy of a complete checkpoint in the place of `target`."""
-        copy = target.with_name(f".partial_{target.name}")
-        shutil.copytree(source, copy, copy_function=_link)
-        _sync(copy)
-        if target.exists() and not _exchange(copy, target):
-            self.drop(target)
-        if not target.exists():
-            copy.rename(target)
-        _sync(self.folder)
-        _discard(copy)
+    def drop(self, path: pathlib.Path) -> None:
+        """Remove a checkpoint so that no part of it is ever left under its name; what cannot be removed stays."""
+        if self._writes:
+            files.remove(path)
 
-    def drop(self, path):
-        """Removes a checkpoint, so that at no time half of it is there under its name. What can't be removed stays."""
-        if not self._writes:
-            return
-        hidden = path.with_name(f".removed_{path.name}")
-        with contextlib.suppress(OSError):
-            path.rename(hidden)
-        _discard(hidden)
-
-    def restore(self, whole=True):
-        """Restores the newest checkpoint that can be read, and says so of each that can't.
+    def restore(self, strict: bool = True) -> Optional[Restored]:
+        """Restore the newest checkpoint that can be read, and warn of each that cannot.
 
         Args:
-            whole: whether a checkpoint that holds more than `state` is refused.
+            strict: Whether a checkpoint that holds more than `state` is refused. A process that only reads a run, and does not
+                train it, passes False; nothing is written then.
 
         Returns:
-            (the `TrainState` that `save` was given, the checkpoint's folder); `None` when there is no checkpoint.
+            The checkpoint; `None` if there is none.
 
         Raises:
-            UserError: there are checkpoints, but none can be read.
+            UserError: There are checkpoints, but none can be read.
         """
+        if strict and self._writes:
+            folder.recover(self.folder)
         together = self.workers and self.workers.count > 1
-        found = self._restore_together() if together else self._restore_newest(whole)
-        self.restored = found and found[1]
+        found = self._restore_together() if together else self._restore_newest(strict)
+        self.restored = found.path if found else None
         return found
 
-    def _restore_together(self):
-        """The chief restores the newest that it can read, and the others the same one."""
-        found, failure = None, None
-        if self._writes:
-            try:
-                found = self._restore_newest(whole=True)
-            except UserError as error:
-                failure = error
-        row = (1, _crc32(found[1] / "manifest.json"), *_place(found[1])) if found else (2 if failure else 0, 0, 0, 0, 0)
-        kind, manifest, *place = map(int, self.workers.all_gather(row)[0])
-        if kind == 1 and not self._writes:
-            path = self.folder / _name_of(*place)
-            try:
-                if _crc32(path / "manifest.json") != manifest:
-                    raise ValueError("it is another one")
-                found = self._read(path, whole=True), path
-            except UNREADABLE as error:
-                failure = UserError(
-                    f"{path} can't be read here ({_first_line(error)}), but by the chief; expected --output_dir on storage that all"
-                    " workers share"
-                )
-        elif kind == 2:
-            failure = failure or UserError("the chief could not read a checkpoint")
-        if not self.workers.all_true(failure is None):
-            raise failure or UserError(
-                "another worker could not read the checkpoint that the others have; look at what it printed"
-            )
-        return found
+    def restore_from(self, path: pathlib.Path) -> TrainState:
+        """Restore `state` from one checkpoint, which may hold more.
 
-    def _restore_newest(self, whole):
-        failed, checkpoints = [], self.all()
+        Returns:
+            The training state that the checkpoint was saved with.
+
+        Raises:
+            UserError: The checkpoint cannot be read.
+        """
+        try:
+            return self._read(path, strict=False)
+        except UNREADABLE as error:
+            raise UserError(
+                f"{path} can't be read ({_first_line(error)}): expected a checkpoint that this program wrote; use another one"
+            ) from error
+
+    def _restore_newest(self, strict: bool) -> Optional[Restored]:
+        failed, checkpoints = [], folder.readable(self.folder)
         for path in reversed(checkpoints):
             try:
-                return self._read(path, whole), path
+                return Restored(self._read(path, strict), path)
             except UNREADABLE as error:
                 failed.append(f"{path} ({_first_line(error)})")
                 if path != checkpoints[0]:
                     logger.warning(f"Checkpoint {path} can't be read ({_first_line(error)}); trying the one before")
         if failed:
-            over = "; start over with --clear_output_dir or in another --output_dir" if whole else ""
+            fix = "; start over with --clear_output_dir or in another --output_dir" if strict else ""
             raise UserError(
-                f"none of the {len(failed)} checkpoints can be read: {'; '.join(failed)}: expected one that this program"
-                f" wrote{over}"
+                f"none of the {len(failed)} checkpoints can be read: {'; '.join(failed)}: expected one that this program wrote{fix}"
             )
         return None
 
-    def restore_from(self, path):
-        """Restores `state` from one checkpoint, which may hold more. Returns the `TrainState` that `save` was given.
+    def _restore_together(self) -> Optional[Restored]:
+        """Restore, on all workers, the newest checkpoint that the chief can read."""
+        assert self.workers is not None
+        found, failure = None, None
+        if self._writes:
+            try:
+                found = self._restore_newest(strict=True)
+            except UserError as error:
+                failure = error
+        row = (_identity(found.path), *folder.position_of(found.path)) if found else (0, 0, 0, 0)
+        has_found, has_failed, identity, *position = map(
+            int, self.workers.all_gather((found is not None, failure is not None, *row))[0]
+        )
+        if has_found and not self._writes:
+            path = self.folder / Position(*position).name
+            try:
+                if _identity(path) != identity:
+                    raise ValueError("it is another one")
+                found = Restored(self._read(path, strict=True), path)
+            except UNREADABLE as error:
+                failure = UserError(
+                    f"{path} can't be read here ({_first_line(error)}), but by the chief; expected --output_dir on storage that all"
+                    " workers share"
+                )
+        elif has_failed:
+            failure = failure or UserError("the chief could not read a checkpoint: see its message")
+        if not self.workers.all_true(failure is None):
+            raise failure or UserError(
+                "another worker could not read the checkpoint that the others have; expected storage that all workers"
+                " share: see its message"
+            )
+        return found
 
-        Raises:
-            UserError: it can't be read.
-        """
-        try:
-            return self._read(path, whole=False)
-        except UNREADABLE as error:
-            raise UserError(
-                f"{path} can't be read ({_first_line(error)}): expected a checkpoint that this program wrote"
-            ) from error
-
-    def _read(self, path, whole):
-        progress = _verify(path)
+    def _read(self, path: pathlib.Path, strict: bool) -> TrainState:
+        train_state = manifest.verify(path)
         status = self._checkpoint.read(os.fspath(path / "state"))
-        if whole:
+        if strict:
             status.assert_consumed()
         else:
             status.assert_existing_objects_matched().expect_partial()
-        return progress
+        return train_state
 
 
-def _name(progress):
-    return _name_of(progress.epoch, progress.train.pairs_done, progress.test.pairs_done)
+def _identity(path: pathlib.Path) -> int:
+    """Return a number by which workers see that they read the same checkpoint."""
+    return files.crc32(path / manifest.NAME)
 
 
-def _name_of(epoch, train, test):
-    name = f"epoch_{epoch:04d}"
-    if train:
-        name += f"_pair_{train:05d}"
-    return name + (f"_test_{test:04d}" if test else "")
-
-
-def _place(path):
-    """(epochs, training pairs, test pairs) by a checkpoint's name."""
-    return tuple(int(number or 0) for number in NAME.fullmatch(path.name).groups())
-
-
-def _first_line(error):
+def _first_line(error: BaseException) -> str:
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return re.sub(r"^{{function_node.*?}} | \[Op:\w+\]", "", text)  # TensorFlow's own business
-
-
-def _manifest_crc32(manifest):
-    content = {key: manifest[key] for key in ("progress", "files")}
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-
-
-def _verify(path):
-    """Compares a checkpoint's files with its manifest. Returns the place in training."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        unknown = sorted(map(repr, set(manifest) - {"progress", "files", "crc32"}))
-        whole = manifest["crc32"] == _manifest_crc32(manifest)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("manifest.json is damaged") from None
-    if unknown:
-        raise ValueError(f"manifest.json has unknown fields {', '.join(unknown)}")
-    if not whole:
-        raise ValueError("manifest.json is damaged")
-    if "state.index" not in manifest["files"]:
-        raise ValueError("manifest.json names no state.index")
-    for name, (size, crc) in manifest["files"].items():
-        file = path / os.path.basename(name)
-        if file.stat().st_size != size or _crc32(file) != crc:
-            raise ValueError(f"{file.name} is damaged")
-    return TrainState.from_dict(manifest["progress"])
-
-
-def _discard(path):
-    """Removes a file or a folder, as far as that can be done."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
-def _link(source, target):
-    """Gives a file, which never changes, a second name; where the file system can't, it is copied."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-        _sync(target)
-
-
-def _exchange(one, other):
-    """Exchanges the names of two folders at one go, so that both are there at any time. Returns whether the system can."""
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError):
-        return False
-    return rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0
-
-
-def _crc32(path):
-    value = 0
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            value = zlib.crc32(block, value)
-    return value
-
-
-def _sync(path):
-    """Brings a file or the names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return re.sub(r"^{{function_node.*?}} | \[Op:\w+\]", "", text)  # names of TensorFlow's internals

@@ -1,19 +1,22 @@
-"""The folder that a run lives in: whether this command may go on with what is there, and starting over."""
+"""Folder of a run: whether this command may resume what it holds, and starting over."""
 
-import errno
-import fcntl
+from __future__ import annotations
+
 import json
 import os
 import pathlib
 import shutil
-import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
-from cyclegan.config import serialization
+from cyclegan.checkpointing import folder
+from cyclegan.checkpointing.lock import FolderLock
+from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings
-from cyclegan.errors import TrainingError, UserError
+from cyclegan.errors import UserError
 
-# What a run writes, and so what clearing removes: files, and folders of checkpoints.
+# Everything that a run writes, which --clear_output_dir removes: files, and folders of checkpoints.
 WRITTEN = (
     "metrics.jsonl",
     "plugins",
@@ -32,14 +35,24 @@ WRITTEN = (
     "checkpoints/.*_best-[xy]2[xy]",
     "config.json",
 )
-# Removed when that leaves them empty.
+# Removed if that leaves them empty.
 FOLDERS = ("test", "steps", "samples/epoch_*", "samples/inputs", "samples", "checkpoints")
-OF_PICTURES = ("load_size", "max_dataset_size", "preprocess")  # settings that are fixed once pictures have been seen
-BYTES = " bytes"  # ends the names of what a data set may have changed in and still be the same one
+IMAGE_SETTINGS = (
+    "load_size",
+    "max_dataset_size",
+    "preprocess",
+)  # an imported run may change them until it has seen images
+BYTES = " bytes"  # ends the names of the properties of a dataset that may change while it stays the same dataset
 
 
-def refuse_other_stack(path, saved, stack):
-    """Raises UserError where the run in `path` was trained on `saved`, whose checkpoints do not fit `stack`; see `layers.stack`."""
+def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
+    """Raise `UserError` if a run was trained with another Keras, whose checkpoints do not fit this one.
+
+    Args:
+        path: Folder of the run.
+        saved: Stack of the run, see `networks.compat.stack`.
+        stack: Stack of this process.
+    """
     if saved.get("keras") != stack["keras"]:
         raise UserError(
             f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
@@ -48,175 +61,176 @@ def refuse_other_stack(path, saved, stack):
 
 
 class RunDirectory:
-    """The folder of a run, looked at but not changed until `start`; and, until `close`, closed to other processes.
+    """Folder of a run: inspected at first, written by `start`, and locked until `close`.
 
     Args:
-        config: the `Config` of this start; `output_dir` and `clear_output_dir` say where and whether to start over.
-        stack: see `layers.stack`.
-        writes: whether this process writes it; another worker's process does, if not, and no lock is needed.
+        config: Configuration of this start; `config.run` has the folder and whether to start over.
+        stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
+        writes: Whether this process writes the folder. The other workers do not, and need no lock.
+
+    Attributes:
+        path: The folder.
+        config: Configuration of this start.
+        stack: Versions of TensorFlow and Keras of this process.
+        saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
+        warnings: Descriptions of what changes in this run from here on.
 
     Raises:
-        UserError: the folder can't be written to, or holds a run that this command can't go on with: of other networks, of
-            another stack. It lists what differs. Or another process trains there.
+        UserError: The folder cannot be written; or another process trains there; or this command cannot resume the run that it
+            holds, because the networks, the data or the stack differ, or because its checkpoints are gone.
     """
 
-    def __init__(self, config, stack, writes=True):
+    def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
         self.path = pathlib.Path(config.run.output_dir)
-        self.config, self.stack, self.writes = config, stack, writes
-        self.warnings = []  # what changes in this run from here on, texts
-        self.saved_config = None  # the `Config` of the run so far, if it has a checkpoint
-        self._saved_data = None
-        self._lock = None
+        self.config = config
+        self.saved_config: Optional[Config] = None
+        self.warnings: list[str] = []
+        self.stack = dict(stack)
+        self._writes = writes
+        self._lock = FolderLock(self.path)
+        self._imported = False
+        self._saved_data: dict[str, Any] = {}
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
         if writes and (not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)):
             raise UserError(
                 f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
             )
-        if writes and self._saved():
-            self._close_to_others()
+        if writes and self._read_config():
+            self._lock.acquire()
         try:
-            self._look()
+            self._inspect()
+        except OSError as error:
+            self.close()
+            raise self._not_writable(error) from error
         except UserError:
             self.close()
             raise
-        except OSError as error:
-            self.close()
-            raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
 
-    def _look(self):
-        written = self._written()
-        if written and not self._saved():
+    def _inspect(self) -> None:
+        """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
+        written, found = self._written(), self._read_config()
+        if written and not found:
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
                 " expected a run of this program, or an empty folder: bring it back, or use another --output_dir"
             )
         if self.config.run.clear_output_dir:
             return
-        if not any(self.path.glob("checkpoints/epoch_*")):
-            log = self.path / "metrics.jsonl"
-            if log.exists() and log.stat().st_size:
-                raise UserError(
-                    f"{self.path} holds the log of a run, but no checkpoint in {self.path / 'checkpoints'}; expected one to go on"
-                    " from: bring them back, or start over with --clear_output_dir or in another --output_dir"
-                )
-            if self._saved().get("data") == {}:
-                raise UserError(
-                    f"{self.path} holds an imported run, but no checkpoint in {self.path / 'checkpoints'}; expected that of the"
-                    " imported networks: bring it back, or import them again with --clear_output_dir"
-                )
-            return  # it was stopped before its first step
-        config, stack = self.config, self.stack
-        saved, saved_stack, self._saved_data = serialization.load(self.path / "config.json")
-        refuse_other_stack(self.path, saved_stack, stack)
-        if not self._saved_data:  # imported, and no picture seen yet: what only they depend on may be anything
-            saved = saved.replace(**{name: getattr(config, name) for name in OF_PICTURES})
-        self._refuse(changed_settings(saved, config, FIXED))
-        self.warnings = [f"{change} from here on" for change in changed_settings(saved, config, WARN)]
-        self.saved_config = saved
+        if not folder.readable(self.path / "checkpoints"):
+            self._refuse_lost_checkpoints(imported=found.get("imported") is True)
+            return  # a run that was stopped before its first step
+        saved = serialization.load(self.path / "config.json")
+        refuse_other_stack(self.path, saved.stack, self.stack)
+        self._saved_data, self._imported = saved.data, saved.imported
+        self.saved_config = saved.config
+        if not saved.data:
+            unseen = {name: getattr(self.config.data, name) for name in IMAGE_SETTINGS}
+            self.saved_config = saved.config.replace(**unseen)
+        self._refuse_differences(changed_settings(self.saved_config, self.config, FIXED))
+        self.warnings = [f"{change} from here on" for change in changed_settings(self.saved_config, self.config, WARN)]
 
-    def check_data(self, fingerprint):
-        """Compares the data with what the run was trained on; what `fingerprint` (see `sources.Domains`) says of bytes may differ.
+    def _refuse_lost_checkpoints(self, imported: bool) -> None:
+        """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
+        missing = f"but no complete checkpoint in {self.path / 'checkpoints'}"
+        if imported:
+            raise UserError(
+                f"{self.path} holds an imported run, {missing}; expected that of the imported networks: bring it back, or import"
+                " them again with --clear_output_dir"
+            )
+        log = self.path / "metrics.jsonl"
+        if log.exists() and log.stat().st_size:
+            raise UserError(
+                f"{self.path} holds the log of a run, {missing}; expected one to resume from: bring them back, or start over with"
+                " --clear_output_dir or in another --output_dir"
+            )
 
-        A picture may have been repaired since, so that is a warning. An imported run has seen no data yet: any will do.
+    def check_data(self, fingerprint: Mapping[str, Any]) -> None:
+        """Compare the data with what the run was trained on; an imported run accepts any data.
+
+        Images of the same names and other sizes cause a warning only, because somebody may have repaired them.
+
+        Args:
+            fingerprint: Description of the data, see `data.sources.Domains.fingerprint`.
 
         Raises:
-            UserError: the run was trained on other data.
+            UserError: The run was trained on other data.
         """
         saved = self._saved_data or fingerprint
-        differ = [name for name in sorted(set(saved) | set(fingerprint)) if saved.get(name) != fingerprint.get(name)]
+        differ = [name for name in sorted({*saved, *fingerprint}) if saved.get(name) != fingerprint.get(name)]
         change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
-        self._refuse([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])
+        self._refuse_differences([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])
         self.warnings += [
-            f"pictures of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training goes on"
-            " with what they are now"
+            f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training continues"
+            " with the present images"
             for name in differ
         ]
 
-    def start(self, fingerprint):
-        """Makes the folder, or clears it if that was asked for, and writes config.json.
+    def start(self, fingerprint: Mapping[str, Any]) -> None:
+        """Make the folder, or clear it if --clear_output_dir asks for that, and write config.json.
+
+        Args:
+            fingerprint: Description of the data; empty for a run of imported networks.
 
         Raises:
-            UserError: that failed.
+            UserError: The folder cannot be written, or another process has just started there.
         """
-        if not self.writes:
+        if not self._writes:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if self._lock is None:
-                self._close_to_others()
-                if self._written():  # since we looked
+            if not self._lock.is_held:
+                self._lock.acquire()
+                if self._written():  # since `_inspect`
                     raise UserError(
-                        f"{self.path}: another process has trained there in the meantime: start again to go on with it"
+                        f"{self.path}: another process has trained there in the meantime; expected a new folder: start again to"
+                        " resume that run"
                     )
             if self.config.run.clear_output_dir:
-                for path in self._written():
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-                for path in (path for pattern in FOLDERS for path in self.path.glob(pattern)):
-                    if path.is_dir() and not any(path.iterdir()):
-                        path.rmdir()
-            serialization.save(self.path / "config.json", self.config, self.stack, fingerprint)
+                self._clear()
+            imported = self._imported or not fingerprint
+            serialization.save(self.path / "config.json", self.config, self.stack, dict(fingerprint), imported)
         except OSError as error:
-            raise UserError(f"--output_dir {self.path}: {error}; expected a folder that can be written to") from error
+            raise self._not_writable(error) from error
 
-    def check(self):
-        """Raises TrainingError if the folder was removed, moved or given to another run since `start`."""
-        if not self.writes:
-            return
-        try:
-            same = os.path.samestat(os.stat(self.path / ".lock"), os.fstat(self._lock))
-        except OSError:
-            same = False
-        if not same:
-            raise TrainingError(
-                f"{self.path} was removed or moved while it was trained in; expected it to stay: training stops, so as not to write"
-                " into another run"
-            )
+    def _clear(self) -> None:
+        for path in self._written():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for path in (path for pattern in FOLDERS for path in self.path.glob(pattern)):
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
 
-    def close(self):
-        """Opens the folder to other processes."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    def check(self) -> None:
+        """Raise `TrainingError` if the folder was removed, moved or given to another run since `start`."""
+        if self._writes:
+            self._lock.check()
 
-    def __enter__(self):
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+    def __enter__(self) -> RunDirectory:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _written(self):
+    def _written(self) -> list[pathlib.Path]:
         return [path for pattern in WRITTEN for path in self.path.glob(pattern)]
 
-    def _close_to_others(self):
-        """Locks the file `.lock`. The lock goes with the process, however that ends; the file stays."""
-        try:
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.truncate(self._lock, 0)
-            os.write(self._lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                return  # a file system without locks
-            holder = os.read(self._lock, 200).decode(errors="replace").strip() if self._lock is not None else ""
-            self.close()
-            if error.errno != errno.EWOULDBLOCK:
-                raise UserError(
-                    f"--output_dir {self.path}: {error}; expected a folder that can be written to"
-                ) from error
-            raise UserError(
-                f"{self.path}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for it,"
-                " stop it, or use another --output_dir"
-            ) from None
-
-    def _saved(self):
-        """What config.json holds if it is one of ours, even of another version: a dict; empty if it is not."""
+    def _read_config(self) -> dict[str, Any]:
+        """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
         try:
             saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
         return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
-    def _refuse(self, differences):
+    def _not_writable(self, error: OSError) -> UserError:
+        return UserError(
+            f"--output_dir {self.path}: {error}; expected a folder that can be written to: use another one"
+        )
+
+    def _refuse_differences(self, differences: Sequence[str]) -> None:
         if differences:
             raise UserError(
                 f"{self.path} holds a run that differs: {', '.join(differences)}. Use the values it was started with,"

@@ -22,17 +22,26 @@ class SavedConfig(NamedTuple):
     Attributes:
         config: The configuration.
         stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
-        data: What the run was trained on, see `data.sources.Domains.fingerprint`; empty for an imported run.
+        data: What the run was trained on, see `data.sources.Domains.fingerprint`; empty for an imported run that has not trained.
+        imported: Whether the run began with imported networks.
     """
 
     config: Config
     stack: dict[str, Any]
     data: dict[str, Any]
+    imported: bool
 
 
-def save(path: Union[str, os.PathLike[str]], config: Config, stack: dict[str, Any], data: dict[str, Any]) -> None:
-    """Write a config.json, completely or not at all."""
-    text = json.dumps({"config": dataclasses.asdict(config), "stack": stack, "data": data}, indent=2)
+def save(
+    path: Union[str, os.PathLike[str]],
+    config: Config,
+    stack: dict[str, Any],
+    data: dict[str, Any],
+    imported: bool = False,
+) -> None:
+    """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
+    parts = {"config": dataclasses.asdict(config), "stack": stack, "data": data, "imported": imported or not data}
+    text = json.dumps(parts, indent=2)
     partial = pathlib.Path(f"{os.fspath(path)}.partial")
     partial.write_text(text + "\n", encoding="utf-8")
     partial.replace(path)
@@ -47,9 +56,10 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
     try:
         saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         sections, stack, data = (saved[part] for part in PARTS)
+        imported = saved.get("imported", False)
         parts = (sections, stack, data, *sections.values())
-        if not all(isinstance(part, dict) for part in parts):
-            raise TypeError("its parts are no objects")
+        if not all(isinstance(part, dict) for part in parts) or not isinstance(imported, bool):
+            raise TypeError("a part of it has the wrong type")
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
@@ -58,7 +68,7 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         raise UserError(
             f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
         ) from error
-    unknown = [*(set(saved) - set(PARTS)), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
+    unknown = [*(set(saved) - {*PARTS, "imported"}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
     if unknown:
         raise UserError(
             f"{path}: unknown fields {', '.join(sorted(map(repr, unknown)))}: another version wrote it;"
@@ -67,7 +77,7 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
     for problem in _wrong_types(sections):
         raise UserError(f"{path}: {problem}")
     try:
-        return SavedConfig(Config.from_sections(sections), stack, data)
+        return SavedConfig(Config.from_sections(sections), stack, data, imported)
     except (UserError, OverflowError, ValueError) as error:
         raise UserError(f"{path}: {error}") from None
 

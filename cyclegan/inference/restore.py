@@ -69,7 +69,7 @@ def restore(run, checkpoint=None, precision=None, device=None):
     run = pathlib.Path(run).expanduser()
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of train.py")
-    config, stack, data = serialization.load(run / "config.json")
+    config, stack, _, imported = serialization.load(run / "config.json")
     run_directory.refuse_other_stack(run, stack, compat.stack())
     precision = precision or config.performance.precision
     ending = "_ema" if config.optimization.ema else ""
@@ -88,11 +88,11 @@ def restore(run, checkpoint=None, precision=None, device=None):
             )
         progress = checkpoints.restore_from(path)
     else:
-        found = checkpoints.restore(whole=False)
+        found = checkpoints.restore(strict=False)
         if not found:
             raise UserError(f"{run}: no checkpoint yet; expected a run that has begun to train")
         progress, path = found
-    if data and not progress.step:  # a run that was only imported has seen no data
+    if not imported and not progress.step:
         _warn_once(
             f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one"
         )

@@ -6,51 +6,19 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing import manager as manager_module
-from cyclegan.checkpointing.manager import CheckpointManager, _exchange, _manifest_crc32
-from cyclegan.checkpointing.train_state import PassState, TrainState
+from cyclegan.checkpointing import manifest
+from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.training.gan import GAN
-from tests.thread_workers import in_threads
+from tests.checkpointing.saves import at, names, save
 
 
-@pytest.fixture
-def run(tmp_path, caplog):
-    """A function that makes a state and its Checkpoints, as a new start of the program would."""
-
-    def start(keep=3, names=("a", "b")):
-        state = {name: tf.Variable([0.0, 0.0], name=name) for name in names}
-        caplog.clear()
-        return state, CheckpointManager(tmp_path / "checkpoints", state, keep)
-
-    return start
-
-
-def at(epoch, pairs=0, test_pairs=0):
-    """A place in training."""
-    return TrainState(
-        epoch=epoch, step=10 * epoch + pairs, train=PassState(pairs_done=pairs), test=PassState(pairs_done=test_pairs)
-    )
-
-
-def save(run, *epochs, keep=3):
-    state, checkpoints = run(keep)
-    for epoch in epochs:
-        state["a"].assign([epoch, epoch])
-        checkpoints.save(at(epoch))
-    return checkpoints
-
-
-def names(checkpoints):
-    return [path.name for path in checkpoints.folder.iterdir()]
-
-
-def test_without_checkpoints_nothing_is_restored(run, tmp_path):
+def test_restore_without_checkpoints(run, tmp_path):
     assert run()[1].restore() is None and not list(tmp_path.iterdir())
 
 
-def test_the_newest_comes_back(run, caplog):
+def test_restore_the_newest(run, caplog):
     save(run, 1, 2, 10)
     state, checkpoints = run()
     progress, folder = checkpoints.restore()
@@ -58,7 +26,7 @@ def test_the_newest_comes_back(run, caplog):
     assert state["a"].numpy().tolist() == [10, 10] and not caplog.messages
 
 
-def test_places_inside_an_epoch_have_names_and_an_order(run):
+def test_positions_within_an_epoch(run):
     state, checkpoints = run(keep=9)
     places = [at(0), at(0, 7), at(0, 120), at(0, 120, 3), at(0, 120, 20), at(1), at(1, 5), at(10)]
     for i, place in enumerate(places):
@@ -75,7 +43,7 @@ def test_places_inside_an_epoch_have_names_and_an_order(run):
         shutil.rmtree(folder)
 
 
-def test_going_back_makes_what_came_after_void(run):
+def test_an_earlier_position_removes_later_ones(run):
     _, checkpoints = run(keep=9)
     for place in (at(1), at(1, 4), at(2)):
         checkpoints.save(place)
@@ -83,7 +51,7 @@ def test_going_back_makes_what_came_after_void(run):
     assert [path.name for path in checkpoints.all()] == ["epoch_0001", "epoch_0001_pair_00002"]
 
 
-def test_the_clock_has_no_say(run):
+def test_order_ignores_the_clock(run):
     checkpoints = save(run, 1, 2)
     for path in [*checkpoints.folder.rglob("*")]:
         age = 0 if "epoch_0002" in str(path) else 2_000_000_000
@@ -91,7 +59,7 @@ def test_the_clock_has_no_say(run):
     assert run()[1].restore()[0].epoch == 2
 
 
-def test_the_newest_ones_are_kept_and_nothing_else(run):
+def test_keep(run):
     checkpoints = save(run, *range(1, 8), keep=2)
     assert sorted(names(checkpoints)) == ["epoch_0006", "epoch_0007"]
 
@@ -99,7 +67,7 @@ def test_the_newest_ones_are_kept_and_nothing_else(run):
 @pytest.mark.parametrize(
     "damage", ["truncated", "flipped", "empty", "missing", "manifest", "flipped manifest", "foreign", "no manifest"]
 )
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, caplog, damage):
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(run, caplog, damage):
     checkpoints = save(run, 1, 2)
     folder = checkpoints.all()[-1]
     data = next(folder.glob("state.data*"))
@@ -118,10 +86,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, capl
         text = (folder / "manifest.json").read_text()
         (folder / "manifest.json").write_text(text.replace('"step": 20', '"step": 30'))
     elif damage == "foreign":
-        manifest = json.loads((folder / "manifest.json").read_text())
-        manifest["progress"]["__class__"] = "os.system"
-        manifest["crc32"] = _manifest_crc32(manifest)
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        content = json.loads((folder / "manifest.json").read_text())
+        content["train_state"]["__class__"] = "os.system"
+        content["crc32"] = manifest.checksum(content)
+        (folder / "manifest.json").write_text(json.dumps(content))
     else:
         (folder / "manifest.json").unlink()
     state, checkpoints = run()
@@ -136,7 +104,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(run, capl
     assert checkpoints.restore()[0].epoch == 2 and state["a"].numpy().tolist() == [5, 5] and not caplog.messages
 
 
-def test_when_none_can_be_read_training_does_not_start_over_by_itself(run):
+def test_no_readable_checkpoint_is_an_error(run):
     checkpoints = save(run, 1, 2)
     for folder in checkpoints.all():
         next(folder.glob("state.data*")).write_bytes(b"")
@@ -151,7 +119,7 @@ def test_restoring_is_strict(run, names):
         run(names=names)[1].restore()
 
 
-def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, strategies):
+def test_three_replicas_restore_without_a_strategy(tmp_path, strategies):
     def everything(network):
         state = network.state().values()
         variables = [v for part in state for v in (part.variables if hasattr(part, "variables") else [part])]
@@ -171,7 +139,7 @@ def test_a_state_of_three_replicas_is_restored_without_a_strategy(tmp_path, stra
         assert (a == b).all()
 
 
-def test_what_could_not_be_read_does_not_push_out_what_can(run):
+def test_unreadable_ones_do_not_count(run):
     checkpoints = save(run, 2, 4, 6)
     next((checkpoints.folder / "epoch_0006").glob("state.data*")).write_bytes(b"")
     _, checkpoints = run(keep=1)
@@ -180,7 +148,7 @@ def test_what_could_not_be_read_does_not_push_out_what_can(run):
     assert names(checkpoints) == ["epoch_0005"]
 
 
-def test_a_save_that_fails_leaves_the_ones_before_alone(run, caplog, monkeypatch):
+def test_a_failed_save_leaves_earlier_ones(run, caplog, monkeypatch):
     state, checkpoints = run()
     state["a"].assign([1, 1])
     checkpoints.save(at(1))
@@ -197,7 +165,7 @@ def test_a_save_that_fails_leaves_the_ones_before_alone(run, caplog, monkeypatch
     assert checkpoints.restore()[0].epoch == 1 and not caplog.messages
 
 
-def test_a_save_that_was_killed_half_way_is_not_seen(run, caplog):
+def test_a_partial_checkpoint_is_ignored(run, caplog):
     checkpoints = save(run, 1)
     shutil.copytree(checkpoints.folder / "epoch_0001", checkpoints.folder / ".partial_epoch_0002")
     _, checkpoints = run()
@@ -206,164 +174,45 @@ def test_a_save_that_was_killed_half_way_is_not_seen(run, caplog):
     assert sorted(names(checkpoints)) == ["epoch_0001", "epoch_0002"]
 
 
-def best(run):
-    """What is found under the name "best-x2y", as another start of the program would find it: the values of "a"."""
-    state, checkpoints = run()
-    checkpoints.restore_from(checkpoints.folder / "best-x2y")
-    return state["a"].numpy().tolist()
+def test_the_restored_checkpoint_is_known(run):
+    save(run, 1, 2)
+    _, checkpoints = run()
+    assert checkpoints.restored is None
+    train_state, path = checkpoints.restore()
+    assert train_state == at(2) and checkpoints.restored == path == checkpoints.folder / "epoch_0002"
 
 
-def save_best(run, epoch, names=("best-x2y",), keep=3):
-    state, checkpoints = run(keep)
-    state["a"].assign([epoch, epoch])
-    return checkpoints.save(at(epoch), names=names)
+def test_a_failed_removal_does_not_remove_the_new_one(run, monkeypatch):
+    _, checkpoints = run(keep=1)
+    for epoch in (1, 3):
+        checkpoints.save(at(epoch), prune=False)
+    monkeypatch.setattr(checkpoints, "drop", lambda path: None)
+    checkpoints.save(at(2))
+    monkeypatch.undo()
+    dropped = []
+    monkeypatch.setattr(checkpoints, "drop", lambda path: dropped.append(path.name))
+    checkpoints.save(at(2))
+    assert dropped == ["epoch_0003", "epoch_0001"]
 
 
-@pytest.mark.parametrize("exchanges", [True, False])
-@pytest.mark.parametrize("links", [True, False])
-def test_a_checkpoint_is_kept_under_another_name_until_a_better_one_takes_its_place(run, monkeypatch, links, exchanges):
-    def refuse(*args):
-        raise OSError(errno.EPERM, "no links here")
-
-    if not links:
-        monkeypatch.setattr(os, "link", refuse)
-    if not exchanges:
-        monkeypatch.setattr(manager_module, "_exchange", lambda one, other: False)
-    made = save_best(run, 1, ("best-x2y", "best-y2x"))
-    folder = made.parent
-    inodes = {os.stat(path / "state.index").st_ino for path in (made, folder / "best-x2y", folder / "best-y2x")}
-    assert len(inodes) == (1 if links else 3)
-    checkpoints = save(run, 2, 3, 4, keep=2)
-    assert sorted(names(checkpoints)) == ["best-x2y", "best-y2x", "epoch_0003", "epoch_0004"]
-    assert [path.name for path in checkpoints.all()] == ["epoch_0003", "epoch_0004"]
-    assert best(run) == [1, 1] and run()[1].restore()[0].epoch == 4
-    save_best(run, 5, keep=1)
-    assert best(run) == [5, 5] and sorted(names(checkpoints)) == ["best-x2y", "best-y2x", "epoch_0005"]
-    assert run()[1].restore_from(folder / "best-y2x").epoch == 1
+def test_a_reader_writes_nothing(run):
+    checkpoints = save(run, 1)
+    (checkpoints.folder / "epoch_0001").rename(checkpoints.folder / ".partial_epoch_0001")
+    _, reader = run()
+    assert reader.restore(strict=False).train_state == at(1) and names(reader) == [".partial_epoch_0001"]
+    _, trainer = run()
+    assert trainer.restore().train_state == at(1) and names(trainer) == ["epoch_0001"]
 
 
-def test_names_are_exchanged_at_one_go_on_linux(tmp_path):
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    assert _exchange(tmp_path / "one", tmp_path / "other")
-    assert (tmp_path / "one" / "other").exists() and (tmp_path / "other" / "one").exists()
-    assert not _exchange(tmp_path / "one", tmp_path / "missing")
-
-
-class Killed(BaseException):
-    """What SIGKILL would do: nothing is cleaned up."""
-
-
-def test_a_better_one_is_there_as_a_whole_or_not_at_all_whenever_the_process_is_killed(run, monkeypatch):
-    save_best(run, 1)
-    calls = [
-        (os, "fsync"),
-        (os, "link"),
-        (os, "mkdir"),
-        (os, "rename"),
-        (shutil, "rmtree"),
-        (manager_module, "_exchange"),
-    ]
-    count, last, found = [0], [0], []
-
-    def counted(original):
-        def call(*args, **kwargs):
-            count[0] += 1
-            if count[0] == last[0]:
-                raise Killed
-            return original(*args, **kwargs)
-
-        return call
-
-    killed = True
-    while killed:
-        with monkeypatch.context() as patch:
-            for owner, name in calls:
-                patch.setattr(owner, name, counted(getattr(owner, name)))
-            count[0], last[0] = 0, last[0] + 1
-            try:
-                save_best(run, last[0] + 1)
-                killed = False
-            except Killed:
-                killed = True
-        found.append(best(run)[0])
-        assert found[-1] in (last[0] + 1, *found[:-1], 1)
-        newest = run()[1].restore()[0].epoch
-        assert newest <= found[-1]  # the better one may be from a moment that is lost, and comes again
-    assert last[0] > 12 and len(set(found)) > 3 and found[-1] == last[0] + 1
-    left = sorted(names(run()[1]))
-    assert left[0] == "best-x2y" and all(name.startswith("epoch_") for name in left[1:])
-
-
-def test_a_better_one_that_can_not_be_written_leaves_the_one_there_was(run, monkeypatch):
-    save_best(run, 1)
-
-    def full(*args, **kwargs):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", full)
-        patch.setattr(shutil, "copyfile", full)
-        with pytest.raises(UserError, match="epoch_0002 could not be written .*No space left.*epoch_0001 is complete"):
-            save_best(run, 2)
-    assert best(run) == [1, 1] and sorted(names(run()[1])) == ["best-x2y", "epoch_0001"]
-
-
-def worker_of(workers, folder, value=0.0):
-    """(state, checkpoint manager) of one worker of several; its weights are `value` before it restores."""
-    state = {"a": tf.Variable([value, value], name="a")}
-    return state, CheckpointManager(folder, state, keep=2, workers=workers)
-
-
-def test_the_chief_alone_writes_and_all_restore_the_same(tmp_path, caplog):
-    def save(workers):
-        _, checkpoints = worker_of(workers, tmp_path, value=float(workers.index))
-        for epoch in (1, 2, 3):
-            assert checkpoints.save(at(epoch)) == tmp_path / f"epoch_{epoch:04d}"
-        if not workers.is_chief:
-            checkpoints.drop(tmp_path / "epoch_0003")  # which is not its to remove
-
-    assert in_threads(3, save) == [None] * 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch_0002", "epoch_0003"]
-
-    def restore(workers):
-        state, checkpoints = worker_of(workers, tmp_path, value=7.0)
-        progress, path = checkpoints.restore()
-        return progress, path, state["a"].numpy().tolist()
-
-    assert in_threads(3, restore) == [(at(3), tmp_path / "epoch_0003", [0.0, 0.0])] * 3  # the chief's weights
-    data = next((tmp_path / "epoch_0003").glob("state.data*"))
-    data.write_bytes(b"x" * data.stat().st_size)
-    assert not caplog.messages
-    assert in_threads(3, restore) == [(at(2), tmp_path / "epoch_0002", [0.0, 0.0])] * 3
-    (text,) = caplog.messages  # only the chief logs it
-    assert "can't be read" in text
-
-
-def test_nothing_to_restore_is_so_for_all(tmp_path):
-    assert in_threads(2, lambda workers: worker_of(workers, tmp_path)[1].restore()) == [None, None]
-
-
-def test_what_the_chief_can_not_write_fails_for_all(tmp_path):
-    (tmp_path / "checkpoints").write_text("a file in the way")
-    chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].save(at(1)))
-    assert isinstance(chief, UserError) and "could not be written" in str(chief)
-    assert isinstance(other, UserError) and "the chief could not write a checkpoint" in str(other)
-
-
-def test_what_the_chief_can_not_read_fails_for_all(run, tmp_path):
-    save(run, 1)
-    (tmp_path / "checkpoints" / "epoch_0001" / "manifest.json").write_text("{")
-    chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].restore())
-    assert "none of the 1 checkpoints can be read" in str(chief)
-    assert "the chief could not read a checkpoint" in str(other)
-
-
-def test_storage_that_not_all_workers_see_is_said_by_all(tmp_path):
-    in_threads(1, lambda workers: worker_of(workers, tmp_path / "here")[1].save(at(1)))
-    chief, other = in_threads(
-        2, lambda workers: worker_of(workers, tmp_path / ("here", "there")[workers.index])[1].restore()
-    )
-    assert "another worker could not read the checkpoint that the others have" in str(chief)
-    assert "but by the chief; expected --output_dir on storage that all workers share" in str(other)
+def test_a_training_state_of_another_version_is_refused_in_one_line(run):
+    checkpoints = save(run, 1)
+    path = checkpoints.folder / "epoch_0001" / "manifest.json"
+    content = json.loads(path.read_text())
+    content["train_state"]["draw"] = content["train_state"].pop("reshuffles")
+    content["crc32"] = manifest.checksum(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        UserError, match="unknown fields of a training state: 'draw'; expected a checkpoint of this version"
+    ) as e:
+        run()[1].restore()
+    assert "\n" not in str(e.value)

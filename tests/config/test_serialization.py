@@ -31,13 +31,21 @@ JSON = st.recursive(
 def test_save_and_load_round_trip(tmp_path):
     config = parse_args(["--dataset", "stripes", "--lr", "1", "--data_dir", "é\n\"'"])
     serialization.save(tmp_path / "config.json", config, {"keras": 2}, {"trainA": "3 pictures"})
-    assert serialization.load(tmp_path / "config.json") == (config, {"keras": 2}, {"trainA": "3 pictures"})
+    saved = serialization.load(tmp_path / "config.json")
+    assert saved == (config, {"keras": 2}, {"trainA": "3 pictures"}, False)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("data, imported", [({}, False), ({}, True), ({"trainA": "3 pictures"}, True)])
+def test_imported_runs(tmp_path, data, imported):
+    serialization.save(tmp_path / "config.json", Config(), {"keras": 2}, data, imported)
+    assert serialization.load(tmp_path / "config.json").imported
 
 
 @pytest.mark.parametrize(
     "change, text",
     [
+        (lambda saved: saved.update(imported="yes"), "a part of it has the wrong type"),
         (lambda saved: saved["config"]["run"].update(cutmix=50), "unknown fields 'cutmix'"),
         (
             lambda saved: saved["config"]["optimization"].update(epochs="__import__('os')"),
@@ -77,10 +85,10 @@ def accepted_or_refused(content):
         path = pathlib.Path(folder) / "config.json"
         path.write_bytes(content)
         try:
-            config, stack, data = serialization.load(path)
+            config, stack, data, imported = serialization.load(path)
         except UserError as error:
             return str(error)
-    assert isinstance(config, Config) and type(stack) is type(data) is dict
+    assert isinstance(config, Config) and type(stack) is type(data) is dict and type(imported) is bool
     return config
 
 

@@ -37,7 +37,7 @@ def run(tmp_path_factory, stripes_dir):
     )
     serialization.save(folder / "config.json", config, compat.stack(), {})
     checkpoints = CheckpointManager(folder / "checkpoints", GAN(1, config).state())
-    checkpoints.save(TrainState(epoch=1, step=5), names=["best-x2y"])
+    checkpoints.save(TrainState(epoch=1, step=5), aliases=["best-x2y"])
     return folder
 
 

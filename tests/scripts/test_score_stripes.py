@@ -40,7 +40,7 @@ def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):
 
 def test_truth_scores_best(stripes_run, monkeypatch):
     """Networks that answer with the truth score best: the images and directions are not mixed up."""
-    config, _, _ = serialization.load(stripes_run / "config.json")
+    config, *_ = serialization.load(stripes_run / "config.json")
     domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = {
         "x2y": (domains.test_x.images, domains.test_y.images),

@@ -670,7 +670,7 @@ def kept(folder):
     """{"best-x2y": (manifest, bytes of the state), ...} of a run, without the times."""
     found = {}
     for path in sorted((folder / "checkpoints").glob("best-*")):
-        place = json.loads((path / "manifest.json").read_text())["progress"]
+        place = json.loads((path / "manifest.json").read_text())["train_state"]
         assert not place["train"]["pairs_done"]
         data = next(path.glob("state.data*")).read_bytes()
         found[path.name] = (place["epoch"], place["best_kid"], data)

@@ -116,7 +116,7 @@ def test_train_resume_and_watch(photos, tmp_path, monkeypatch):
     ]  # fmt: skip
     for direction in ("x2y", "y2x"):
         found = [line["score/" + direction + "/KID"] for line in lines(folder) if line["split"] == "test"]
-        best = json.loads((folder / "checkpoints" / f"best-{direction}" / "manifest.json").read_text())["progress"]
+        best = json.loads((folder / "checkpoints" / f"best-{direction}" / "manifest.json").read_text())["train_state"]
         assert len(found) == 2 and best["epoch"] == 1 + found.index(min(found))
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]

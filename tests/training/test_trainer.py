@@ -3,7 +3,7 @@ import pytest
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training import in_flight
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
-from tests.training.fakes import calls_without_times, without_times
+from tests.training.fakes import Recorder, calls_without_times, without_times
 
 
 def test_metrics_are_exact_means_over_the_samples(fit):
@@ -53,6 +53,11 @@ def test_a_resumed_run_does_only_the_rest(fit):
     assert recorder.epochs_of("train") == [4, 5] and recorder.epochs_of("save") == [4, 5]
     metrics, recorder, _ = fit(5, TrainState(epoch=5, step=15))
     assert metrics == {} and recorder.calls == []
+
+
+def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
+    monkeypatch.setattr(Recorder, "restored", "the checkpoint of an imported run")
+    assert fit(2)[1].epochs_of("save") == [1, 2]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 9])

@@ -1,0 +1,121 @@
+"""The folder `checkpoints` of a run: names of checkpoints, and recovery after a kill; no TensorFlow.
+
+The name of a checkpoint is its position: `epoch_0012`, or within an epoch `epoch_0012_pair_00345` (12 whole epochs and 345
+training pairs) and `epoch_0012_pair_01067_test_0008` (all training pairs and 8 test pairs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+import re
+from typing import NamedTuple, Optional
+
+from cyclegan.checkpointing import files, manifest
+from cyclegan.checkpointing.files import PARTIAL, REMOVED
+from cyclegan.checkpointing.train_state import TrainState
+
+logger = logging.getLogger(__name__)
+
+NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
+
+
+class Position(NamedTuple):
+    """Position in training, by which checkpoints are ordered.
+
+    Attributes:
+        epoch: Whole epochs done.
+        train_pairs: Training pairs done of the next epoch.
+        test_pairs: Test pairs done of the next epoch.
+    """
+
+    epoch: int
+    train_pairs: int
+    test_pairs: int
+
+    @classmethod
+    def of(cls, train_state: TrainState) -> Position:
+        """Return the position of a training state."""
+        return cls(train_state.epoch, train_state.train.pairs_done, train_state.test.pairs_done)
+
+    @classmethod
+    def parse(cls, name: str) -> Optional[Position]:
+        """Return the position that the name of a checkpoint tells, or `None` for any other name."""
+        match = NAME.fullmatch(name)
+        return cls(*(int(number or 0) for number in match.groups())) if match else None
+
+    @property
+    def name(self) -> str:
+        """Name of a checkpoint at this position."""
+        pairs = f"_pair_{self.train_pairs:05d}" if self.train_pairs else ""
+        return f"epoch_{self.epoch:04d}{pairs}" + (f"_test_{self.test_pairs:04d}" if self.test_pairs else "")
+
+
+def position_of(path: pathlib.Path) -> Position:
+    """Return the position of a checkpoint, by its name with or without a prefix."""
+    name = path.name
+    for prefix in (PARTIAL, REMOVED):
+        name = name[len(prefix) :] if name.startswith(prefix) else name
+    position = Position.parse(name)
+    assert position is not None, path
+    return position
+
+
+def checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return all checkpoints in a folder, the oldest first, by their positions and not by the clock."""
+    return sorted(
+        (path for path in folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir()), key=position_of
+    )
+
+
+def readable(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the checkpoints to restore from: all, or if there are none, the complete ones of an interrupted save."""
+    return checkpoints(folder) or _interrupted(folder)
+
+
+def _interrupted(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the complete checkpoints under hidden names, by position; of two at the same position the newer one last."""
+    found = []
+    for prefix in (REMOVED, PARTIAL):
+        for path in folder.glob(f"{prefix}epoch_*"):
+            position = Position.parse(path.name[len(prefix) :])
+            if position and manifest.is_complete(path):
+                found.append((position, prefix == PARTIAL, path))
+    return [path for *_, path in sorted(found)]
+
+
+def recover(folder: pathlib.Path) -> None:
+    """End what a killed process left undone, so that no checkpoint is lost.
+
+    A replacement that was interrupted while both folders had hidden names is completed. If no checkpoint is left at all, the
+    newest complete one under a hidden name becomes visible. Only the process that holds the lock of the run may call this.
+    """
+    for old in folder.glob(f"{REMOVED}*"):
+        new = old.with_name(PARTIAL + old.name[len(REMOVED) :])
+        if not _final(old).exists() and manifest.is_complete(new):
+            _show(new)
+    if not checkpoints(folder):
+        for path in _interrupted(folder)[-1:]:
+            _show(path)
+
+
+def _final(path: pathlib.Path) -> pathlib.Path:
+    """Return the final name of a folder with a hidden name."""
+    return path.with_name(path.name[len(PARTIAL if path.name.startswith(PARTIAL) else REMOVED) :])
+
+
+def _show(path: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        os.rename(path, _final(path))
+        files.sync(path.parent)
+        logger.info(f"Recovered {_final(path)} from a save that was interrupted")
+
+
+def clean_up(folder: pathlib.Path) -> None:
+    """Recover what a killed process left, and remove everything else under hidden names."""
+    recover(folder)
+    for prefix in (PARTIAL, REMOVED):
+        for path in folder.glob(f"{prefix}*"):
+            files.discard(path)
