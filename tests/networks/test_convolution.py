@@ -9,6 +9,7 @@ from cyclegan.networks.transposed_convolution import TransposedConvolution
 from tests.networks.helpers import assert_all_close, noise, output_and_gradients, with_random_weights
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("filters", [3, FEW_CHANNELS])
 @pytest.mark.parametrize("kernel", [1, 3, 4, 7, (3, 5), (5, 2)], ids=str)
 @pytest.mark.parametrize("padding", ["valid", "same"])
@@ -24,6 +25,7 @@ def test_few_channels_equal_keras_except_for_rounding(filters, kernel, padding, 
     assert_all_close(output_and_gradients(ours, x), output_and_gradients(theirs, x), 1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(None, None, None, 4), (2, None, 10, 4), (None, 12, 10, 4)], ids=str)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(
@@ -39,6 +41,7 @@ def test_unknown_sizes_equal_keras(ours, theirs, stride, shape):
     assert_all_close(output_and_gradients(ours, x, shape), output_and_gradients(theirs, x), 1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings",
     [

@@ -23,6 +23,7 @@ def test_parameter_counts_of_discriminators(settings, count):
     assert make_discriminator(network_config(**settings)).count_params() == count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "form, size, patches",
     [({}, 256, 32), ({}, 64, 8), ({}, 36, 5), (PAPER, 256, 30), (PAPER, 64, 6), (PAPER, 36, 2)]
@@ -54,6 +55,7 @@ def test_pixel_discriminator_sees_one_pixel():
     assert np.argwhere(discriminator(x).numpy() != before).tolist() == [[0, 2, 3, 0]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count, patch", [(1, 16), (2, 34), (3, 70), (4, 142), (5, 286)])
 def test_receptive_field(count, patch):
     """Pix2pix names its PatchGANs by these sizes, except for the smallest one."""

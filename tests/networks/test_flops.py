@@ -30,6 +30,7 @@ def test_macs_of_the_paper_by_hand():
     assert count_macs(make_discriminator(network_config(filters=64)), 256, 256) == discriminator
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "make, height, width",
     [

@@ -13,11 +13,13 @@ from cyclegan.networks.resnet_generator import residual_block
 from tests.networks.helpers import PAPER, network_config
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["resnet_0blocks", "resnet_9blocks", *UNETS])
 def test_every_name_of_the_configuration_has_an_architecture(name):
     assert name.split("_")[0] in generators.ARCHITECTURES
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings, count", [({}, 11_383_427), (PAPER, 11_378_179), ({"generator": "resnet_6blocks", **PAPER}, 7_837_699)]
 )
@@ -26,6 +28,7 @@ def test_parameter_counts_of_generators(settings, count):
     assert make_generator(network_config(**settings)).count_params() == count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name, halvings, published", [("unet_256", 8, 54.41e6), ("unet_128", 7, 41.83e6)])
 def test_parameter_counts_of_u_nets(name, halvings, published):
     """Kernels are 4 x 4. The decoder convolves its input and a skip connection. Batch normalization has two weights per channel."""
@@ -39,6 +42,7 @@ def test_parameter_counts_of_u_nets(name, halvings, published):
     assert sum(math.prod(variable.shape) for variable in generator.non_trainable_variables) == norms
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("height, width", [(16, 16), (32, 48), (36, 20)])
 @pytest.mark.parametrize("form", [{}, PAPER, {"upsample": "resize"}, {"norm": "none"}, {"norm": "batch"}], ids=str)
 def test_output_has_the_size_of_the_input_and_is_in_range(height, width, form):
@@ -48,6 +52,7 @@ def test_output_has_the_size_of_the_input_and_is_in_range(height, width, form):
     assert y.shape == x.shape and y.dtype == np.float32 and np.abs(y).max() <= 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("upsample", ["transpose", "resize"])
 def test_u_net_keeps_the_size_with_other_channels(upsample):
     generator = make_generator(network_config(filters=2, generator="unet_128", upsample=upsample, image_size=128), 1, 2)

@@ -33,6 +33,7 @@ def operation_and_gradients(operation, x, kernel):
     return [tf.cast(value, tf.float32).numpy() for value in (y, *tape.gradient(y, [x, kernel], upstream(y)))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_lower_precision_equals_tensorflow_to_its_rounding(precision, native, monkeypatch):
@@ -63,6 +64,7 @@ def test_only_inputs_and_outputs_are_rounded_without_native_instructions(precisi
             np.testing.assert_allclose(ours, same, rtol=2 * EPSILONS[precision], atol=1e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("filters", [3, 12])
 def test_bias_gradient_is_the_sum_over_all_pixels(precision, filters):

@@ -58,6 +58,7 @@ def trained(strategy, config, steps=3):
     return losses, before, variables()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", [{"norm": "batch", "residual_blocks": 0}, {"dropout": 0.5, "norm": "none"}], ids=str)
 def test_result_does_not_depend_on_the_number_of_replicas(form, strategies):
     config = network_config(**{"filters": 4, "residual_blocks": 1, "init": "kaiming", **form})

@@ -31,6 +31,7 @@ def test_layers_from_their_configuration(layer):
     assert copy(x).shape == layer(x).shape
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's, with NumPy 2.5
 @pytest.mark.parametrize("form", [{}, PAPER, {"norm": "batch", "dropout": 0.5}], ids=str)
 def test_networks_from_a_keras_file(form, tmp_path):

@@ -6,6 +6,7 @@ from cyclegan.networks.transposed_convolution import make_transposed_convolution
 from tests.networks.helpers import assert_all_close, noise, output_and_gradients, with_random_weights
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kernel", [2, 3, 4, 7])
 @pytest.mark.parametrize("height, width", [(4, 6), (5, 3), (1, 1)])
 def test_equals_keras(kernel, height, width):

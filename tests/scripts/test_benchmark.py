@@ -100,6 +100,7 @@ def test_stand_in_leaves_the_processor_free(monkeypatch):
         assert row["step_images_per_second"] <= 2 * 2 / 0.020
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("turn", [1, 2])  # one that does not count, the first one that does
 def test_failure_while_fed_ends_one_row_only(monkeypatch, turn):
     feed, turns = feeding.feed, []

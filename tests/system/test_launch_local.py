@@ -174,6 +174,7 @@ def test_dashes_are_optional(launcher):
     assert launcher.wait("start", 1)[0]["flags"] == ["--epochs", "2"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_stop_signal_reaches_each_worker_once(launcher, number):
     launcher.start("2")
@@ -271,6 +272,7 @@ def test_help_and_bad_grace(launcher):
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "visible, workers, expected",
     [
@@ -294,6 +296,7 @@ def test_divides_gpus(launcher, visible, workers, expected):
     assert [start["gpus"] for start in launcher.wait("start", workers)] == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("visible, workers", [("0,1,2", 2), ("0", 2), ("0,1", 4)])
 def test_refuses_indivisible_gpus(launcher, visible, workers):
     code, out, err = launcher.run(str(workers), environment={"CUDA_VISIBLE_DEVICES": visible})

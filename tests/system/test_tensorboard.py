@@ -193,6 +193,7 @@ def check_scalars(board, logged):
             assert [value for _, value in shown] == pytest.approx([row[key] for row in having], rel=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fast", ["true", "false"], ids=["its data server", "its own reader"])
 def test_tensorboard_shows_a_killed_run_without_seam(tmp_path, monkeypatch, fast):
     """Also when the clock was set back in between, and when the server was running all the time."""

@@ -120,6 +120,7 @@ RICH = {
 OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant": "paper", "generator_steps": 2}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "replicas, precision, options",
     [(1, "float32", {}), (2, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)],

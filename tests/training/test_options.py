@@ -113,6 +113,7 @@ def test_steps_are_reproducible(default_outcome):
     np.testing.assert_array_equal(outcome({}), default_outcome)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", TRIED, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()))
 def test_every_value_makes_a_difference(options, default_outcome):
     got = outcome(options)
@@ -125,6 +126,7 @@ def test_every_option_is_tried():
     assert set(CHOSEN) <= {field.name for field in FIELDS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_train(preset, default_outcome):
     config = parse_args(["--preset", preset, "--filters", "2", "--image_size", "32", "--discriminator_layers", "2"])
@@ -173,11 +175,13 @@ SAME_IMAGES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", IMAGE_OPTIONS, ids=str)
 def test_every_image_option_makes_a_difference(folder, options):
     assert seen(folder, options) != seen(folder, {})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", SAME_IMAGES, ids=str)
 def test_the_cache_makes_no_difference(folder, options):
     assert seen(folder, options) == seen(folder, {})

@@ -54,6 +54,7 @@ def test_low_precision_is_close_to_float32(in_float32, precision, bound):
         assert 0 < np.linalg.norm(lower - part) < bound * np.linalg.norm(part)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03), ("float16", 0.01)])
 def test_normalization_as_one_operation(make_images, monkeypatch, precision, bound):
     outcomes = []
@@ -74,6 +75,7 @@ def test_loss_scale_cancels_out(in_float32):
         assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(a)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_compute_types_of_the_layers(precision):
     gan = GAN(1, Config.from_settings(**{**TINY, "precision": precision}))

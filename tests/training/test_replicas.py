@@ -72,6 +72,7 @@ def test_updates_count_once(two_steps):
     assert {replicas: result[2] for replicas, result in two_steps.items()} == {1: 2, 2: 2, 3: 2}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "options",
     [pytest.param(SETS[name], marks=pytest.mark.slow if name != "bce" else ()) for name in SETS],

@@ -22,6 +22,7 @@ from tests.training.helpers import (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("adversarial", ["lsgan", "bce"])
 def test_gradients_match_a_tape_per_network(make_images, adversarial):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
