@@ -129,7 +129,7 @@ def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
 
 def test_training_halves_the_cycle_loss(strategies):
     """Two small generators learn eight images of different scenes."""
-    scenes = [stripes.scene(np.random.default_rng([5, i])) for i in range(8)]
+    scenes = [stripes.random_scene(np.random.default_rng([5, i])) for i in range(8)]
     x = np.stack([stripes.draw(scene, "horse", 32) for scene in scenes[:4]])
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
     strategy = strategies[1]
