@@ -129,12 +129,9 @@ class CheckpointPolicy:
         self._check_folder()
         self._summary.flush()
         state.log_bytes = self._summary.log_bytes
-        before, best_kid = state.best_kid, best_kid or {}
-        state.best_kid = {**before, **best_kid}
         try:
-            path = self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
+            path = self._write(state, is_sound, best_kid or {})
         except UserError as error:
-            state.best_kid = before
             retry = "" if self.stop_signal else f". {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
             logger.warning(f"{error}{retry}")
             self.restart_timer(RETRY_SECONDS)
@@ -144,6 +141,16 @@ class CheckpointPolicy:
             logger.warning(f"Saved {path}")
             self._is_save_unanswered = False
         return path
+
+    def _write(self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float]) -> pathlib.Path:
+        """Write a checkpoint of a state with `best_kid`; if that fails, the state stays without."""
+        before = state.best_kid
+        state.best_kid = {**before, **best_kid}
+        try:
+            return self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
+        except UserError:
+            state.best_kid = before
+            raise
 
     def save_and_obey(
         self, state: TrainState, is_sound: bool, best_kid: Optional[Mapping[str, float]] = None

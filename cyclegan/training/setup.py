@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import tempfile
 from collections.abc import Callable
@@ -85,35 +86,51 @@ def make_trainer(
         model = GAN(global_batch_size, config, data.size)
         checkpoints = CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
         restored = None if config.run.clear_output_dir else checkpoints.restore()
+    workers.keep_alive(model, checkpoints)
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
         evaluator = make_evaluator(config, model.generators_in_use, data.test_x.images, data.test_y.images, data.size)
-    facts = overview.Facts(
+    parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
+    overview.log(config, _facts(workers, run, data, parts))
+    if state.epoch < config.optimization.epochs:
+        parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
+    trainer = assemble_trainer(config, workers, parts, evaluator, check_folder=run.check)
+    workers.keep_alive(trainer)
+    return trainer
+
+
+def _facts(workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
+    return overview.Facts(
         notes=data.notes,
         devices=workers.strategy.extended.worker_devices,
         workers=workers.cluster.addresses if workers.cluster else (),
-        train=train.dataset,
-        test=test.dataset,
-        parameters=model.networks.parameter_counts(),
-        peak=train.throughput.peak,
+        train=parts.train.dataset,
+        test=parts.test.dataset,
+        parameters=parts.model.networks.parameter_counts(),
+        peak=parts.train.throughput.peak,
         folder=run.path,
-        checkpoint=checkpoints.restored,
-        epochs_done=state.epoch,
-        pairs_done=state.train.pairs_done,
+        checkpoint=parts.checkpoints.restored,
+        epochs_done=parts.state.epoch,
+        pairs_done=parts.state.train.pairs_done,
     )
-    overview.log(config, facts)
-    summary: Summary = NullSummaryWriter()
-    if state.epoch < config.optimization.epochs:
-        _log_warnings(config, workers, run, state, train.dataset)
-        run.start(data.fingerprint())
-        summary = SummaryWriter(run.path) if workers.is_chief else summary
-        summary.rewind(state.log_bytes, state.epoch, state.step)
-    parts = Parts(model, train, test, state, checkpoints, summary)
-    trainer = assemble_trainer(config, workers, parts, evaluator, check_folder=run.check)
-    workers.keep_alive(model, checkpoints, trainer)
-    return trainer
+
+
+def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> Summary:
+    """Warn of what changes in a resumed run, write its folder, and return the writer of its log."""
+    state, dataset = parts.state, parts.train.dataset
+    warnings = batch_size_warnings(
+        state.global_batch_size, dataset.global_batch_size, workers.strategy.num_replicas_in_sync, dataset.epoch_size
+    )
+    if run.saved_config:
+        warnings += learning_rate_warnings(run.saved_config, config, state.epoch)
+    for text in (*run.warnings, *warnings):
+        logger.warning(text)
+    run.start(data.fingerprint())
+    summary: Summary = SummaryWriter(run.path) if workers.is_chief else NullSummaryWriter()
+    summary.rewind(state.log_bytes, state.epoch, state.step)
+    return summary
 
 
 def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
@@ -147,16 +164,3 @@ def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pe
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),
         Split("test", test, test_step, model.metric_names["test"], Throughput()),
     )
-
-
-def _log_warnings(
-    config: Config, workers: Workers, run: RunDirectory, state: TrainState, dataset: UnpairedDataset
-) -> None:
-    """Warn of settings and images that change the training of a resumed run."""
-    warnings = batch_size_warnings(
-        state.global_batch_size, dataset.global_batch_size, workers.strategy.num_replicas_in_sync, dataset.epoch_size
-    )
-    if run.saved_config:
-        warnings += learning_rate_warnings(run.saved_config, config, state.epoch)
-    for text in (*run.warnings, *warnings):
-        logger.warning(text)
