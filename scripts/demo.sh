@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains on the embedded data set in 1.5 to 3.5 minutes on 2 CPU cores, and shows what was learned.
-# Makes the environment first, see setup.sh. Called again, it goes on where it stopped.
+# Train on the embedded dataset, 1.5 to 3.5 minutes on 2 CPU cores, and score the result.
+# Makes the environment first, see setup.sh. A second call resumes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-$PWD/.venv}
@@ -10,6 +10,6 @@ scripts/setup.sh
 echo
 "$venv/bin/python" scripts/score_stripes.py runs/demo
 echo
-echo "The picture:  $PWD/runs/demo/samples/epoch_$(printf %03d $epochs).png"
-echo "The page:     $PWD/runs/demo/index.html"
+echo "The samples:  $PWD/runs/demo/samples/epoch_$(printf %03d $epochs).png"
+echo "The report:   $PWD/runs/demo/index.html"
 echo "The curves:   $venv/bin/tensorboard --logdir $PWD/runs/demo"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Trains with N workers on this machine, as several machines would do together. Makes the environment first, see setup.sh.
-#   scripts/launch_local.sh 2 -- --dataset stripes --epochs 1     what follows N (and --) goes to each train.py
+# Train with N workers on this machine, as if they were several machines. Makes the environment first, see setup.sh.
+#   scripts/launch_local.sh 2 -- --dataset stripes --epochs 1     each train.py gets the flags after N (and --)
 #   VENV=.venv          where the environment is
-#   GRACE=60            seconds that workers have to save and leave when they are told to stop; then they are killed
+#   GRACE=60            seconds for workers to save and exit after a signal to stop; then they are killed
 # The GPUs, those of CUDA_VISIBLE_DEVICES or all, are divided among the workers. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each one.
-# The exit code is the first worker's that is not 0; 128 + the signal's number when the signal was given to this script.
+# The exit code is the first code of a worker that is not 0, or 128 + the number of a signal that this script got.
 set -euo pipefail
 root=$(CDPATH= cd "$(dirname "$0")/.." && pwd)
 usage="usage: scripts/launch_local.sh N [--] [flags of train.py]"
@@ -21,7 +21,7 @@ grace=${GRACE:-60}
 case $grace in *[!0-9]*) fail "GRACE=$grace: expected a number of seconds" ;; esac
 
 if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
-  listed=${CUDA_VISIBLE_DEVICES%%,-*}  # CUDA takes what comes before the first -1
+  listed=${CUDA_VISIBLE_DEVICES%%,-*}  # CUDA ignores the devices from the first -1 on
   case $listed in -* | NoDevFiles | none | void) listed= ;; esac
   where="CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
 else
@@ -35,9 +35,9 @@ share=$((${#gpus[@]} / count))
 
 "$root/scripts/setup.sh"
 venv=${VENV:-.venv}
-case $venv in /*) ;; *) venv=$root/$venv ;; esac  # as setup.sh takes it
+case $venv in /*) ;; *) venv=$root/$venv ;; esac  # as in setup.sh
 
-# All are held at once, so that they differ; on all interfaces, because that is where gRPC listens.
+# All ports are held at once, so that they differ; on all interfaces, because gRPC listens on them.
 ports=$("$venv/bin/python" -c 'import socket, sys
 held = [socket.socket() for _ in range(int(sys.argv[1]))]
 for each in held:
@@ -53,7 +53,7 @@ worker() {  # its index, the flags
   exec "$venv/bin/python" "$root/train.py" "$@"
 }
 
-# Beside the workers. On a line "stop", or when the script is gone without a line (killed, say), their time runs.
+# Runs beside the workers. Their time to exit begins with a line "stop", or when this script dies without a line.
 guard() {
   trap '' HUP INT TERM USR1
   local word=
@@ -71,7 +71,7 @@ guard() {
 tell_guard() { echo "$1" >&9 || true; } 2>/dev/null
 
 forwarded= pids=()
-forward() {  # a signal, and the exit code of those that it stops
+forward() {  # a signal, and the exit code of workers that it stops
   forwarded="$forwarded${2:+ $2}"
   kill -s "$1" ${pids[@]+"${pids[@]}"} 2>/dev/null || true
 }
@@ -80,15 +80,15 @@ trap 'forward INT 130' INT
 trap 'forward TERM 143' TERM
 trap 'forward USR1' USR1
 
-# With job control each has a process group of its own, which a terminal's Ctrl-C does not reach, and does not ignore SIGINT as
-# what a script leaves in the background does.
+# With job control each worker has its own process group, which Ctrl-C in a terminal does not reach, and does not ignore SIGINT
+# as background processes of a script do.
 set -m
 for ((i = 0; i < count; i++)); do
   [ -z "$forwarded" ] || break
   worker "$i" "$@" </dev/null &
   pids+=($!)
 done
-set +m  # or `wait` would return at once, again and again, for a worker that is suspended
+set +m  # or `wait` would return at once for a suspended worker
 [ ${#pids[@]} != 0 ] || exit "${forwarded##* }"
 trap '' PIPE  # the guard may be gone before the script
 exec 9> >(guard)
@@ -97,10 +97,10 @@ result=0 stopped=
 for pid in "${pids[@]}"; do
   while kill -s 0 "$pid" 2>/dev/null; do
     [ -z "$forwarded" ] || tell_guard stop
-    wait "$pid" || true  # a signal that goes on to the workers cuts it short
+    wait "$pid" || true  # a signal interrupts it
   done
   code= before=-
-  until [ "$code" = "$before" ]; do  # as `wait` may first answer with a signal that came earlier
+  until [ "$code" = "$before" ]; do  # because `wait` may first report an earlier signal
     before=$code code=0
     wait "$pid" || code=$?
   done

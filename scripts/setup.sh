@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes the environment that demo.sh, test.sh and launch_local.sh use: a virtual environment with the packages of requirements.txt,
-# or of requirements-gpu.txt where nvidia-smi finds a GPU. Does nothing when that is there already.
-#   PYTHON=python3.12   the interpreter (default: the first one that works; see below)
-#   VENV=.venv          where the environment is
+# Make the environment of the other scripts: a virtual environment with the packages of requirements.txt, or of
+# requirements-gpu.txt if nvidia-smi finds a GPU. Does nothing if it exists already.
+#   PYTHON=python3.12   interpreter (default: the first that works, see below)
+#   VENV=.venv          folder of the environment
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 fail() { echo "setup: $*" >&2; exit 2; }
 
-oldest=9 newest=13  # of the Python 3 that have packages for this machine
+oldest=9 newest=13  # versions of Python 3 with packages for this machine
 system=$(uname -sm)
 case $system in
-  "Linux aarch64") oldest=12 ;;  # TensorFlow Addons has no packages for it
+  "Linux aarch64") oldest=12 ;;  # without packages of TensorFlow Addons
   Linux*) ;;
   "Darwin arm64") ;;
   "Darwin x86_64") newest=11 ;;  # TensorFlow ended its Intel packages with 2.16
@@ -66,7 +66,7 @@ wanted="$requirements $(cat requirements.txt requirements-gpu.txt | cksum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   echo "Installing $requirements into $venv (once; a download of $( [ $requirements = requirements.txt ] \
     && echo "about 0.7 GB" || echo "about 4 GB" ))"
-  # The pip that comes with an older Python takes hours to find out which versions go together.
+  # The pip of an older Python takes hours to resolve the versions.
   { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip \
     && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"; } \
     || fail "pip could not install $requirements (its message is above): is there a network? Then call this again"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks format, style and types, and runs the tests. Makes the environment first, see setup.sh.
+# Check format, style and types, and run the tests. Makes the environment first, see setup.sh.
 #   scripts/test.sh          the quick tests: every module, a training that is killed and resumed
 #   scripts/test.sh --all    all tests
 # Further arguments go to pytest.

@@ -1,12 +1,15 @@
-"""What the command lines of the tutorials have in common."""
+"""Command line that the tutorials share."""
+
+from __future__ import annotations
 
 import argparse
+from typing import Callable
 
 
-def whole(least, most=10**6):
-    """A type for argparse: whole numbers in a range."""
+def whole(least: int, most: int = 10**6) -> Callable[[str], int]:
+    """Return a parser of whole numbers in a range, for argparse."""
 
-    def number(text):
+    def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from {least} to {most}")
         return int(text)
@@ -14,8 +17,8 @@ def whole(least, most=10**6):
     return number
 
 
-def parser(description, epochs, batch_size):
-    """A parser of --devices, --epochs and --batch_size, with these defaults."""
+def parser(description: str, epochs: int, batch_size: int) -> argparse.ArgumentParser:
+    """Return a parser of --devices, --epochs and --batch_size with the given defaults."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--devices", type=whole(1), help="first N GPUs, or N logical CPU devices (default: all GPUs)")
     parser.add_argument("--epochs", type=whole(1), default=epochs, help="(default: %(default)s)")

@@ -1,11 +1,15 @@
 #!/usr/bin/env python
-"""Classifies Fashion MNIST in a loop of our own, on all replicas: `python scripts/tutorials/fashion_mnist.py --devices 2`.
+"""Classify Fashion MNIST in a custom loop on all replicas: `python scripts/tutorials/fashion_mnist.py --devices 2`.
 
-From top to bottom: a step on one replica, a step on all of them, an epoch, and all of it. docs/tutorials.md goes through it.
+The order is: a step on one replica, a step on all replicas, an epoch, and the training. docs/tutorials.md explains it.
 """
+
+from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Optional
 
 import numpy as np
 
@@ -26,69 +30,74 @@ with console.start():
 
 
 class Trainer:
-    """The model, its optimizer and the metrics, and how they are trained on the replicas of a strategy."""
+    """Trainer of a model on the replicas of a strategy.
 
-    def __init__(self, strategy, global_batch_size):
+    Args:
+        strategy: The strategy.
+        global_batch_size: Examples per step, over all replicas.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, global_batch_size: int) -> None:
         self.strategy, self.global_batch_size = strategy, global_batch_size
-        # A value per example: Keras's mean would be over a replica's share of the batch, and the sum of the shares too large.
+        # One value per example: the mean of Keras would be over the share of a replica, and the sum of the shares too large.
         self.cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
-        with strategy.scope():  # every variable made here has a copy on each replica
+        with strategy.scope():  # a variable made here has a copy on each replica
             self.model = make_model()
             self.optimizer = tf.keras.optimizers.Adam(1e-3)
             self.optimizer.build(self.model.trainable_variables)
             self.accuracy, self.test_accuracy = (tf.keras.metrics.SparseCategoricalAccuracy() for _ in range(2))
             self.test_loss = tf.keras.metrics.Mean()
 
-    def replica_step(self, images, labels, weights):
-        """On one replica. What it returns, and its gradients, are its share of the sum over all replicas."""
+    def replica_step(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Train one replica; return its share of the sums over all replicas."""
         with tf.GradientTape() as tape:
             logits = self.model(images, training=True)
             loss = reduce_mean(weights * self.cross_entropy(labels, logits), self.global_batch_size)
-            # The same on every replica: without the division it would count as often as there are replicas.
+            # Every replica has the same penalty, which would count once per replica without the division.
             penalty = tf.add_n(self.model.losses) / self.strategy.num_replicas_in_sync
         variables = self.model.trainable_variables
-        gradients = tape.gradient([loss, penalty], variables)  # of their sum
+        gradients = tape.gradient([loss, penalty], variables)  # of the sum of both
         self.optimizer.apply_gradients(zip(gradients, variables))  # sums over the replicas
         self.accuracy.update_state(labels, logits, weights)
         return {"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)}
 
     @tf.function
-    def step(self, batch):
-        """On all replicas. The figures of the global batch, a dict of scalars."""
+    def step(self, batch: tuple[tf.Tensor, ...]) -> dict[str, tf.Tensor]:
+        """Train all replicas on a global batch; return its metrics, scalars by name."""
         return collectives.reduce_dict(self.strategy, self.strategy.run(self.replica_step, args=batch))
 
-    def epoch(self, iterator, steps):
-        """The figures, summed over the steps. As it stands Python does the loop; in a `tf.function`, TensorFlow does."""
+    def epoch(self, iterator: Iterator, steps: int) -> dict[str, tf.Tensor]:
+        """Return the metrics, summed over the steps. Python runs the loop; in a `tf.function`, TensorFlow does."""
         sums = {"loss": 0.0, "penalty": 0.0, "examples": 0.0}
         for _ in tf.range(steps):
-            figures = self.step(next(iterator))
-            sums = {name: sums[name] + figures[name] for name in sums}
+            metrics = self.step(next(iterator))
+            sums = {name: sums[name] + metrics[name] for name in sums}
         return sums
 
     whole_epoch = tf.function(epoch)
 
-    def train(self, dataset, whole):
-        """Trains for an epoch. Returns the mean loss and the accuracy of its examples, each as it was in its step."""
+    def train(self, dataset: tf.data.Dataset, whole: bool) -> dict[str, float]:
+        """Train for an epoch; return the mean loss and the accuracy of its examples, each from its own step."""
         self.accuracy.reset_state()
         iterator, steps = iter(self.strategy.experimental_distribute_dataset(dataset)), len(dataset)
         sums = (self.whole_epoch if whole else self.epoch)(iterator, steps)
-        # Over the examples, for the last batch may have fewer of them; the penalty has one value per step.
+        # Over the examples, because the last batch may have fewer; the penalty has one value per step.
         loss = sums["loss"] * self.global_batch_size / sums["examples"] + sums["penalty"] / steps
         return {"loss": float(loss), "accuracy": float(self.accuracy.result())}
 
     @tf.function
-    def test_step(self, batch):
-        """On all replicas. Metrics are given values per example, and count over replicas and batches."""
+    def test_step(self, batch: tuple[tf.Tensor, ...]) -> None:
+        """Update the metrics, which count over replicas and batches, with one value per example."""
 
-        def replica_test_step(images, labels, weights):
+        def replica_test_step(images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> None:
             logits = self.model(images, training=False)
             self.test_loss.update_state(self.cross_entropy(labels, logits), weights)
             self.test_accuracy.update_state(labels, logits, weights)
 
         self.strategy.run(replica_test_step, args=batch)
 
-    def test(self, dataset):
-        """Returns the mean loss, without the penalty, and the accuracy."""
+    def test(self, dataset: tf.data.Dataset) -> dict[str, float]:
+        """Return the mean loss, without the penalty, and the accuracy."""
         for metric in (self.test_loss, self.test_accuracy):
             metric.reset_state()
         for batch in self.strategy.experimental_distribute_dataset(dataset):
@@ -96,8 +105,8 @@ class Trainer:
         return {"test loss": float(self.test_loss.result()), "test accuracy": float(self.test_accuracy.result())}
 
 
-def restored_accuracy(checkpoint, dataset):
-    """The accuracy of a checkpoint's model without any strategy: what was mirrored is restored into plain variables."""
+def restored_accuracy(checkpoint: pathlib.Path, dataset: tf.data.Dataset) -> float:
+    """Return the accuracy of the model of a checkpoint, restored without a strategy into plain variables."""
     model, accuracy = make_model(), tf.keras.metrics.SparseCategoricalAccuracy()
     CheckpointManager(checkpoint.parent, {"model": model}).restore_from(checkpoint)
     for images, labels, weights in dataset:
@@ -105,13 +114,14 @@ def restored_accuracy(checkpoint, dataset):
     return float(accuracy.result())
 
 
-def main(argv=None):
-    """Trains and restores. Returns (a dict of figures for each epoch, the accuracy of the restored model).
+def main(argv: Optional[Sequence[str]] = None) -> tuple[list[dict[str, float]], float]:
+    """Train and restore; return the metrics of each epoch and the accuracy of the restored model.
 
     Raises:
-        UserError: what was asked for can't be, or training has failed; or the restored model is not the trained one.
+        UserError: The command line or the data is wrong.
+        TrainingError: Training failed, or the restored model differs from the trained one.
     """
-    parser = command.parser("Classify Fashion MNIST in a loop of our own.", epochs=10, batch_size=64)
+    parser = command.parser("Classify Fashion MNIST in a custom loop.", epochs=10, batch_size=64)
     parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
     parser.add_argument(
         "--output_dir", default="runs/fashion_mnist", help="its checkpoints are replaced (default: %(default)s)"
@@ -132,7 +142,9 @@ def main(argv=None):
     tf.keras.utils.set_random_seed(options.seed)
     trainer = Trainer(strategy, batch)
     checkpoints = CheckpointManager(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
-    saved = checkpoints.save(TrainState())  # replaces an earlier call's; and what can't be written is better known now
+    saved = checkpoints.save(
+        TrainState()
+    )  # replaces those of an earlier call; a folder that can't be written to fails before training
     test, history = batches(x_test, y_test, batch), []
     for epoch in range(1, options.epochs + 1):
         trained = trainer.train(batches(x_train, y_train, batch, [options.seed, epoch]), options.whole_epoch)
@@ -145,7 +157,7 @@ def main(argv=None):
     restored = restored_accuracy(saved, test)
     print(f"Restored without a strategy from {saved}, test accuracy: {restored:.4f}")
     expected = history[-1]["test accuracy"]
-    if abs(restored - expected) * len(y_test) > 1.5:  # an example whose classes are as probable may go either way
+    if abs(restored - expected) * len(y_test) > 1.5:  # one example whose classes are equally probable may change
         raise TrainingError(f"the restored model's accuracy is {restored:.4f}: expected {expected:.4f}, as trained")
     return history, restored
 

@@ -1,11 +1,15 @@
 #!/usr/bin/env python
-"""Fits a line twice, by `compile` and `fit` and in a loop of our own: `python scripts/tutorials/linear_keras.py --devices 2`.
+"""Fit a line twice, by `compile` and `fit` and in a custom loop: `python scripts/tutorials/linear_keras.py --devices 2`.
 
-Both begin at the same weights and see the same batches, so they agree up to rounding, on any number of replicas.
+Both begin at the same weights and use the same batches, so they agree up to rounding on any number of replicas.
 """
+
+from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Sequence
+from typing import Optional
 
 import numpy as np
 
@@ -25,26 +29,30 @@ STEPS = 50  # per epoch
 RATE = 0.1  # of gradient descent
 
 
-def line(examples):
-    """Points near the line, in one order for everyone: float32 [examples, 1] twice. x is in [-1, 1)."""
+def line(examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return x in [-1, 1) and y of points near the line, always the same: float32 [examples, 1] each."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (examples, 1))
     return x.astype(np.float32), (SLOPE * x + INTERCEPT + rng.normal(0, NOISE, x.shape)).astype(np.float32)
 
 
-def make_model():
-    """w x + b, with w = b = 0 to begin with. [N, 1] -> [N, 1]."""
+def make_model() -> tf.keras.Model:
+    """Return the model w x + b from [N, 1] to [N, 1], with w = b = 0."""
     return tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1, kernel_initializer="zeros")])
 
 
-def by_fit(strategy, dataset, epochs):
-    """Keras's way: all it needs of a strategy is that the model is made and compiled under its scope.
+def by_fit(
+    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, epochs: int
+) -> tuple[list[float], tf.keras.Model]:
+    """Fit the line with Keras, which only needs a model that was made and compiled under the scope of the strategy.
 
     Args:
-        dataset: global batches of (x, y), float32 [N, 1]; Keras divides them among the replicas.
+        strategy: The strategy.
+        dataset: Global batches of (x, y), float32 [N, 1]; Keras divides them among the replicas.
+        epochs: Number of epochs.
 
     Returns:
-        (mean squared errors of the epochs, a list of floats; the model).
+        The mean squared error of each epoch, and the model.
     """
     with strategy.scope():
         model = make_model()
@@ -52,23 +60,25 @@ def by_fit(strategy, dataset, epochs):
     return model.fit(dataset, epochs=epochs, shuffle=False, verbose=0).history["loss"], model
 
 
-def by_loop(strategy, dataset, epochs, global_batch_size):
-    """The same in a loop of our own. `dataset`, and what is returned, as in `by_fit`."""
+def by_loop(
+    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, epochs: int, global_batch_size: int
+) -> tuple[list[float], tf.keras.Model]:
+    """Fit the line in a custom loop; arguments and results are those of `by_fit`."""
     with strategy.scope():
         model, optimizer = make_model(), tf.keras.optimizers.SGD(RATE)
         optimizer.build(model.trainable_variables)
 
-    def replica_step(x, y):
+    def replica_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             per_example = tf.square(y - model(x, training=True))[:, 0]
-            # The optimizer sums the gradients of the replicas, so each divides by the size of the whole batch.
+            # The optimizer sums the gradients of the replicas, so each divides by the size of the global batch.
             loss = reduce_mean(per_example, global_batch_size)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return per_example
 
     @tf.function
-    def step(batch):
+    def step(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         per_example = strategy.run(replica_step, args=batch)
         return strategy.reduce(tf.distribute.ReduceOp.MEAN, per_example, axis=0)  # over replicas and their examples
 
@@ -76,14 +86,14 @@ def by_loop(strategy, dataset, epochs, global_batch_size):
     return [float(np.mean([step(batch) for batch in distributed])) for _ in range(epochs)], model
 
 
-def main(argv=None):
-    """Fits the line both ways and prints them side by side. Returns ((losses, model) of `fit`, and of the loop).
+def main(argv: Optional[Sequence[str]] = None) -> tuple[tuple[list[float], tf.keras.Model], ...]:
+    """Fit the line both ways and print the losses side by side; return (losses, model) of `fit` and of the loop.
 
     Raises:
-        UserError: what was asked for can't be.
-        TrainingError: the two did not find the same.
+        UserError: The command line is wrong.
+        TrainingError: The two results differ.
     """
-    parser = command.parser("Fit a line by Keras's fit and in a loop of our own.", epochs=5, batch_size=12)
+    parser = command.parser("Fit a line by Keras's fit and in a custom loop.", epochs=5, batch_size=12)
     options = parser.parse_args(argv)
     with console.start():
         strategy = make_strategy(options.devices)
@@ -99,7 +109,8 @@ def main(argv=None):
     (fitted, _), (looped, _) = results
     if not np.allclose(fitted, looped, rtol=1e-3, atol=1e-6):
         raise TrainingError(
-            "Keras's fit and the loop have different losses: expected the same; something is wrong here"
+            "Keras's fit and the loop have different losses: expected the same;"
+            " check the devices and the TensorFlow of this machine"
         )
     return results
 

@@ -165,7 +165,7 @@ def test_the_order_is_another_one_in_each_epoch_and_the_same_in_each_call():
         ({"x_test": np.zeros((205, 28, 28, 3), np.uint8)}, r"x_test is uint8 \[205, 28, 28, 3\]"),
         ({"x_train": np.zeros((0, 28, 28), np.uint8)}, r"x_train is uint8 \[0, 28, 28\]"),
         ({"y_train": np.zeros(350)}, r"y_train is float64 \[350\] for 350 pictures"),
-        ({"y_test": np.zeros(204, int)}, r"y_test is int64 \[204\] for 205 pictures"),
+        ({"y_test": np.zeros(204, int)}, r"y_test is int64 \[204\] for 205 images"),
         ({"y_test": np.full(205, 10)}, "y_test has numbers from 10 to 10"),
         ({"y_train": np.full(350, -1)}, "y_train has numbers from -1 to -1"),
     ],

@@ -55,8 +55,8 @@ def test_demo_beats_the_identity(demo):
             assert float(trained) < 20  # of 255: stays small
         else:
             assert float(trained) < float(identity), what
-    picture = next(line for line in demo[1].splitlines() if line.startswith("The picture:")).split(":", 1)[1]
-    assert pathlib.Path(picture.strip()).read_bytes().startswith(b"\x89PNG")
+    samples = next(line for line in demo[1].splitlines() if line.startswith("The samples:")).split(":", 1)[1]
+    assert pathlib.Path(samples.strip()).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.fixture(scope="module")
