@@ -1,4 +1,4 @@
-"""The examples and the figures of docs/scaling.md, and the figures on paper of docs/performance.md."""
+"""Run the examples of docs/scaling.md; recompute its numbers, and the modelled ones of docs/performance.md."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ YAML = "".join(text for kind, text in BLOCKS if kind == "yaml")
 
 
 def only(word):
-    """The one shell block with a word in it."""
+    """Return the only shell block that contains a word."""
     (block,) = (text for text in SHELL if word in text)
     return block
 
@@ -48,13 +48,13 @@ def expected(hosts, index):
 
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.strip().splitlines()[-1][:30])
-def test_what_is_said_to_be_shell_is(block):
+def test_shell_examples_parse(block):
     result = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("code, requeued", [(0, ""), (1, ""), (2, ""), (137, ""), (143, "requeue 7\n")])
-def test_slurms_script_requeues_what_a_signal_has_stopped(tmp_path, code, requeued):
+def test_slurm_script_requeues_after_a_signal(tmp_path, code, requeued):
     program(tmp_path / "srun", f'echo "$@"; exit {code}')
     program(tmp_path / "scontrol", 'echo "$@" >>requeued')
     (tmp_path / "requeued").touch()
@@ -67,7 +67,7 @@ def test_slurms_script_requeues_what_a_signal_has_stopped(tmp_path, code, requeu
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_a_pod_knows_its_place_among_the_others(tmp_path, index):
+def test_tf_config_of_a_pod(tmp_path, index):
     (command,) = re.findall(r"- \|\n((?: {14}.*\n)+)", YAML)
     program(tmp_path / "python", 'printf "%s" "$TF_CONFIG"; echo "$@" >&2')
     result = bash(command, tmp_path, WORKERS="3", JOB_COMPLETION_INDEX=str(index))
@@ -75,7 +75,7 @@ def test_a_pod_knows_its_place_among_the_others(tmp_path, index):
     assert result.stderr.startswith("train.py --dataset /data/horse2zebra --output_dir /data/runs/horse2zebra ")
 
 
-def test_what_belongs_together_in_the_yaml_does():
+def test_yaml_is_consistent():
     documents = list(pytest.importorskip("yaml").safe_load_all(YAML))
     service, policy, claim, job = documents
     assert [document["kind"] for document in documents] == ["Service", "NetworkPolicy", "PersistentVolumeClaim", "Job"]
@@ -94,7 +94,7 @@ def test_what_belongs_together_in_the_yaml_does():
     assert int(limit.group(1)) > 600 and pod["restartPolicy"] == "Never"
 
 
-def test_a_worker_is_started_on_each_host_and_its_process_known(tmp_path):
+def test_ssh_script_starts_a_worker_per_host(tmp_path):
     program(tmp_path / "ssh", 'echo "$1" >>hosts; exec bash -c "$2"')
     program(tmp_path / ".venv" / "bin" / "python", 'echo "$$ $# $@"; echo "$TF_CONFIG"')
     script = only("@Q").replace("/shared/cyclegan", str(tmp_path))
@@ -117,8 +117,8 @@ PAIR = 2 * 256 * 256 * 3 * 4  # bytes of the translations of a pair, float32 at 
 
 
 @functools.lru_cache(None)
-def network_figures(pool_size=50):
-    """(gradients in bytes, FLOP per pair) of the default networks at 256 px."""
+def network_costs(pool_size=50):
+    """Return (gradients in bytes, FLOP per pair) of the default networks at 256 px."""
     config = parse_args(["--pool_size", str(pool_size)])
     # One of each instead of two, because building them takes seconds.
     G, D = generators.make_generator(config.networks), discriminators.make_discriminator(config.networks)
@@ -128,12 +128,12 @@ def network_figures(pool_size=50):
 
 
 def reduction(n, bandwidth):
-    """Seconds in which a ring of n GPUs sums the gradients, without its hops."""
-    return 2 * (n - 1) / n * network_figures()[0] / bandwidth
+    """Return the seconds in which a ring of n GPUs sums the gradients, without the hops."""
+    return 2 * (n - 1) / n * network_costs()[0] / bandwidth
 
 
 def gathering(n, pairs, bandwidth):
-    """Seconds in which it sums the translations, each among zeros for all others', for the image pools, likewise."""
+    """Return the seconds in which it gathers the translations for the image pools, without the hops."""
     return 2 * (n - 1) * pairs * PAIR / bandwidth
 
 
@@ -141,9 +141,9 @@ SECONDS = {"fast": ((250e9, 5e-6), (11e9, 25e-6)), "slow": ((25e9, 10e-6), (1.1e
 
 
 def step(n, pairs, throughput, cluster, pool_size=50):
-    """Seconds of a step on n GPUs: computing, then the gathering and the all-reduce in rings."""
+    """Return the seconds of a step on n GPUs: computing, then both all-reduces."""
     bandwidth, latency = SECONDS[cluster][n > 8]
-    seconds = pairs * network_figures(pool_size)[1] / throughput + reduction(n, bandwidth) + 2 * (n - 1) * latency
+    seconds = pairs * network_costs(pool_size)[1] / throughput + reduction(n, bandwidth) + 2 * (n - 1) * latency
     return seconds + (gathering(n, pairs, bandwidth) + 2 * (n - 1) * latency if pool_size else 0)
 
 
@@ -152,7 +152,7 @@ def efficiency(n, *how):
 
 
 def table(throughput):
-    """The lines of the page's table for GPUs of so many FLOP/s."""
+    """Yield the lines of the table for GPUs of this many FLOP/s."""
     yield "| GPUs | fast, batch 1 | fast, batch 4 | slow, batch 1 | slow, batch 4 |"
     yield "|---|---|---|---|---|"
     for n in (2**i for i in range(9)):
@@ -164,30 +164,30 @@ def table(throughput):
 
 
 @pytest.mark.parametrize("tera", [50, 200])
-def test_the_tables_of_images_per_second(tera):
+def test_tables_of_images_per_second(tera):
     assert "\n".join(["", *table(tera * 1e12), ""]) in PAGE
 
 
-def test_the_table_of_the_measured_step():
+def test_table_of_the_measured_step():
     gan = GAN(1, Config.from_settings(image_size=128))
     page = (DOCS / "performance.md").read_text(encoding="utf-8")
     milliseconds = re.search(r"\| default \| ([\d,]+) \|", page[page.index("## Records") :])[1]  # the latest record
     assert f"the step time of the newest record: {milliseconds} ms at 128 px, batch 1" in TEXT
     assert f"one GPU of 200 TFLOP/s would make {2 * 200e12 / gan.flops(128, 128):,.0f} images per second" in TEXT
     size, seconds = 4.0 * 2 * sum(gan.networks.parameter_counts()), float(milliseconds.replace(",", "")) / 1000
-    pictures = 2 * 128 * 128 * 3 * 4
-    assert f"gradients of {size / 1e6:.1f} MB and translations of P = {pictures / 1e6:.3f} MB" in TEXT
+    translations = 2 * 128 * 128 * 3 * 4
+    assert f"gradients of {size / 1e6:.1f} MB and translations of P = {translations / 1e6:.3f} MB" in TEXT
 
     def cell(n, bandwidth, latency):
-        exchange = (2 * (n - 1) / n * size + 2 * (n - 1) * pictures) / bandwidth + 4 * (n - 1) * latency
+        exchange = (2 * (n - 1) / n * size + 2 * (n - 1) * translations) / bandwidth + 4 * (n - 1) * latency
         return f"{2 * n / (seconds + exchange):.2f} ({seconds / (seconds + exchange):.0%})".replace("%", " %")
 
     for n in (1, 2, 16, 256):
         assert f"| {n} | {cell(n, 0.117e9, 1e-4)} | {cell(n, 1.1e9, 25e-6)} |" in TEXT
 
 
-def test_the_figures_in_the_text():
-    size, flop = network_figures()
+def test_numbers_in_the_text():
+    size, flop = network_costs()
     assert f"B = {size / 1e6:.1f} MB" in TEXT and f"{flop / 1e12:.3f} TFLOP" in TEXT
     assert f"P = {PAIR / 1e6:.3f} MB" in TEXT
     one, two = (1, 50e12, "fast"), (1, 200e12, "fast")
@@ -216,7 +216,7 @@ LINKS = (25e9, 250e9, 11e9)  # bytes/s: PCIe, NVLink, Ethernet
 
 
 def exchanges():
-    """The lines of performance.md's table of what devices exchange."""
+    """Yield the lines of the table of all-reduce times in performance.md."""
     for n in (2, 3, 4, 8):
         cells = []
         for bandwidth in LINKS:
@@ -226,9 +226,9 @@ def exchanges():
 
 
 def speed_ups():
-    """The lines of its table of what several devices are worth."""
+    """Yield the lines of its table of speed-ups."""
     for tera, pairs in ((10, 1), (50, 1), (50, 4), (200, 1), (200, 4)):
-        alone = pairs * network_figures()[1] / (tera * 1e12)
+        alone = pairs * network_costs()[1] / (tera * 1e12)
         cells = [f"{tera} TFLOP/s", str(pairs), f"{1e3 * alone:.{1 if alone < 0.01 else 0}f} ms"]
         for n in (3, 8):
             together = (alone + reduction(n, bandwidth) + gathering(n, pairs, bandwidth) for bandwidth in LINKS)
@@ -236,11 +236,11 @@ def speed_ups():
         yield f"| {' | '.join(cells)} |"
 
 
-def test_the_tables_on_paper_of_performance():
+def test_modelled_tables_of_performance():
     page = (DOCS / "performance.md").read_text(encoding="utf-8")
     for lines in (exchanges(), speed_ups()):
         assert "\n".join(["---|", *lines, "", ""]) in page
-    size, flop = network_figures()
+    size, flop = network_costs()
     text = " ".join(page.split())
     assert f"{size // 4:,} in all" in text and f"B = {size / 1e6:.1f} MB" in text and f"P = {PAIR / 1e6:.3f} MB" in text
     assert f"b x {flop / 1e12:.3f} TFLOP / throughput" in text

@@ -49,7 +49,7 @@ def run(script, *arguments, **environment):
     )
 
 
-def test_the_classes_are_learned_and_the_restored_model_is_as_good(data, tmp_path, capsys):
+def test_fashion_mnist_learns_and_restores(data, tmp_path, capsys):
     flags = ["--devices", "2", "--batch_size", "8", "--epochs", "3", "--seed", "1", "--whole_epoch"]
     history, restored = fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), *flags])
     assert history[-1]["test accuracy"] > 0.9 and history[-1]["accuracy"] > 0.9
@@ -65,7 +65,7 @@ def test_the_classes_are_learned_and_the_restored_model_is_as_good(data, tmp_pat
     assert lines[4] == f"Restored without a strategy from {folder}/epoch_0003, test accuracy: {restored:.4f}"
 
 
-def test_a_restored_model_that_is_another_one_is_not_passed_over(data, tmp_path, monkeypatch):
+def test_other_restored_accuracy_is_an_error(data, tmp_path, monkeypatch):
     monkeypatch.setattr(fashion_mnist, "restored_accuracy", lambda checkpoint, dataset: 0.1)
     with pytest.raises(TrainingError, match="restored model's accuracy is 0.1000: expected 0.* as trained"):
         fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), "--epochs", "1"])
@@ -84,24 +84,24 @@ def dataset(count=30):
     return fashion.batches(x[..., None], y.astype(np.int64), 12)
 
 
-def test_losses_and_weights_are_the_same_on_any_number_of_replicas_and_by_both_loops(strategies, monkeypatch):
+def test_same_result_on_any_number_of_replicas(strategies, monkeypatch):
     results = {}
     for replicas, whole in ((1, False), (2, False), (2, True)):
         one = trainer(strategies[replicas], 0.05, monkeypatch)
         before = [value.numpy() for value in one.model.trainable_variables]
-        figures = {**one.train(dataset(), whole), **one.test(dataset(9))}
+        metrics = {**one.train(dataset(), whole), **one.test(dataset(9))}
         after = [value.numpy() for value in one.model.trainable_variables]
-        results[replicas, whole] = figures, after
+        results[replicas, whole] = metrics, after
         assert max(np.abs(a - b).max() for a, b in zip(before, after)) > 0.01
     first, weights = results.pop((1, False))
     assert results[2, True][0] == results[2, False][0]
-    for figures, others in results.values():
-        assert figures == pytest.approx(first, rel=1e-5)
+    for metrics, others in results.values():
+        assert metrics == pytest.approx(first, rel=1e-5)
         for a, b in zip(weights, others):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_the_figures_are_means_over_the_examples_and_the_penalty_counts_once(strategies, monkeypatch):
+def test_metrics_are_means_over_the_examples(strategies, monkeypatch):
     one = trainer(strategies[2], 0.0, monkeypatch)  # which learns nothing, so that every step is at the same weights
     x, y = examples(30, 4)
     logits = one.model(x[..., None]).numpy().astype(np.float64)
@@ -110,11 +110,11 @@ def test_the_figures_are_means_over_the_examples_and_the_penalty_counts_once(str
     penalty = 0.01 * sum(np.square(kernel).sum() for kernel in kernels)
     accuracy = np.mean(logits.argmax(axis=1) == y)
     assert len(kernels) == 4 and penalty > 0.5
-    figures = {"loss": entropy + penalty, "accuracy": accuracy, "test loss": entropy, "test accuracy": accuracy}
-    assert {**one.train(dataset(), whole=False), **one.test(dataset())} == pytest.approx(figures, rel=1e-5)
+    metrics = {"loss": entropy + penalty, "accuracy": accuracy, "test loss": entropy, "test accuracy": accuracy}
+    assert {**one.train(dataset(), whole=False), **one.test(dataset())} == pytest.approx(metrics, rel=1e-5)
 
 
-def test_the_penalty_alone_makes_kernels_smaller(strategies, monkeypatch):
+def test_regularization_shrinks_kernels(strategies, monkeypatch):
     """L2 x w^2 has the gradient 2 x L2 x w: a step at a rate of 0.5 leaves 1 - 0.5 x 2 x 0.01 = 0.99 of each."""
     one = trainer(strategies[2], 0.5, monkeypatch)
     before = [value.numpy() for value in one.model.trainable_variables]
@@ -124,7 +124,7 @@ def test_the_penalty_alone_makes_kernels_smaller(strategies, monkeypatch):
         np.testing.assert_allclose(new.numpy(), 0.99 * old, atol=1e-7)
 
 
-def test_shares_of_a_mean_are_summed_and_a_metric_of_them_is_their_mean(strategies):
+def test_shares_of_a_mean_are_summed(strategies):
     strategy = strategies[2]
     per_example = strategy.experimental_distribute_values_from_function(
         lambda replica: tf.constant([[2.0, 3.0], [4.0, 5.0]][replica.replica_id_in_sync_group])
@@ -140,14 +140,14 @@ def test_shares_of_a_mean_are_summed_and_a_metric_of_them_is_their_mean(strategi
     assert float(of_examples.result()) == 3.5
 
 
-def test_all_batches_are_full_and_each_example_counts_once():
+def test_batches_are_full():
     x, y = np.arange(5)[:, None], np.arange(5) + 10
     whole, filled = ([part.numpy().tolist() for part in batch] for batch in fashion.batches(x, y, 4))
     assert whole == [[[0], [1], [2], [3]], [10, 11, 12, 13], [1, 1, 1, 1]]
     assert filled == [[[4], [0], [1], [2]], [14, 10, 11, 12], [1, 0, 0, 0]]
 
 
-def test_the_order_is_another_one_in_each_epoch_and_the_same_in_each_call():
+def test_order_depends_on_the_seed():
     def order(seed):
         ((images, labels, _),) = fashion.batches(np.arange(9), np.arange(9) + 10, 9, seed)
         np.testing.assert_array_equal(images + 10, labels)
@@ -164,13 +164,13 @@ def test_the_order_is_another_one_in_each_epoch_and_the_same_in_each_call():
         ({"x_train": np.zeros((350, 28, 28))}, r"x_train is float64 \[350, 28, 28\]"),
         ({"x_test": np.zeros((205, 28, 28, 3), np.uint8)}, r"x_test is uint8 \[205, 28, 28, 3\]"),
         ({"x_train": np.zeros((0, 28, 28), np.uint8)}, r"x_train is uint8 \[0, 28, 28\]"),
-        ({"y_train": np.zeros(350)}, r"y_train is float64 \[350\] for 350 pictures"),
+        ({"y_train": np.zeros(350)}, r"y_train is float64 \[350\] for 350 images"),
         ({"y_test": np.zeros(204, int)}, r"y_test is int64 \[204\] for 205 images"),
         ({"y_test": np.full(205, 10)}, "y_test has numbers from 10 to 10"),
         ({"y_train": np.full(350, -1)}, "y_train has numbers from -1 to -1"),
     ],
 )
-def test_a_file_with_something_else_is_refused(arrays, tmp_path, change, problem):
+def test_wrong_arrays_are_refused(arrays, tmp_path, change, problem):
     path = tmp_path / "set.npz"
     np.savez(path, **{name: array for name, array in {**arrays, **change}.items() if array is not None})
     with pytest.raises(UserError, match=rf"--data {path}: .*{problem}.*; expected .*uint8 \[N, 28, 28\]"):
@@ -187,7 +187,7 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_nothing_in_a_file_is_executed(arrays, tmp_path):
+def test_pickles_are_not_executed(arrays, tmp_path):
     trap, path = np.array([Trap(tmp_path / "trapped")]), tmp_path / "set.npz"
     np.savez(path, **{**arrays, "x_train": trap})
     with pytest.raises(UserError, match="Object arrays cannot be loaded"):
@@ -199,7 +199,7 @@ def test_nothing_in_a_file_is_executed(arrays, tmp_path):
     assert not (tmp_path / "trapped").exists()
 
 
-def test_a_truncated_file_is_refused(data, tmp_path):
+def test_truncated_file_is_refused(data, tmp_path):
     whole, path = pathlib.Path(data).read_bytes(), tmp_path / "set.npz"
     for content in (whole[:1000], whole[:500] + b"damaged" + whole[507:]):
         path.write_bytes(content)
@@ -208,7 +208,7 @@ def test_a_truncated_file_is_refused(data, tmp_path):
 
 
 @pytest.mark.parametrize("error", [Exception("URL fetch failure"), EOFError("Compressed file ended")])
-def test_without_a_network_or_with_a_damaged_cache_one_line_says_what_to_do(monkeypatch, error):
+def test_failed_download_names_the_fix(monkeypatch, error):
     def fail():
         raise error
 
@@ -227,7 +227,7 @@ def idx(path, array):
 
 
 @pytest.mark.slow
-def test_the_original_files_in_the_cache_of_keras_are_used(arrays, tmp_path):
+def test_cache_of_keras_is_used(arrays, tmp_path):
     cache = tmp_path / ".keras" / "datasets" / "fashion-mnist"
     cache.mkdir(parents=True)
     for name, part in (("train", "train"), ("t10k", "test")):
@@ -239,7 +239,7 @@ def test_the_original_files_in_the_cache_of_keras_are_used(arrays, tmp_path):
     assert "Replicas: 2, global batch: 128 of 350 examples" in result.stdout and "Restored" in result.stdout
 
 
-def test_what_can_not_work_is_refused_before_training(data, tmp_path):
+def test_impossible_flags_are_refused(data, tmp_path):
     (tmp_path / "file").touch()
     for flags, text in (
         (["--batch_size", "351"], "--batch_size 351: expected a global batch of at most all examples"),
@@ -265,7 +265,7 @@ def test_numbers_out_of_range_are_refused(main, flag, capsys):
         )
 
 
-def test_a_loss_that_is_not_finite_ends_training(data, tmp_path, monkeypatch):
+def test_nonfinite_loss_ends_training(data, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.keras.optimizers, "Adam", lambda _: tf.keras.optimizers.SGD(1e30))
     (tmp_path / "checkpoints" / "epoch_0009").mkdir(parents=True)  # of an earlier call
     with pytest.raises(TrainingError, match="the loss of epoch 1 is not finite"):
@@ -273,7 +273,7 @@ def test_a_loss_that_is_not_finite_ends_training(data, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["epoch_0000"]
 
 
-def test_two_steps_along_the_line_worked_out_by_hand(strategies):
+def test_two_steps_by_hand(strategies):
     """From 0 x + 0, by a tenth of the gradients.
 
     Squares 1 and 9, gradients -7 and -4. Then 0.7 x + 0.4 misses by -0.1 and 1.2: squares 0.01 and 1.44, gradients -2.3 and -1.1.
@@ -287,7 +287,7 @@ def test_two_steps_along_the_line_worked_out_by_hand(strategies):
         assert [value.numpy().item() for value in model.trainable_variables] == pytest.approx([0.93, 0.51])
 
 
-def test_the_mean_is_over_the_examples_also_where_replicas_have_different_numbers_of_them(strategies):
+def test_mean_with_unequal_replicas(strategies):
     """Squares 1, 9 and 4: their mean is 14/3, that of the replicas' means (5 and 4) would be 4.5."""
     points = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0], [0.0]], [[1.0], [3.0], [2.0]])).batch(3)
     losses, model = linear_keras.by_loop(strategies[2], points, 1, 3)
@@ -303,7 +303,7 @@ def test_fit_and_the_loop_find_the_same_line():
     assert lines[0] == pytest.approx([linear_keras.SLOPE, linear_keras.INTERCEPT], abs=0.1)
 
 
-def test_a_machine_on_which_the_two_differ_is_not_passed_over(monkeypatch):
+def test_difference_of_fit_and_loop_is_an_error(monkeypatch):
     by_loop = linear_keras.by_loop
 
     def wrong(*args):
@@ -316,7 +316,7 @@ def test_a_machine_on_which_the_two_differ_is_not_passed_over(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_line_as_a_program():
+def test_line_as_a_program():
     result = run("linear_keras.py", "--devices", "2", "--epochs", "1")
     assert result.returncode == 0 and result.stderr == "", result.stderr
     assert "Replicas: 2, global batch: 24" in result.stdout and result.stdout.count("The line by") == 2
