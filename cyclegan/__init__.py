@@ -5,7 +5,7 @@
 >>> model.x2y("horse.jpg").save("zebra.png")
 >>> cyclegan.translate("runs/horse2zebra", "horses/", "zebras/")
 
-`load` is `inference.translator.load`, `translate` is `inference.translate_files.translate`.
+`load` is `inference.model.load`, `translate` is `inference.translate_files.translate`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cyclegan.inference.translate_files import translate
-    from cyclegan.inference.translator import load
+    from cyclegan.inference.model import load
 
 __all__ = ["load", "translate"]
 
@@ -27,7 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def __getattr__(name: str) -> object:
     """Import the public functions when they are first used, because importing TensorFlow takes seconds."""
     if name == "load":
-        from cyclegan.inference.translator import load
+        from cyclegan.inference.model import load
 
         return load
     if name == "translate":

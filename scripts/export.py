@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     if size and any(side % multiple for side in size):
         raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
     images, description = comparison_images(run.config.data, given.direction, multiple, given.pictures, size)
-    difference = export(run.network(given.direction), given.out, images, options)
+    difference = export(run.generator(given.direction), given.out, images, options)
     _log_signature(given.out, options, run.channels(given.direction), multiple, run.checkpoint)
     logger.info(
         "largest difference from the network: %.2g %s, allowed %g; on %s",

@@ -43,7 +43,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
     with console.start():
         from cyclegan.data import sources
         from cyclegan.evaluation.stripes_score import stripes_score
-        from cyclegan.inference.translator import Model
+        from cyclegan.inference.model import Model
 
     model = Model(run, checkpoint)
     in_memory = dataclasses.replace(config.data, cache="ram")

@@ -1,70 +1,40 @@
 #!/usr/bin/env python
-"""Translates pictures with a run's generators: `python scripts/translate.py runs/horse2zebra horses/ zebras/`.
+"""Translate images with the generators of a run: `python scripts/translate.py runs/horse2zebra horses/ zebras/`.
 
-A file, a folder or a pattern, in any size: each translation has the size, the depth, the opacity and the format of its original.
-The networks are found in the run's folder. On several GPUs the pictures are shared out.
+Translates a file, a folder or a pattern, with images of any size. Each translation has the size, the depth, the opacity and the
+format of its original. Several GPUs share the images.
 """
 
+from __future__ import annotations
+
 import argparse
+import logging
 import pathlib
 import sys
+from collections.abc import Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console
 from cyclegan.config import argument_types
 
+logger = logging.getLogger("cyclegan.translate")
 
-def main(argv=None):
-    """Translates what the command line asks for. Returns the exit code: 1 if any file failed.
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Translate what the command line asks for; return the exit code, 1 if any file failed.
 
     Raises:
-        UserError: what was asked for can't be; nothing was written.
+        UserError: The request cannot work; nothing was written.
     """
-    from cyclegan.images import writer
-
-    parser = argparse.ArgumentParser(description="Translate pictures with a run's generators.")
-    parser.add_argument("run", help="the run's folder")
-    parser.add_argument(
-        "input", help="a picture, a folder (with its sub-folders), or a pattern in quotes: 'horses/**/*.jpg'"
-    )
-    parser.add_argument("output", help="a folder; for a single picture a file too")
-    parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
-    parser.add_argument("--checkpoint", help="best-x2y or epoch_0010, say (default: the newest)")
-    parser.add_argument(
-        "--size", type=argument_types.size, help="resize pictures to N x N or WIDTHxHEIGHT pixels (default: leave them)"
-    )
-    parser.add_argument("--format", choices=writer.FORMATS, help="of the translations (default: the original's)")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
-    parser.add_argument(
-        "--skip_existing", action="store_true", help="leave files that are there, translate the others: after a stop"
-    )
-    parser.add_argument(
-        "--html", action="store_true", help="write index.html, a page to look at, and translate back for it"
-    )
-    parser.add_argument(
-        "--batch_size",
-        type=argument_types.count,
-        default=8,
-        help="pictures of one size at a time (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--tile", type=argument_types.count, help="pictures of more than TILE x TILE pixels are translated in tiles"
-    )
-    parser.add_argument(
-        "--devices", type=argument_types.count, help="how many GPUs, or logical CPU devices (default: all GPUs)"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = _parse(argv)
     with console.start():
-        from cyclegan.distribution.strategy import device_names
-        from cyclegan.inference import translate_files
-        from cyclegan.inference.translator import TILE, Model
+        from cyclegan.inference.model import load_on_devices
+        from cyclegan.inference.tiles import TILE
+        from cyclegan.inference.translate_files import translate
 
     tile = arguments.tile or TILE
-    models = [
-        Model(arguments.run, arguments.checkpoint, tile=tile, device=device)
-        for device in device_names(arguments.devices)
-    ]
-    report = translate_files.translate(
+    models = load_on_devices(arguments.run, arguments.checkpoint, tile, arguments.devices)
+    report = translate(
         models,
         arguments.input,
         arguments.output,
@@ -78,26 +48,60 @@ def main(argv=None):
         skip_existing=arguments.skip_existing,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
-    print(f"{report.done} pictures translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
+    logger.info(f"{report.done} images translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
     if arguments.skip_existing:
-        print(f"Skipped, as they were there: {report.skipped}")
-    normalizes = models[0].config.networks.norm == "instance"
+        logger.info(f"Skipped because they exist: {report.skipped}")
     if report.tiled:
-        print(
-            f"Of more than {tile} x {tile} pixels, so translated in tiles: {report.tiled}."
-            + (" Instance normalization sees a tile, not the picture: colours may drift." if normalizes else "")
-            + " A larger --tile needs more memory"
+        normalizes = models[0].config.networks.norm == "instance"
+        drift = " Instance normalization sees a tile, not the image: colors may drift." if normalizes else ""
+        logger.info(
+            f"Translated in tiles because they have more than {tile} x {tile} pixels: {report.tiled}.{drift}"
+            " A larger --tile needs more memory"
         )
     if report.cut:
-        print(f"Of several frames or pages, of which only the first was translated: {report.cut}")
+        logger.info(f"Files with several frames or pages, of which only the first was translated: {report.cut}")
     if report.page:
-        print(f"To look at: {report.page}")
+        logger.info(f"Page to look at: {report.page}")
     for text in report.failed:
-        print(f"translate.py: not translated: {text}", file=sys.stderr)
+        logger.warning(f"not translated: {text}")
     for text in report.unshown:
-        print(f"translate.py: translated, but not shown: {text}", file=sys.stderr)
+        logger.warning(f"translated, but not shown: {text}")
     return 1 if report.failed or report.unshown else 0
 
 
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    from cyclegan.images import writer
+
+    parser = argparse.ArgumentParser(description="Translate images with the generators of a run.")
+    parser.add_argument("run", help="folder of the run")
+    parser.add_argument(
+        "input", help="an image, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'"
+    )
+    parser.add_argument("output", help="a folder; for a single image also a file")
+    parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
+    parser.add_argument("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
+    parser.add_argument(
+        "--size",
+        type=argument_types.size,
+        help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
+    )
+    parser.add_argument("--format", choices=writer.FORMATS, help="of the translations (default: the original's)")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    parser.add_argument(
+        "--skip_existing", action="store_true", help="leave existing files and translate the others: after a stop"
+    )
+    parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
+    parser.add_argument(
+        "--batch_size", type=argument_types.count, default=8, help="images of one size at a time (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tile", type=argument_types.count, help="images of more than TILE x TILE pixels are translated in tiles"
+    )
+    parser.add_argument(
+        "--devices", type=argument_types.count, help="number of GPUs, or logical CPU devices (default: all GPUs)"
+    )
+    return parser.parse_args(argv)
+
+
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped; what was written is whole; --skip_existing translates the rest"))
+    sys.exit(console.run(main, "stopped; what was written is complete; --skip_existing translates the rest"))

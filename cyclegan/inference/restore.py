@@ -1,14 +1,18 @@
-"""The trained generators of a run: found by its folder alone, restored without a strategy, whatever it was trained on."""
+"""Trained generators of a run, restored without a strategy from the folder of the run alone."""
+
+from __future__ import annotations
 
 import dataclasses
 import functools
 import logging
+import os
 import pathlib
+from typing import Optional, Union
 
 import tensorflow as tf
 
 from cyclegan.checkpointing import run_directory
-from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.manager import CheckpointManager, Restored
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.distribution.gpus import allow_memory_growth
@@ -20,11 +24,17 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class RestoredRun:
-    """A run's generators, at one place of its training.
+    """The generators of a run at one checkpoint.
 
-    `path`: the run's folder. `config`: its `Config`. `G`, `F`: X -> Y and Y -> X, Keras models of float32 [N, H, W, C] in [-1, 1],
-    H and W multiples of `multiple`; the running means of them where the run keeps these (`--ema`). `checkpoint`: the folder
-    that they are from. `progress`: the place in training.
+    The generators are Keras models of float32 [N, H, W, C] in [-1, 1]; H and W are multiples of `config.networks.multiple`.
+
+    Attributes:
+        path: Folder of the run.
+        config: Configuration of the run.
+        G: Generator X -> Y, with its EMA weights if the run has them (--ema).
+        F: Generator Y -> X, likewise.
+        checkpoint: Folder of the checkpoint.
+        train_state: Position in training.
     """
 
     path: pathlib.Path
@@ -32,68 +42,76 @@ class RestoredRun:
     G: tf.keras.Model
     F: tf.keras.Model
     checkpoint: pathlib.Path
-    progress: TrainState
+    train_state: TrainState
 
-    def network(self, direction):
-        """The generator of "x2y" or of "y2x"."""
+    def generator(self, direction: str) -> tf.keras.Model:
+        """Return the generator of a direction, "x2y" or "y2x"."""
         return {"x2y": self.G, "y2x": self.F}[direction]
 
-    def channels(self, direction):
-        """(of what goes in, of what comes out) for "x2y" or "y2x"."""
+    def channels(self, direction: str) -> tuple[int, int]:
+        """Return the numbers of channels (of the source, of the target) of a direction."""
         x, y = self.config.data.channels_x, self.config.data.channels_y
         return {"x2y": (x, y), "y2x": (y, x)}[direction]
 
 
-@functools.cache  # once, on however many devices a run is restored
-def _warn_once(text):
-    logger.warning(text)
+def restore(
+    run: Union[str, os.PathLike[str]],
+    checkpoint: Optional[str] = None,
+    precision: Optional[str] = None,
+    device: Optional[str] = None,
+) -> RestoredRun:
+    """Make the generators of a run and restore their weights; nothing is written.
 
-
-def restore(run, checkpoint=None, precision=None, device=None):
-    """Makes the generators of a run and restores their weights. Nothing is written.
-
-    Where TensorFlow has not started yet, it takes the memory of GPUs as needed from then on: another program may use them too.
+    If TensorFlow has not started yet, it allocates the memory of GPUs as needed from then on, so that other programs may use them.
 
     Args:
-        run: the run's folder.
-        checkpoint: the name of one of its checkpoints, "best-x2y" or "epoch_0010" say; by default the newest that can be read.
-        precision: "float32", "bfloat16" or "float16", what they compute in; by default what the run was trained in.
-        device: TensorFlow's name of the device that they are on; `None` is where TensorFlow puts them.
-
-    Returns:
-        A `RestoredRun`.
+        run: Folder of the run.
+        checkpoint: Name of a checkpoint, such as "best-x2y" or "epoch_0010"; by default the newest that can be read.
+        precision: "float32", "bfloat16" or "float16" to compute in; by default the precision of the training.
+        device: TensorFlow's name of the device; by default TensorFlow chooses.
 
     Raises:
-        UserError: the folder is no run's, it is of the other TensorFlow, or it has no such checkpoint, or none that can be read.
+        UserError: The folder holds no run, or one of another stack; or the checkpoint does not exist, or none can be read.
     """
     run = pathlib.Path(run).expanduser()
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of train.py")
-    config, stack, _, imported = serialization.load(run / "config.json")
-    run_directory.refuse_other_stack(run, stack, compat.stack())
+    saved = serialization.load(run / "config.json")
+    config = saved.config
+    run_directory.refuse_other_stack(run, saved.stack, compat.stack())
     precision = precision or config.performance.precision
-    ending = "_ema" if config.optimization.ema else ""
+    suffix = "_ema" if config.optimization.ema else ""
     allow_memory_growth()
     with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
         x, y = config.data.channels_x, config.data.channels_y
-        G = generators.make_generator(config.networks, x, y, name=f"G{ending}")
-        F = generators.make_generator(config.networks, y, x, name=f"F{ending}")
-    checkpoints = CheckpointManager(run / "checkpoints", {f"G{ending}": G, f"F{ending}": F})
+        G = generators.make_generator(config.networks, x, y, name=f"G{suffix}")
+        F = generators.make_generator(config.networks, y, x, name=f"F{suffix}")
+    checkpoints = CheckpointManager(run / "checkpoints", {f"G{suffix}": G, f"F{suffix}": F})
     if checkpoint:
-        path = checkpoints.folder / checkpoint
-        if not path.is_dir() or path.parent != checkpoints.folder:
-            names = sorted(path.name for path in checkpoints.folder.glob("[!.]*") if path.is_dir())
-            raise UserError(
-                f"{path}: no such checkpoint; expected one of {', '.join(names) or 'none, there are none yet'}"
-            )
-        progress = checkpoints.restore_from(path)
+        train_state, path = _restore_by_name(checkpoints, checkpoint)
     else:
         found = checkpoints.restore(strict=False)
         if not found:
-            raise UserError(f"{run}: no checkpoint yet; expected a run that has begun to train")
-        progress, path = found
-    if not imported and not progress.step:
+            raise UserError(
+                f"{run}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
+            )
+        train_state, path = found
+    if not saved.imported and not train_state.step:
         _warn_once(
-            f"{path} is from before the first step of training, when networks can do nothing yet; expected a later one"
+            f"{path} is from before the first step of training, when the networks are random; expected a later one"
         )
-    return RestoredRun(run, config, G, F, path, progress)
+    return RestoredRun(run, config, G, F, path, train_state)
+
+
+def _restore_by_name(checkpoints: CheckpointManager, name: str) -> Restored:
+    path = checkpoints.folder / name
+    if not path.is_dir() or path.parent != checkpoints.folder:
+        names = sorted(each.name for each in checkpoints.folder.glob("[!.]*") if each.is_dir())
+        raise UserError(f"{path}: no such checkpoint; expected one of {', '.join(names) or 'none, there are none yet'}")
+    return Restored(checkpoints.restore_from(path), path)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """Log a warning once, on however many devices a run is restored."""
+    logger.warning(text)

@@ -45,8 +45,8 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
     return {
         "run": str(restored.path),
         "checkpoint": restored.checkpoint.name,
-        "epoch": restored.progress.epoch,
-        "step": restored.progress.step,
+        "epoch": restored.train_state.epoch,
+        "step": restored.train_state.step,
         "versions": {
             "python": platform.python_version(),
             "tensorflow": tf.__version__,

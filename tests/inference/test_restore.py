@@ -49,14 +49,14 @@ def make_run(folder, strategy, **changes):
 def test_what_three_replicas_saved_is_restored_without_a_strategy(tmp_path, strategies, changes):
     gan = make_run(tmp_path / "run", strategies[3], **changes)
     found = restore(tmp_path / "run")
-    assert (found.progress.epoch, found.progress.step, found.checkpoint.name) == (2, 7, "epoch_0002")
+    assert (found.train_state.epoch, found.train_state.step, found.checkpoint.name) == (2, 7, "epoch_0002")
     assert found.config == gan.config
     shape = (1, *found.config.data.image_shape)
     x, y = (np.random.default_rng(0).uniform(-1, 1, (*shape, c)).astype(np.float32) for c in (3, 2))
     fake_y, cycle_x, fake_x, _ = gan.cycle(x, y)
     np.testing.assert_array_equal(found.G(x), fake_y)
     np.testing.assert_array_equal(found.F(y), fake_x)
-    np.testing.assert_array_equal(found.network("y2x")(fake_y), cycle_x)
+    np.testing.assert_array_equal(found.generator("y2x")(fake_y), cycle_x)
     assert (found.channels("x2y"), found.channels("y2x")) == ((3, 2), (2, 3))
 
 
@@ -65,7 +65,7 @@ def test_a_checkpoint_by_its_name_and_a_precision(tmp_path, strategies):
     checkpoints = tmp_path / "run" / "checkpoints"
     (checkpoints / "epoch_0001").rename(checkpoints / "best-x2y")
     newest, best = restore(tmp_path / "run"), restore(tmp_path / "run", "best-x2y", "bfloat16")
-    assert best.checkpoint.name == "best-x2y" and best.progress.epoch == 1
+    assert best.checkpoint.name == "best-x2y" and best.train_state.epoch == 1
     assert abs(newest.G.variables[0].numpy() - best.G.variables[0].numpy()).min() > 0.009
     assert {tf.as_dtype(v.dtype) for v in best.G.variables} == {tf.float32}
     assert best.G.layers[2].compute_dtype == "bfloat16" and newest.G.layers[2].compute_dtype == "float32"
@@ -100,7 +100,7 @@ def test_networks_from_before_the_first_step_are_said_to_be_so(tmp_path, strateg
 def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_taken(tmp_path, strategies, caplog):
     make_run(tmp_path / "run", strategies[1])
     (tmp_path / "run" / "checkpoints" / "epoch_0002" / "state.index").write_bytes(b"")
-    assert restore(tmp_path / "run").progress.epoch == 1
+    assert restore(tmp_path / "run").train_state.epoch == 1
     assert len(caplog.messages) == 1 and "epoch_0002 can't be read (state.index is damaged)" in caplog.messages[0]
     with pytest.raises(UserError, match=r"epoch_0002 can't be read \(state.index is damaged\): expected a checkpoint"):
         restore(tmp_path / "run", "epoch_0002")

@@ -8,7 +8,7 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.data import sources
 from cyclegan.errors import UserError
-from cyclegan.inference.translator import Model
+from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.training.gan import GAN
 from scripts import score_stripes

@@ -1,0 +1,123 @@
+"""Conversions between files, Pillow images, arrays and decoded images, before and after translation."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Optional, Union
+
+import numpy as np
+from PIL import Image
+
+from cyclegan.errors import UserError
+from cyclegan.images import geometry, pillow_reader, reader
+from cyclegan.images.image import DecodedImage
+
+Path = Union[str, "os.PathLike[str]"]
+Size = tuple[int, int]  # width and height in pixels
+COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
+
+
+def decode(image: Any, channels: int) -> DecodedImage:
+    """Decode a file or a Pillow image.
+
+    Args:
+        image: Path or Pillow image.
+        channels: Number of channels to decode.
+
+    Raises:
+        UserError: The file cannot be read.
+        ValueError: A Pillow image cannot have so many channels.
+        TypeError: The image is neither.
+    """
+    if isinstance(image, Image.Image):
+        if channels not in COLOR_SPACES:
+            raise ValueError(f"a Pillow image: expected an array of {channels} channels")
+        return pillow_reader.from_pillow(image, channels)
+    if not isinstance(image, (str, os.PathLike)):
+        raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
+    try:
+        return reader.decode_whole(image, channels)
+    except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
+        raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
+
+
+def resize(image: DecodedImage, size: Optional[Size]) -> DecodedImage:
+    """Return an image in another size; `None` keeps its own.
+
+    Raises:
+        UserError: `size` is not a size.
+    """
+    if size is None:
+        return image
+    check_size(size)
+    opacity = None if image.opacity is None else geometry.resize(image.opacity, size[::-1])
+    return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, image.profile)
+
+
+def check_size(size: Any) -> None:
+    """Raise `UserError` if `size` is not (width, height), whole numbers of at least 1."""
+    if not (isinstance(size, (tuple, list)) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
+        raise UserError(f"size {size!r}: expected (width, height) in pixels")
+
+
+def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
+    """Return a translation with the opacity of its original, and with the color profile if it has such colors."""
+    keeps_profile = image.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
+    return DecodedImage(pixels, image.opacity, image.profile if keeps_profile else b"")
+
+
+def to_pillow(image: DecodedImage) -> Image.Image:
+    """Convert a decoded image to a Pillow image.
+
+    Raises:
+        UserError: Pillow has no images of so many channels or bits.
+    """
+    channels, transparent = image.pixels.shape[2], image.opacity is not None
+    deep = image.pixels.dtype == np.uint16
+    if channels not in COLOR_SPACES or (deep and (channels > 1 or transparent)):
+        what = f"{channels} channels of {16 if deep else 8} bits{' and opacity' if transparent else ''}"
+        raise UserError(f"Pillow has no images of {what}: expected an array, or use cyclegan.translate for files")
+    pixels = image.pixels if image.opacity is None else np.concatenate([image.pixels, image.opacity], axis=2)
+    made = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    if image.profile:
+        made.info["icc_profile"] = image.profile
+    return made
+
+
+def as_batch(array: np.ndarray, channels: int) -> np.ndarray:
+    """Return an array of one or several images as [N, h, w, channels].
+
+    Raises:
+        ValueError: The array has another shape, type or range of values.
+    """
+    images = array[..., None] if array.ndim == 2 and channels == 1 else array
+    images = images if images.ndim == 4 else images[None]
+    if images.ndim != 4 or images.shape[-1] != channels or 0 in images.shape:
+        raise ValueError(f"an array of shape {array.shape}: expected [h, w, {channels}] or [N, h, w, {channels}]")
+    if images.dtype not in (np.uint8, np.uint16, np.float32):
+        raise ValueError(f"an array of {array.dtype}: expected uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1]")
+    if images.dtype == np.float32 and not (np.abs(images) <= 1 + 1e-3).all():
+        raise ValueError(f"an array of values from {images.min()} to {images.max()}: expected float32 in [-1, 1]")
+    return images
+
+
+def resize_batch(images: np.ndarray, size: Optional[Size]) -> np.ndarray:
+    """Return images [N, h, w, C] in another size; `None` keeps their own.
+
+    Raises:
+        UserError: `size` is not a size.
+        ValueError: The images are float32.
+    """
+    if size is None:
+        return images
+    if images.dtype == np.float32:
+        raise ValueError("size with a float32 array: expected uint8 or uint16, or resize it before")
+    check_size(size)
+    return np.stack([geometry.resize(image, size[::-1]) for image in images])
+
+
+def like_batch(array: np.ndarray, translated: np.ndarray) -> np.ndarray:
+    """Return translations [N, h, w, C] with the dimensions of the array that was given to `as_batch`."""
+    if array.ndim == 4:
+        return translated
+    return translated[0, ..., 0] if array.ndim == 2 and translated.shape[-1] == 1 else translated[0]

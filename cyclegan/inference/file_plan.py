@@ -1,0 +1,151 @@
+"""Plan of a translation of files: what to read, and what to write."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import itertools
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from cyclegan.data import folder_source
+from cyclegan.errors import UserError, printable
+from cyclegan.images import writer
+from cyclegan.inference.page_images import PAGE_FOLDER
+
+
+@dataclasses.dataclass(frozen=True)
+class FileTask:
+    """A file to translate.
+
+    Attributes:
+        number: Number of the file, from 1.
+        name: Path relative to the folder or pattern.
+        source: Path to read.
+        target: Path to write.
+    """
+
+    number: int
+    name: str
+    source: str
+    target: pathlib.Path
+
+
+class Plan(NamedTuple):
+    """Files to translate.
+
+    Attributes:
+        tasks: The files.
+        folder: Folder that everything is written below.
+    """
+
+    tasks: list[FileTask]
+    folder: pathlib.Path
+
+
+def make_plan(source: str, target: str, format: Optional[str]) -> Plan:
+    """Plan the translation of a file, of a folder, or of the files that match a pattern.
+
+    Args:
+        source: File, folder or pattern.
+        target: Folder, or a file if `source` is one.
+        format: Format to write; by default that of each original.
+
+    Raises:
+        UserError: There are no images, or a target is not clear, or two files have the same target.
+    """
+    if format not in (None, *writer.FORMATS):
+        raise UserError(f"--format {format}: expected one of {', '.join(writer.FORMATS)}")
+    if os.path.isfile(source):
+        return _plan_file(source, target, format)
+    base, names = _find_images(source)
+    if os.path.isfile(target):
+        raise UserError(f"{target}: a file; expected a folder for the translations of {len(names)} images")
+    inside = os.path.relpath(os.path.abspath(target), os.path.abspath(base or os.curdir)) + os.sep
+    names = [name for name in names if inside == f".{os.sep}" or not name.startswith(inside)]
+    if not names:
+        raise UserError(f"{source}: no images; expected at least one of {' '.join(folder_source.EXTENSIONS)}")
+    folder = pathlib.Path(target)
+    return Plan(_make_tasks(base, names, folder, format), folder)
+
+
+def _plan_file(source: str, target: str, format: Optional[str]) -> Plan:
+    base, name = os.path.split(source)
+    is_file = not os.path.isdir(target) and writer.format_of(target) is not None
+    suffix = os.path.splitext(target)[1]
+    if suffix and not is_file and not os.path.isdir(target) and not target.endswith(os.sep):
+        known = " ".join(itertools.chain(*writer.FORMATS.values()))
+        raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
+    if is_file:
+        if format and writer.format_of(target) != format:
+            raise UserError(f"{target}: --format {format} is called {' or '.join(writer.FORMATS[format])}")
+        return Plan([FileTask(1, name, source, pathlib.Path(target))], pathlib.Path(os.path.dirname(target)))
+    if not format and not writer.format_of(name):
+        raise UserError(
+            f"{printable(source)}: its name does not say which format to write; expected --format"
+            f" ({', '.join(writer.FORMATS)}), or an output that is a file: {printable(pathlib.Path(name).stem)}.jpg"
+        )
+    folder = pathlib.Path(target)
+    return Plan(_make_tasks(base, [name], folder, format), folder)
+
+
+def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: Optional[str]) -> list[FileTask]:
+    tasks: list[FileTask] = []
+    taken: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
+        target = os.path.splitext(name)[0] + writer.FORMATS[format][0] if format else name
+        key = target.casefold() if sys.platform == "darwin" else target  # file systems of macOS ignore case
+        if key in taken:
+            raise UserError(
+                printable(f"{taken[key]} and {name} would both be written to {folder / target}:")
+                + " expected other names, or no --format"
+            )
+        taken[key] = name
+        tasks.append(FileTask(number, name, os.path.join(base, name), folder / target))
+    return tasks
+
+
+def _find_images(source: str) -> tuple[str, list[str]]:
+    """Return (folder, sorted names relative to it) of the images of a folder or a pattern."""
+    if os.path.isdir(source):
+        copies = {path.parent.relative_to(source) / PAGE_FOLDER for path in pathlib.Path(source).rglob("index.html")}
+        return source, [name for name in folder_source.find_images(source) if pathlib.Path(name).parent not in copies]
+    if not glob.has_magic(source):
+        raise UserError(
+            f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
+        )
+    fixed = itertools.takewhile(lambda part: not glob.has_magic(part), pathlib.PurePath(source).parts)
+    base = os.path.join("", *fixed)
+    found = sorted(
+        os.path.relpath(path, base or os.curdir)
+        for path in glob.glob(source, recursive=True)
+        if os.path.isfile(path) and path.lower().endswith(folder_source.EXTENSIONS)
+    )
+    return base, found
+
+
+def refuse_existing(targets: Sequence[pathlib.Path], overwrite: bool) -> None:
+    """Raise `UserError` if something that would be written exists, unless it may be replaced."""
+    existing = [target for target in targets if os.path.lexists(target)]
+    if existing and not overwrite:
+        raise UserError(
+            printable(
+                f"{len(existing)} of {len(targets)} files to write exist, for example {existing[0]}: expected none;"
+            )
+            + " use --overwrite to replace them, --skip_existing to leave them, or another folder"
+        )
+
+
+def refuse_formats(tasks: Iterable[FileTask], format: Optional[str], channels: int) -> None:
+    """Raise `UserError` if a format to write has no place for so many channels."""
+    if channels in (1, 3):
+        return
+    for task in tasks:
+        wanted = format or writer.format_of(task.target.name)
+        if wanted != "tiff":
+            raise UserError(
+                f"{printable(task.target)}: {channels} channels don't fit into {wanted}; expected --format tiff"
+            )

@@ -1,0 +1,187 @@
+"""Read, translate and write batches of files, in several threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import queue
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+from PIL import UnidentifiedImageError
+
+from cyclegan.errors import printable
+from cyclegan.images import reader, writer
+from cyclegan.images.image import DecodedImage
+from cyclegan.inference import conversions, page_images
+from cyclegan.inference.conversions import Size
+from cyclegan.inference.file_batches import Inspected
+from cyclegan.inference.file_plan import FileTask
+from cyclegan.inference.model import Model
+from cyclegan.reporting import html_report
+
+OPPOSITE = {"x2y": "y2x", "y2x": "x2y"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Outcome of one file.
+
+    Attributes:
+        failed: Why it was not translated; `None` if it was.
+        unshown: Why it is not on the page although it was translated.
+        item: Its item on the page.
+        tiled: Whether it was too large to be translated at once.
+        cut: Whether it has more frames or pages than the one that was translated.
+    """
+
+    failed: Optional[str] = None
+    unshown: Optional[str] = None
+    item: Optional[html_report.Item] = None
+    tiled: bool = False
+    cut: bool = False
+
+
+class Translation(NamedTuple):
+    """A translated image.
+
+    Attributes:
+        task: Its file.
+        original: The image.
+        output: Pixels of the translation.
+        cycle: Pixels of the translation back, if there is a page; else those of the translation.
+    """
+
+    task: FileTask
+    original: DecodedImage
+    output: np.ndarray
+    cycle: np.ndarray
+
+
+class FileTranslator:
+    """Translate files with models that several threads share.
+
+    Args:
+        models: A model for each device.
+        direction: "x2y" or "y2x".
+        size: (width, height) in pixels to resize images to first; `None` keeps their sizes.
+        format: Format to write; `None` is that of each target's name.
+        page_folder: Folder of the page that shows the translations; `None` for no page.
+
+    Attributes:
+        max_pixels: Number of pixels that are translated at once.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        direction: str,
+        size: Optional[Size],
+        format: Optional[str],
+        page_folder: Optional[pathlib.Path],
+    ) -> None:
+        self.max_pixels = models[0].tile ** 2
+        self._direction, self._size, self._format = direction, size, format
+        self._page_folder = page_folder
+        self._channels = models[0].translator(direction).channels_in
+        self._models: queue.Queue[Model] = queue.Queue()
+        for model in models:
+            self._models.put(model)
+
+    def inspect(self, task: FileTask) -> Inspected:
+        """Read the header of a file."""
+        with _Catch(task) as caught:
+            facts = reader.check(task.source, self._channels)
+            height, width = self._size[::-1] if self._size else (facts.height, facts.width)
+            return Inspected((height, width, facts.deep), facts.height * facts.width, task)
+        assert caught.reason is not None
+        return Inspected(caught.reason, 0, task)
+
+    def translate_batch(self, tasks: Sequence[FileTask]) -> list[Outcome]:
+        """Read, translate and write files whose images have the same shape."""
+        outcomes: dict[FileTask, Outcome] = {}
+        originals: dict[FileTask, DecodedImage] = {}
+        for task in tasks:
+            with _Catch(task) as caught:
+                originals[task] = conversions.resize(reader.decode_whole(task.source, self._channels), self._size)
+            outcomes[task] = Outcome(caught.reason)
+        translations, failures = self._translate(originals)
+        outcomes.update(failures)
+        for translation in translations:
+            outcomes[translation.task] = self._write(translation)
+        return list(outcomes.values())
+
+    def _translate(self, originals: dict[FileTask, DecodedImage]) -> tuple[list[Translation], dict[FileTask, Outcome]]:
+        """Translate images together, or, if that fails, one by one; return what worked, and what failed."""
+        if not originals:
+            return [], {}
+        model = self._models.get()
+        try:
+            with _Catch(None) as caught:
+                outputs = self._translate_and_back(model, np.stack([image.pixels for image in originals.values()]))
+            if caught.reason is None:
+                return [Translation(*item) for item in zip(originals, originals.values(), *outputs)], {}
+            translations, failures = [], {}
+            for task, image in originals.items():
+                with _Catch(task) as caught:
+                    (output,), (cycle,) = self._translate_and_back(model, image.pixels[None])
+                    translations.append(Translation(task, image, output, cycle))
+                if caught.reason is not None:
+                    failures[task] = Outcome(caught.reason)
+            return translations, failures
+        finally:
+            self._models.put(model)
+
+    def _translate_and_back(self, model: Model, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        outputs = model.translator(self._direction)(pixels)
+        return outputs, model.translator(OPPOSITE[self._direction])(outputs) if self._page_folder else outputs
+
+    def _write(self, translation: Translation) -> Outcome:
+        task, original, output, cycle = translation
+        with _Catch(task) as caught:
+            writer.write(task.target, conversions.with_pixels(original, output), self._format)
+        if caught.reason is not None:
+            return Outcome(caught.reason)
+        item = None
+        with _Catch(task) as caught:
+            if self._page_folder:
+                images = {"input": original.pixels, "output": output, "cycle": cycle}
+                item = page_images.write_item(self._page_folder, task.number, task.name, self._direction, images)
+        height, width = original.pixels.shape[:2]
+        return Outcome(
+            unshown=caught.reason,
+            item=item,
+            tiled=height * width > self.max_pixels,
+            cut=reader.has_more_frames(task.source),
+        )
+
+
+class _Catch:
+    """Catch any error inside the context and describe it, so that one file does not stop the others.
+
+    Attributes:
+        reason: The description; `None` without an error.
+    """
+
+    def __init__(self, task: Optional[FileTask]) -> None:
+        self.reason: Optional[str] = None
+        self._name = task.source if task else "a batch"
+
+    def __enter__(self) -> _Catch:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]
+    ) -> bool:
+        if not isinstance(error, Exception):  # Pillow's decoders raise almost any exception on a damaged file
+            return False
+        reason: object = str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "not an image"
+        elif isinstance(error, tf.errors.ResourceExhaustedError):
+            reason = "the device does not have enough memory for it; try a smaller --tile or --size"
+        self.reason = printable(f"{self._name} ({reason})")
+        return True

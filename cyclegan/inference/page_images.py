@@ -1,0 +1,54 @@
+"""Images of the page that shows translations: copies that every browser shows."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from cyclegan.config.directions import DIRECTIONS
+from cyclegan.images import geometry, writer
+from cyclegan.images.image import DecodedImage
+from cyclegan.images.value_range import to_depth
+from cyclegan.reporting import html_report
+
+PAGE_FOLDER = "index_files"  # folder of the copies, beside index.html
+MAX_SIDE = 512  # longer side of a copy in pixels
+
+
+def write_item(
+    folder: pathlib.Path, number: int, name: str, direction: str, images: Mapping[str, np.ndarray]
+) -> html_report.Item:
+    """Write the copies of an image and of its translations.
+
+    Args:
+        folder: Folder of the page.
+        number: Number of the image, which the names of the copies begin with.
+        name: Name of the image on the page.
+        direction: "x2y" or "y2x".
+        images: "input", "output" and "cycle", the translation back: uint8 or uint16 [h, w, C].
+
+    Returns:
+        The item of the page.
+    """
+    paths = {kind: f"{PAGE_FOLDER}/{number:06d}_{kind}.png" for kind in ("input", "output", "cycle")}
+    for kind, path in paths.items():
+        writer.write(folder / path, DecodedImage(make_thumbnail(images[kind])), "png")
+    frame = html_report.Frame(paths["output"], paths["cycle"], _scores(**images))
+    return html_report.Item(name, " → ".join(DIRECTIONS[direction]), paths["input"], [frame])
+
+
+def _scores(input: np.ndarray, output: np.ndarray, cycle: np.ndarray) -> dict[str, float]:
+    """Return mean absolute differences in gray levels of 8 bits."""
+    gray = 255 / np.iinfo(input.dtype).max
+    compared = {"cycle error": cycle, **({"change": output} if output.shape == input.shape else {})}
+    return {name: float(np.abs(input.astype(np.float32) - other).mean() * gray) for name, other in compared.items()}
+
+
+def make_thumbnail(pixels: np.ndarray) -> np.ndarray:
+    """Return a copy for the page: uint8 [h, w, 1 or 3], its longer side at most `MAX_SIDE` pixels."""
+    pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1]
+    shrink = min(1.0, MAX_SIDE / max(pixels.shape[:2]))
+    height, width = (max(1, round(side * shrink)) for side in pixels.shape[:2])
+    return to_depth(geometry.resize(pixels, (height, width)), np.uint8)
