@@ -14,8 +14,8 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cyclegan.inference.translate_files import translate
     from cyclegan.inference.model import load
+    from cyclegan.inference.translate_files import translate
 
 __all__ = ["load", "translate"]
 

@@ -107,7 +107,8 @@ def translate(
     models = _as_models(run, checkpoint)
     file_plan.refuse_formats(tasks, format, models[0].translator(direction).channels_out)
     translator = FileTranslator(models, direction, size, format, plan.folder if html else None)
-    report, items = Report(skipped=len(plan.tasks) - len(tasks)), []
+    report = Report(skipped=len(plan.tasks) - len(tasks))
+    items: list[html_report.Item] = []
     title = " to ".join(DIRECTIONS[direction])
     bar = tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None)
     with bar, _thread_pool(len(models) + (os.cpu_count() or 1)) as pool:

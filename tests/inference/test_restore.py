@@ -46,7 +46,7 @@ def make_run(folder, strategy, **changes):
 
 
 @pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"norm": "batch"}, UNET], ids=str)
-def test_what_three_replicas_saved_is_restored_without_a_strategy(tmp_path, strategies, changes):
+def test_three_replicas_restore_without_a_strategy(tmp_path, strategies, changes):
     gan = make_run(tmp_path / "run", strategies[3], **changes)
     found = restore(tmp_path / "run")
     assert (found.train_state.epoch, found.train_state.step, found.checkpoint.name) == (2, 7, "epoch_0002")
@@ -60,7 +60,7 @@ def test_what_three_replicas_saved_is_restored_without_a_strategy(tmp_path, stra
     assert (found.channels("x2y"), found.channels("y2x")) == ((3, 2), (2, 3))
 
 
-def test_a_checkpoint_by_its_name_and_a_precision(tmp_path, strategies):
+def test_checkpoint_by_name_and_precision(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1])
     checkpoints = tmp_path / "run" / "checkpoints"
     (checkpoints / "epoch_0001").rename(checkpoints / "best-x2y")
@@ -71,7 +71,7 @@ def test_a_checkpoint_by_its_name_and_a_precision(tmp_path, strategies):
     assert best.G.layers[2].compute_dtype == "bfloat16" and newest.G.layers[2].compute_dtype == "float32"
 
 
-def test_gpus_are_shared_with_other_programs(tmp_path, strategies, monkeypatch):
+def test_gpu_memory_grows(tmp_path, strategies, monkeypatch):
     make_run(tmp_path / "run", strategies[1])
     calls = []
 
@@ -85,7 +85,7 @@ def test_gpus_are_shared_with_other_programs(tmp_path, strategies, monkeypatch):
     assert calls == [("gpu 0", True), ("gpu 1", True)]
 
 
-def test_networks_from_before_the_first_step_are_said_to_be_so(tmp_path, strategies, caplog):
+def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
     config = make_run(tmp_path / "run", strategies[1]).config
     restore(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, it is as an imported run
@@ -97,7 +97,7 @@ def test_networks_from_before_the_first_step_are_said_to_be_so(tmp_path, strateg
     assert "epoch_0001 is from before the first step of training" in text
 
 
-def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_taken(tmp_path, strategies, caplog):
+def test_a_damaged_checkpoint(tmp_path, strategies, caplog):
     make_run(tmp_path / "run", strategies[1])
     (tmp_path / "run" / "checkpoints" / "epoch_0002" / "state.index").write_bytes(b"")
     assert restore(tmp_path / "run").train_state.epoch == 1
@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_is_taken(tmp_path, s
     assert "clear_output_dir" not in str(raised.value)
 
 
-def test_what_is_no_run_is_refused(tmp_path, strategies):
+def test_a_folder_without_a_run(tmp_path, strategies):
     with pytest.raises(UserError, match="no such folder; expected the folder of a run"):
         restore(tmp_path / "run")
     (tmp_path / "empty").mkdir()
@@ -131,7 +131,7 @@ def test_what_is_no_run_is_refused(tmp_path, strategies):
         restore(tmp_path / "run")
 
 
-def test_a_checkpoint_of_other_networks_is_refused(tmp_path, strategies):
+def test_a_checkpoint_of_other_networks(tmp_path, strategies):
     gan = make_run(tmp_path / "run", strategies[1])
     serialization.save(tmp_path / "run" / "config.json", gan.config.replace(filters=8), compat.stack(), {})
     with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):
