@@ -20,6 +20,7 @@ class OnResume(enum.Enum):
 
 
 FREE, WARN, FIXED = OnResume.FREE, OnResume.WARN, OnResume.FIXED
+_FIELD_TYPES: dict[type, dict[str, FieldType]] = {}  # by section: evaluating annotations takes long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +100,10 @@ def refuse(name: str, value: Any, expected: str) -> NoReturn:
 
 def field_types(section: type[Section]) -> dict[str, FieldType]:
     """Return the type of each field of a section, by name."""
-    hints = typing.get_type_hints(section)
-    return {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}
+    if section not in _FIELD_TYPES:
+        hints = typing.get_type_hints(section)
+        _FIELD_TYPES[section] = {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}
+    return _FIELD_TYPES[section]
 
 
 def _field_type(hint: Any) -> FieldType:

@@ -96,7 +96,7 @@ def outcome(options):
         for channels in (config.data.channels_x, config.data.channels_y)
     )
     metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]))
-    rates = tf.constant(schedule.rates(config, 0.75), tf.float32)
+    rates = tf.constant(schedule.learning_rates(config.optimization, 0.75), tf.float32)
     update(gan, gradients, tf.constant(True), carry, rates=rates)
     evolved = [v for part in gan.state().values() for v in part.variables]
     values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *metrics.values())])
