@@ -97,7 +97,7 @@ def outcome(options):
     )
     metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]))
     rates = tf.constant(schedule.learning_rates(config.optimization, 0.75), tf.float32)
-    update(gan, gradients, tf.constant(True), carry, rates=rates)
+    update(gan, gradients, tf.constant(True), carry, learning_rates=rates)
     evolved = [v for part in gan.state().values() for v in part.variables]
     values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *metrics.values())])
     assert np.isfinite(values).all()
