@@ -101,7 +101,7 @@ def test_resume_refuses_and_warns(finished, photos, capsys):
     train.main([*finished, *more, "--lr", "0.5", "--batch_size", "9"])
     errors = capsys.readouterr().err
     assert "lr 0.0002 -> 0.5 from here on" in errors
-    assert "the global batch is 9 pairs instead of 1 from here on: the steps of an epoch become fewer" in errors
+    assert "the global batch is 9 pairs instead of 1 from here on: an epoch has fewer steps" in errors
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
     assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
     train.main([*finished, "--filters", "2", "--residual_blocks", "0", "--epochs", "1", "--clear_output_dir"])
