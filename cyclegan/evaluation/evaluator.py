@@ -51,7 +51,7 @@ class Evaluator:
         UserError: A domain has fewer than 2 images, or paired domains have different numbers of images.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  five of them are keyword-only
         self,
         G: Callable[..., tf.Tensor],
         F: Callable[..., tf.Tensor],

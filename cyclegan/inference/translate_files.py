@@ -61,7 +61,7 @@ class Report:
         self.cut += outcome.cut
 
 
-def translate(
+def translate(  # noqa: PLR0913  public API, all but three keyword-only
     run: Union[Path, Model, list[Model]],
     source: Path,
     target: Path,
