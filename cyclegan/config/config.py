@@ -173,15 +173,3 @@ class Config:
             )
         if self.performance.xla == "on":
             raise UserError("--norm batch: --xla on cannot sum its statistics over the replicas; expected --xla off")
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a setting or property of a section. Temporary: callers are being moved to sections."""
-        for section in SECTIONS:
-            if name in SECTION_OF or name in _FORWARDED:
-                value = getattr(object.__getattribute__(self, section), name, _FORWARDED)
-                if value is not _FORWARDED:
-                    return value
-        raise AttributeError(name)
-
-
-_FORWARDED = {"image_shape", "load_shape", "has_penalty", "multiple", "augmentations", "profile_steps"}

@@ -61,7 +61,7 @@ class Report:
         self.cut += outcome.cut
 
 
-def translate(  # noqa: PLR0913  public API, all but three keyword-only
+def translate(  # noqa: PLR0913  the public API
     run: Union[Path, Model, list[Model]],
     source: Path,
     target: Path,

@@ -96,13 +96,13 @@ def test_generator_and_residual_blocks_agree():
 
 
 def test_norm_affine_follows_variant():
-    assert Config.from_settings().norm_affine == "yes" and Config.from_settings(variant="paper").norm_affine == "no"
-    assert Config.from_settings(variant="paper", norm_affine="yes").norm_affine == "yes"
+    assert Config.from_settings().networks.norm_affine == "yes" and Config.from_settings(variant="paper").networks.norm_affine == "no"
+    assert Config.from_settings(variant="paper", norm_affine="yes").networks.norm_affine == "yes"
 
 
 def test_shapes_of_non_square_images():
     config = Config.from_settings(image_size=128, image_width=256)
-    assert config.image_shape == (128, 256) and config.load_shape == (143, 286)
+    assert config.data.image_shape == (128, 256) and config.data.load_shape == (143, 286)
 
 
 @pytest.fixture
