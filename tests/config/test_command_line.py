@@ -96,7 +96,10 @@ def test_generator_and_residual_blocks_agree():
 
 
 def test_norm_affine_follows_variant():
-    assert Config.from_settings().networks.norm_affine == "yes" and Config.from_settings(variant="paper").networks.norm_affine == "no"
+    assert (
+        Config.from_settings().networks.norm_affine == "yes"
+        and Config.from_settings(variant="paper").networks.norm_affine == "no"
+    )
     assert Config.from_settings(variant="paper", norm_affine="yes").networks.norm_affine == "yes"
 
 
