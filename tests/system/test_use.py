@@ -106,7 +106,7 @@ def used(demo, mixed, tmp_path_factory):
 def test_translate_mixed_images(mixed, used):
     out, printed = used[0] / "translated", used[1]["translate"]
     assert re.match(r"14 images translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0005\n", printed)
-    assert "Of more than 1536 x 1536 pixels, so translated in tiles: 1. Instance normalization sees a tile" in printed
+    assert "because they have more than 1536 x 1536 pixels: 1. Instance normalization sees a tile" in printed
     expected = sorted(path for path in mixed.rglob("*.*") if path.name not in ("broken.jpg", "notes.txt"))
     for path in expected:
         with Image.open(path) as before, Image.open(out / path.relative_to(mixed)) as after:
