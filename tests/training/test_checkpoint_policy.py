@@ -1,4 +1,4 @@
-"""Saving and stopping of several workers; tests/system/test_resume.py has those of one process."""
+"""Saving and stopping of several workers; tests/system/resume has those of one process."""
 
 import signal
 import types

@@ -1,0 +1,42 @@
+import pytest
+
+from tests.system.resume.world import (
+    World,
+    kept,
+    log,
+    place,
+    score,
+)
+
+
+@pytest.fixture(scope="session")
+def worlds(strategies, make_images):
+    made = {}
+
+    def world(replicas):
+        if replicas not in made:
+            made[replicas] = World(strategies[replicas], make_images)
+        return made[replicas]
+
+    return world
+
+
+@pytest.fixture(scope="session")
+def world(worlds):
+    return worlds(1)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(world, tmp_path_factory):
+    """Variables, training state and log of a run without any interruption."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    trainer = world.finish(folder)
+    return world.values(), place(trainer), log(folder)
+
+
+@pytest.fixture(scope="session")
+def scored(world, tmp_path_factory):
+    """The same of a run that is scored, and its best checkpoints."""
+    folder = tmp_path_factory.mktemp("scored")
+    trainer = world.finish(folder, **score(world))
+    return (world.values(), place(trainer), log(folder)), kept(folder)

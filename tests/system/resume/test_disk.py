@@ -1,0 +1,192 @@
+"""A full disk, damaged checkpoints, and kills during a save."""
+
+import os
+import pathlib
+import resource
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.errors import UserError
+from cyclegan.reporting.summaries import SummaryWriter
+from cyclegan.training import checkpoint_policy
+from tests.system.resume.world import EPOCHS, STEPS, Killed, check_equal, kill_at
+
+
+def files_may_have(size):
+    """From here on, no file of this process can grow beyond that: what a full disk does, done by the kernel."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_disk_is_full_when_killed(world, undisturbed, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
+    older = []
+
+    def hook(step, trainer):
+        if step == 3:
+            files_may_have(1000)
+        if step == 8:
+            files_may_have(resource.RLIM_INFINITY)
+            older.extend(path.name for path in trainer.checkpoints.all())
+            assert trainer.checkpoints.restore()[1].name == older[-1]
+            raise Killed
+
+    try:
+        with pytest.raises(Killed):
+            world.finish(tmp_path, hook, checkpoint_minutes=0)
+    finally:
+        files_may_have(resource.RLIM_INFINITY)
+    assert older == ["epoch_0000", "epoch_0000_pair_00006", "epoch_0000_pair_00012"]
+    failures = [text for text in caplog.messages if "Training continues, and tries again in" in text]
+    assert failures and "epoch_0000_pair_00012 is complete" in failures[0]
+    assert "metrics.jsonl could not be written" in caplog.text
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def test_disk_has_room_again(world, undisturbed, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
+
+    def hook(step, trainer):
+        if step in (3, 7):
+            files_may_have(1000 if step == 3 else resource.RLIM_INFINITY)
+
+    try:
+        trainer = world.finish(tmp_path, hook, checkpoint_minutes=0)
+    finally:
+        files_may_have(resource.RLIM_INFINITY)
+    assert "metrics.jsonl can be written again; nothing is missing" in caplog.text
+    check_equal(world, trainer, tmp_path, undisturbed)
+    assert [path.name for path in trainer.checkpoints.all()][-1] == "epoch_0002"
+
+
+def test_end_waits_for_room_for_the_log(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
+    tries = []
+    flush = SummaryWriter.flush
+
+    def flush_later(self):
+        tries.append(flush(self))
+        if len(tries) == 6:
+            files_may_have(resource.RLIM_INFINITY)
+        return tries[-1]
+
+    def hook(step, trainer):
+        if step == EPOCHS * STEPS:
+            monkeypatch.setattr(SummaryWriter, "flush", flush_later)
+            files_may_have((tmp_path / "metrics.jsonl").stat().st_size)
+
+    try:
+        trainer = world.finish(tmp_path, hook)
+    finally:
+        files_may_have(resource.RLIM_INFINITY)
+    assert tries[:6] == [False] * 6 and tries[-1]
+    check_equal(world, trainer, tmp_path, undisturbed)
+
+
+def test_end_waits_for_room(world, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
+    tries = []
+
+    def full(self, path):
+        tries.append(path)
+        if len(tries) < 4:
+            raise OSError(28, "No space left on device")
+        return write(self, path)
+
+    def hook(step, trainer):
+        if step == EPOCHS * STEPS:
+            monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+
+    write = tf.train.Checkpoint.write
+    trainer = world.finish(tmp_path, hook)
+    assert len(tries) == 4 and trainer.checkpoints.all()[-1].name == "epoch_0002"
+    check_equal(world, trainer, tmp_path, undisturbed)
+
+
+def test_folder_cannot_be_written(world, undisturbed, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match="epoch_0000 could not be written .*there is no checkpoint before it"):
+        world.finish(tmp_path, kill_at(1))  # before the first step
+    (tmp_path / "checkpoints").unlink()
+
+    def hook(step, trainer):
+        if step == 2:
+            (tmp_path / "checkpoints").rename(tmp_path / "away")
+            (tmp_path / "checkpoints").write_text("")
+        if step == 5:
+            (tmp_path / "checkpoints").unlink()
+            (tmp_path / "away").rename(tmp_path / "checkpoints")
+
+    trainer = world.finish(tmp_path, hook, checkpoint_minutes=0)
+    assert any("Training continues, and tries again" in text for text in caplog.messages)
+    check_equal(world, trainer, tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:100], lambda data: b"", lambda data: data[:-1] + bytes([data[-1] ^ 4])]
+)
+def test_damaged_checkpoint(world, undisturbed, tmp_path, damage):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(STEPS + 3), checkpoint_minutes=0)
+    newest = max((tmp_path / "checkpoints").glob("epoch_*"))
+    data = next(newest.glob("state.data*"))
+    data.write_bytes(damage(data.read_bytes()))
+    trainer = world.begin(tmp_path)
+    assert trainer.state.step == 4
+    trainer.fit()
+    check_equal(world, trainer, tmp_path, undisturbed)
+
+
+def test_other_files_among_checkpoints(world, undisturbed, tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for name in ("epoch_9999", ".partial_epoch_0001", ".removed_epoch_0001", "notes.txt"):
+        (folder / name).write_text("a file")
+    (folder / "epoch_0077").symlink_to(tmp_path / "nowhere")
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "epoch_0000", "epoch_0001", "epoch_0002", "epoch_0077", "epoch_9999", "notes.txt"
+    ]  # fmt: skip
+
+
+def test_kill_at_any_moment_of_a_save(world, undisturbed, tmp_path, monkeypatch):
+    """Each call that changes the disk is the last one once; the next start never finds half a checkpoint."""
+    calls = [
+        (os, "fsync"),
+        (os, "rename"),
+        (pathlib.Path, "write_text"),
+        (shutil, "rmtree"),
+        (tf.train.Checkpoint, "write"),
+    ]
+    count, last = [0], [0]
+
+    def counted(original):
+        def call(*args, **kwargs):
+            count[0] += 1
+            if count[0] == last[0]:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    world.finish(tmp_path, epochs=1, keep=1)
+    folder = tmp_path / "checkpoints"
+    moments, places = 0, set()
+    while True:
+        with monkeypatch.context() as patch:
+            checkpoints = CheckpointManager(folder, world.gan.state(), keep=1)
+            progress, _ = checkpoints.restore()
+            places.add((progress.epoch, progress.step))
+            progress.epoch, progress.step = progress.epoch + 1, progress.step + 3
+            count[0], last[0] = 0, moments + 1
+            for owner, name in calls:
+                patch.setattr(owner, name, counted(getattr(owner, name)))
+            try:
+                checkpoints.save(progress)
+                break  # it took fewer calls
+            except Killed:
+                moments += 1
+    assert moments > 8 and 1 < len(places) < moments  # killed early, the old one is found; late, the new one

@@ -1,0 +1,168 @@
+"""Runs that are stopped or killed at any step equal a run without interruption, bit for bit."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from cyclegan.errors import Stopped
+from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, log, place, wait_for
+
+
+def test_log_of_an_undisturbed_run(undisturbed):
+    _, where, lines = undisturbed
+    assert [(line["split"], line["epoch"], line["step"]) for line in lines] == [
+        ("steps", 1, 1), ("steps", 1, 2), ("steps", 1, 3), ("train", 1, 3), ("test", 1, 3),
+        ("steps", 2, 4), ("steps", 2, 5), ("steps", 2, 6), ("train", 2, 6), ("test", 2, 6),
+    ]  # fmt: skip
+    assert where["epoch"] == EPOCHS and where["step"] == 6
+
+
+METHODS = {
+    "hinge": {
+        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1, "precision": "float16"},
+        **{"ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
+        **{"clip_norm": 1.0, "weight_decay": 0.01, "lr_discriminator": 2e-3},
+    },
+    "wgan-gp": {
+        **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
+        **{"discriminator_layers": 1},
+    },
+    "paper": {
+        **{"variant": "paper", "discriminator": "pixel"},
+        **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper"))]
+)
+def test_every_option_of_the_method(strategies, make_images, tmp_path, name):
+    """The checkpoint has networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
+    world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
+    trainer = world.finish(tmp_path / "whole")
+    values = world.values()
+    assert world.gan.pools["X"].count.numpy() == 4
+    rates = [line["learning_rate"] for line in log(tmp_path / "whole") if line["split"] == "steps"]
+    assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5e-3
+    for step in (2, 5, 7):
+        folder = tmp_path / f"stopped_at_{step}"
+        with pytest.raises(Stopped):
+            world.finish(folder, wait_for(signal.SIGTERM)(step))
+        check_equal(world, world.finish(folder), folder, (values, place(trainer), log(tmp_path / "whole")))
+
+
+@pytest.mark.parametrize(
+    "step, signum", [*((step, signal.SIGTERM) for step in range(1, EPOCHS * STEPS + 1)), (2, signal.SIGINT)]
+)
+def test_stop_at_any_step(world, undisturbed, tmp_path, step, signum):
+    with pytest.raises(Stopped, match="the same command resumes") as stopped:
+        world.finish(tmp_path, wait_for(signum)(step))
+    assert stopped.value.exit_code == 128 + signum
+    state = world.begin(tmp_path).state
+    epochs, steps = divmod(step - 1, STEPS)
+    assert (state.epoch, state.step) == (
+        epochs,
+        3 * epochs + min(3, steps + 1),
+    )  # that step and no other was finished
+    assert (state.train.pairs_done, state.test.pairs_done) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def test_calls_of_several_steps(world, tmp_path):
+    world.finish(tmp_path / "whole", log_every=2)
+    values, lines = world.values(), log(tmp_path / "whole")
+    for call in range(1, EPOCHS * 3 + 1):  # two of training and one of testing in an epoch
+        folder = tmp_path / str(call)
+        with pytest.raises(Stopped):
+            world.finish(folder, wait_for(signal.SIGTERM)(call), steps_per_call=2, log_every=2)
+        epochs, calls = divmod(call - 1, 3)
+        state = world.begin(folder).state
+        assert (state.epoch, state.train.pairs_done) == (epochs, (12, 13, 13)[calls])
+        trainer = world.finish(folder, steps_per_call=1 + call % 2, log_every=2)
+        check_equal(world, trainer, folder, (values, place(trainer), lines))
+
+
+@pytest.mark.parametrize("step, minutes", [*((step, 0) for step in range(1, EPOCHS * STEPS + 1)), (3, 10), (9, 10)])
+def test_kill_at_any_step(world, undisturbed, tmp_path, step, minutes):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(step), checkpoint_minutes=minutes)
+    trainer = world.begin(tmp_path)
+    done = step - 1 if minutes == 0 else (step - 1) // STEPS * STEPS
+    assert trainer.state.step == done // STEPS * 3 + min(3, done % STEPS)
+    trainer.fit()
+    check_equal(world, trainer, tmp_path, undisturbed)
+
+
+def test_kill_again_and_again(world, undisturbed, tmp_path):
+    for step in (1, 3, 2, 4, 1, 2, 3):
+        with pytest.raises(Killed):
+            world.finish(tmp_path, kill_at(step), checkpoint_minutes=0)
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
+def test_sigusr1_saves(world, undisturbed, tmp_path, caplog):
+    saved = []
+
+    def hook(step, trainer):
+        if step == 3:
+            saved.extend(path.name for path in trainer.checkpoints.all())
+        wait_for(signal.SIGUSR1)(2)(step, trainer)
+
+    trainer = world.finish(tmp_path, hook)
+    assert saved == ["epoch_0000", "epoch_0000_pair_00012"]
+    assert any(text.startswith("Saved ") and "epoch_0000_pair_00012" in text for text in caplog.messages)
+    check_equal(world, trainer, tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize("first, then", [(3, 1), (3, 2)])
+def test_another_number_of_replicas(worlds, undisturbed, tmp_path, first, then):
+    with pytest.raises(Stopped):
+        worlds(first).finish(tmp_path, wait_for(signal.SIGTERM)(STEPS + 2))
+    trainer = worlds(then).finish(tmp_path)
+    values, where, lines = undisturbed
+    assert place(trainer) == where
+    for mine, theirs in zip(log(tmp_path), lines):
+        assert mine.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert mine[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value), key
+    for mine, theirs in zip(worlds(then).values(), values):
+        np.testing.assert_allclose(
+            mine, theirs, atol=2e-4
+        )  # a fifth of a step of Adam, which divides by tiny gradients
+
+
+@pytest.mark.parametrize("step", [2, STEPS])
+def test_stop_on_three_replicas(worlds, tmp_path, step):
+    world = worlds(3)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    world.finish(whole, epochs=1)
+    values = world.values()
+    with pytest.raises(Stopped):
+        world.finish(parts, wait_for(signal.SIGTERM)(step), epochs=2)
+    world.finish(parts, epochs=1)
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert log(parts) == log(whole)
+
+
+def test_no_step_is_retraced(world, undisturbed):
+    for step in world.steps.values():
+        assert step.experimental_get_tracing_count() == len(world.together)
+
+
+def test_nothing_is_traced_after_the_first_epoch(world, tmp_path, monkeypatch):
+    """Not the steps, nor the pipelines. Only saving makes small functions of its own."""
+    from tensorflow.python.framework import func_graph
+
+    made, original = [], func_graph.FuncGraph.__init__
+
+    def counted(self, name, *args, **kwargs):
+        made.append(name)
+        return original(self, name, *args, **kwargs)
+
+    counts = {}
+    monkeypatch.setattr(func_graph.FuncGraph, "__init__", counted)
+    world.finish(tmp_path, lambda step, trainer: counts.setdefault(step, len(made)), epochs=4, checkpoint_every=99)
+    assert counts[4 * STEPS] == counts[STEPS + 1], made

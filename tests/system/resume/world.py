@@ -1,0 +1,179 @@
+"""Starts of a training on one folder, in one process.
+
+A start gives the networks and optimizers new values, which restoring must replace, so that the steps are traced once for all
+tests. tests/system/test_interrupted_runs.py and scripts/soak.py do the same with processes.
+"""
+
+import json
+import os
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.config import Config
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.workers import Workers
+from cyclegan.evaluation import features
+from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.reporting.summaries import SummaryWriter
+from cyclegan.reporting.throughput import Throughput
+from cyclegan.training.assembly import Parts, assemble_trainer
+from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+from cyclegan.training.gan import GAN
+from cyclegan.training.splits import Split
+
+BATCH = 6
+EPOCHS = 2
+STEPS = 3 + 2  # of training (13 pairs) and of testing (7 pairs) in an epoch
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing is cleaned up."""
+
+
+class World:
+    """Networks with compiled steps on a number of replicas, and runs on them."""
+
+    def __init__(self, strategy, make_images, **options):
+        self.strategy = strategy
+        x, y, test_x, test_y = (make_images(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
+        self.train, self.test = (
+            UnpairedDataset(x, y, BATCH, (16, 16), seed=1),
+            UnpairedDataset(test_x, test_y, BATCH, (16, 16)),
+        )
+        with strategy.scope():
+            self.config = Config.from_settings(
+                **{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options}
+            )
+            self.gan = GAN(BATCH, self.config)
+        self.steps = {
+            "train": compile_train_step(strategy, self.gan),
+            "test": compile_test_step(strategy, self.gan),
+        }
+        self.first = self.values()
+        self.together = set()  # numbers of steps in a call, for each of which a step is traced
+
+    def variables(self):
+        return [v for part in self.gan.state().values() for v in part.variables]
+
+    def values(self):
+        return [tf.convert_to_tensor(v).numpy() for v in self.variables()]
+
+    def begin(
+        self,
+        folder,
+        before_step=lambda number, trainer: None,
+        keep=3,
+        steps_per_call=1,
+        evaluator=None,
+        **settings,
+    ):
+        """Start the program on a folder; `before_step` gets the number of each call from 1, test calls included."""
+        self.train.steps_per_call = self.test.steps_per_call = steps_per_call
+        self.together.add(steps_per_call)
+        with self.strategy.scope():
+            for variable, value in zip(self.variables(), self.first):
+                variable.assign(value)
+            checkpoints = CheckpointManager(folder / "checkpoints", self.gan.state(), keep)
+            if checkpoints.all():
+                for variable in self.variables():  # whatever restoring forgets stays wrong
+                    variable.assign(tf.ones_like(tf.convert_to_tensor(variable)))
+            state, _ = checkpoints.restore() or (TrainState(), None)
+        count = [0]
+        summary = SummaryWriter(folder)
+        summary.write_cycles = lambda *images: None  # takes long, and is tested elsewhere
+        summary.rewind(state.log_bytes, state.epoch, state.step)
+
+        def step(split):
+            def run(*args):
+                count[0] += 1
+                before_step(count[0], trainer)
+                return self.steps[split](*args)
+
+            return run
+
+        train, test = (
+            Split(name, dataset, step(name), self.gan.metric_names[name], Throughput())
+            for name, dataset in (("train", self.train), ("test", self.test))
+        )
+        settings = {"verbose": 0, "plot_every": 99, "log_every": 1, "epochs": EPOCHS, **settings}
+        parts = Parts(self.gan, train, test, state, checkpoints, summary)
+        trainer = assemble_trainer(self.config.replace(**settings), Workers(self.strategy), parts, evaluator)
+        trainer.gan, trainer.checkpoints = self.gan, checkpoints  # for `before_step`
+        return trainer
+
+    def finish(self, folder, *args, **settings):
+        trainer = self.begin(folder, *args, **settings)
+        trainer.fit()
+        return trainer
+
+
+def wait_for(signum):
+    """Return a maker of `before_step` hooks that send a signal to this process at a step and wait until it arrives."""
+
+    def at(number):
+        def hook(step, trainer):
+            if step == number:
+                os.kill(os.getpid(), signum)
+                signals = trainer.passes.checkpoint_policy.signals
+                while not (signals.stop_signal or signals.save_requested):
+                    time.sleep(0.001)
+
+        return hook
+
+    return at
+
+
+def kill_at(number):
+    def hook(step, trainer):
+        if step == number:
+            raise Killed
+
+    return hook
+
+
+def log(folder):
+    """Return the lines of metrics.jsonl without the times."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        {key: value for key, value in line.items() if not key.startswith("speed/") and "seconds" not in key}
+        for line in lines
+    ]
+
+
+def place(trainer):
+    """Return the training state without the times."""
+    values = trainer.state.to_dict()
+    return {key: value for key, value in values.items() if key not in ("train", "test", "log_bytes")}
+
+
+def check_equal(world, trainer, folder, undisturbed):
+    values, where, lines = undisturbed
+    assert len(values) > 40
+    for mine, theirs in zip(world.values(), values):
+        np.testing.assert_array_equal(mine, theirs)
+    assert place(trainer) == where
+    assert log(folder) == lines
+
+
+def score(world, **options):
+    """Return the options of a trainer that scores each epoch; its functions are compiled once for all starts."""
+    if not hasattr(world, "evaluator"):
+        world.evaluator = Evaluator(
+            *world.gan.generators_in_use, *world.test.domains, (16, 16), features.random_extractor(), batch_size=4
+        )
+    return {"evaluator": world.evaluator, "evaluate_every": 1, **options}
+
+
+def kept(folder):
+    """Return the (epoch, best KID, bytes of the state) of each best checkpoint of a run, by name."""
+    found = {}
+    for path in sorted((folder / "checkpoints").glob("best-*")):
+        place = json.loads((path / "manifest.json").read_text())["train_state"]
+        assert not place["train"]["pairs_done"]
+        data = next(path.glob("state.data*")).read_bytes()
+        found[path.name] = (place["epoch"], place["best_kid"], data)
+    return found
