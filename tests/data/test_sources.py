@@ -128,6 +128,7 @@ print("tensorflow_datasets" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_folder_needs_neither_tfds_nor_matplotlib(folder, tmp_path):
     """TensorFlow itself imports requests."""
     command = [sys.executable, "-c", FOLDER_ALONE, str(folder), str(tmp_path / "tfds")]

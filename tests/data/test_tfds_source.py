@@ -115,6 +115,7 @@ def test_another_file_format_is_refused(tmp_path, monkeypatch):
         tfds_source.read({"trainA": tfds.builder_from_directory(builder.data_path)})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_worker_decodes_only_its_share(stripes_dir, tmp_path, monkeypatch, cache):
     config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)

@@ -137,6 +137,7 @@ def samples(parts):
     return [(x[i], y[i]) for x, y, weight in parts for i in range(len(x)) if weight[i]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_an_epoch_resumes_at_any_pair_with_any_batch(batch, steps):
@@ -148,6 +149,7 @@ def test_an_epoch_resumes_at_any_pair_with_any_batch(batch, steps):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("first", [0, 1, 6])
 def test_the_next_epochs_follow(first, steps):

@@ -18,6 +18,7 @@ def test_worker_that_never_comes_is_reported():
     assert f"could not reach 127.0.0.1:{ports[1]}: expected a worker" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", [0, 1])
 def test_worker_lost_while_tensorflow_starts(who):
     ports = free_ports(2)

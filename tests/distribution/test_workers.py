@@ -52,6 +52,7 @@ def test_gradients_of_three_workers_equal_those_of_three_devices(strategies):
         np.testing.assert_allclose(json.loads(out), expected, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("how", "who", "count"),
     [("SIGKILL", 2, 3), ("SIGKILL", 0, 2), ("SIGSTOP", 1, 2), ("error", 1, 2)],

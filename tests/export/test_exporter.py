@@ -85,6 +85,7 @@ SLOW = [(form, uint8) for form in ENDINGS for uint8 in (False, True) if (form, u
 EACH = pytest.mark.parametrize("form, uint8", QUICK + [pytest.param(*rest, marks=pytest.mark.slow) for rest in SLOW])
 
 
+@pytest.mark.sampled
 @EACH
 def test_any_number_of_images_of_any_size(form, uint8, exported, generator):
     run = FORMATS[form].load(exported(form, uint8))

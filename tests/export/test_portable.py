@@ -52,6 +52,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_same_output_in_keras_layers(changes):
     generator = make_generator(1, 2, **changes)

@@ -45,6 +45,7 @@ def make_run(folder, strategy, **changes):
     return gan
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"norm": "batch"}, UNET], ids=str)
 def test_three_replicas_restore_without_a_strategy(tmp_path, strategies, changes):
     gan = make_run(tmp_path / "run", strategies[3], **changes)
@@ -60,6 +61,7 @@ def test_three_replicas_restore_without_a_strategy(tmp_path, strategies, changes
     assert (found.channels("x2y"), found.channels("y2x")) == ((3, 2), (2, 3))
 
 
+@pytest.mark.sampled
 def test_checkpoint_by_name_and_precision(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1])
     checkpoints = tmp_path / "run" / "checkpoints"

@@ -64,6 +64,7 @@ def write_images(folder):
             Image.fromarray(colour).save(folder / domain / f"{name}.png")
 
 
+@pytest.mark.slow
 def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, caplog, capsys):
     caplog.set_level(logging.INFO, "cyclegan")
     run, data, states = tmp_path / "run", tmp_path / "data", all_states()

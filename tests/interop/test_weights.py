@@ -63,6 +63,7 @@ def check_norm(settings, norm):
     assert settings.get("norm_affine") == {"instance": "no", "affine": "yes"}.get(norm)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_resnet_equals_pytorch(torch, norm, legacy, tmp_path):
@@ -73,6 +74,7 @@ def test_resnet_equals_pytorch(torch, norm, legacy, tmp_path):
     check_norm(settings, norm)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("norm", ["instance", "affine", "batch"])
 def test_unet_equals_pytorch(torch, norm, tmp_path):
     # Instance normalization of a single pixel is 0, so the size is twice the smallest.
@@ -87,6 +89,7 @@ def test_eight_halvings_and_dropout_are_found(torch, tmp_path):
     assert settings_of(torch, network, [(16, 16)], tmp_path / "net.pth")["dropout"] == 0.5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
 def test_patch_discriminator_equals_pytorch(torch, layers, norm, tmp_path):

@@ -54,6 +54,7 @@ def test_forms_take_turns(tmp_path, capsys, monkeypatch):
         benchmark.main([*TINY, "--precision", "float16", "--no_plain"])
 
 
+@pytest.mark.slow
 def test_interrupted_measurement_is_kept(tmp_path, monkeypatch):
     take_turn, turns = TimedStep.take_turn, []
 

@@ -49,6 +49,7 @@ def run(script, *arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_fashion_mnist_learns_and_restores(data, tmp_path, capsys):
     flags = ["--devices", "2", "--batch_size", "8", "--epochs", "3", "--seed", "1", "--whole_epoch"]
     history, restored = fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), *flags])
@@ -84,6 +85,7 @@ def dataset(count=30):
     return fashion.batches(x[..., None], y.astype(np.int64), 12)
 
 
+@pytest.mark.slow
 def test_same_result_on_any_number_of_replicas(strategies, monkeypatch):
     results = {}
     for replicas, whole in ((1, False), (2, False), (2, True)):
@@ -303,6 +305,7 @@ def test_fit_and_the_loop_find_the_same_line():
     assert lines[0] == pytest.approx([linear_keras.SLOPE, linear_keras.INTERCEPT], abs=0.1)
 
 
+@pytest.mark.slow
 def test_difference_of_fit_and_loop_is_an_error(monkeypatch):
     by_loop = linear_keras.by_loop
 

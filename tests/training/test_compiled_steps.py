@@ -64,6 +64,7 @@ def six_pairs(make_images):
     return tuple(make_images(6, 16, seed).astype(np.float32).reshape(3, 2, 16, 16, 3) for seed in (1, 2))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bad", [None, 0, 1, 2])
 def test_steps_in_one_call_match_single_calls(float16_run, six_pairs, bad):
     x, y = six_pairs
@@ -127,6 +128,7 @@ def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
     assert not all(np.array_equal(a, b) for a, b in zip(before, weights(float16_run.gan)))
 
 
+@pytest.mark.slow
 def test_training_halves_the_cycle_loss(strategies):
     """Two small generators learn eight images of different scenes."""
     scenes = [stripes.random_scene(np.random.default_rng([5, i])) for i in range(8)]

@@ -92,6 +92,7 @@ def test_the_second_time_training_stops(fit):
     assert TrainingError.exit_code == 1
 
 
+@pytest.mark.slow
 def test_going_back_to_sums_of_other_losses(fit, monkeypatch):
     state = TrainState(step=1, global_batch_size=3)
     state.train.pairs_done = 3

@@ -45,6 +45,7 @@ def test_disk_is_full_when_killed(world, undisturbed, tmp_path, monkeypatch, cap
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_disk_has_room_again(world, undisturbed, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
 
@@ -61,6 +62,7 @@ def test_disk_has_room_again(world, undisturbed, tmp_path, monkeypatch, caplog):
     assert [path.name for path in trainer.checkpoints.all()][-1] == "epoch_0002"
 
 
+@pytest.mark.slow
 def test_end_waits_for_room_for_the_log(world, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
     tries = []
@@ -105,6 +107,7 @@ def test_end_waits_for_room(world, undisturbed, tmp_path, monkeypatch):
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_folder_cannot_be_written(world, undisturbed, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
     (tmp_path / "checkpoints").write_text("a file where the folder should be")

@@ -42,6 +42,7 @@ def test_broken_weights_send_training_back(world, undisturbed, tmp_path, caplog)
     assert all(np.isfinite(value).all() for value in world.values())
 
 
+@pytest.mark.slow
 def test_resume_after_going_back(world, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, Poison(STEPS + 2), epochs=4, max_bad_steps=3)
@@ -59,6 +60,7 @@ def test_resume_after_going_back(world, tmp_path):
     assert log(parts) == log(whole)
 
 
+@pytest.mark.slow
 def test_weights_that_break_again_stop_training(world, tmp_path):
     with pytest.raises(TrainingError, match="diverged again after going back once"):
         world.finish(tmp_path, Poison(STEPS + 2, stubborn=True), max_bad_steps=3, epochs=4)
@@ -99,6 +101,7 @@ def test_a_checkpoint_of_broken_weights(world, tmp_path, caplog):
     assert all(np.isfinite(value).all() for value in world.values())
 
 
+@pytest.mark.slow
 def test_stop_within_a_row_of_bad_steps(world, tmp_path):
     """Two bad training steps at the end of an epoch, a stop in the test pass, and the third."""
 

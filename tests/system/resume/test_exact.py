@@ -35,6 +35,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper"))]
 )
@@ -53,6 +54,7 @@ def test_every_option_of_the_method(strategies, make_images, tmp_path, name):
         check_equal(world, world.finish(folder), folder, (values, place(trainer), log(tmp_path / "whole")))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "step, signum", [*((step, signal.SIGTERM) for step in range(1, EPOCHS * STEPS + 1)), (2, signal.SIGINT)]
 )
@@ -70,6 +72,7 @@ def test_stop_at_any_step(world, undisturbed, tmp_path, step, signum):
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_calls_of_several_steps(world, tmp_path):
     world.finish(tmp_path / "whole", log_every=2)
     values, lines = world.values(), log(tmp_path / "whole")
@@ -84,6 +87,7 @@ def test_calls_of_several_steps(world, tmp_path):
         check_equal(world, trainer, folder, (values, place(trainer), lines))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("step, minutes", [*((step, 0) for step in range(1, EPOCHS * STEPS + 1)), (3, 10), (9, 10)])
 def test_kill_at_any_step(world, undisturbed, tmp_path, step, minutes):
     with pytest.raises(Killed):
@@ -116,6 +120,7 @@ def test_sigusr1_saves(world, undisturbed, tmp_path, caplog):
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first, then", [(3, 1), (3, 2)])
 def test_another_number_of_replicas(worlds, undisturbed, tmp_path, first, then):
     with pytest.raises(Stopped):
@@ -133,6 +138,7 @@ def test_another_number_of_replicas(worlds, undisturbed, tmp_path, first, then):
         )  # a fifth of a step of Adam, which divides by tiny gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, STEPS])
 def test_stop_on_three_replicas(worlds, tmp_path, step):
     world = worlds(3)

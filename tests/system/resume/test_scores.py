@@ -8,6 +8,7 @@ import pytest
 from tests.system.resume.world import STEPS, Killed, check_equal, kept, kill_at, score
 
 
+@pytest.mark.slow
 def test_scores_do_not_change_the_training(world, undisturbed, scored):
     (values, where, lines), best = scored
     for mine, theirs in zip(values, undisturbed[0]):
@@ -24,6 +25,7 @@ def test_scores_do_not_change_the_training(world, undisturbed, scored):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step, minutes", [(5, 0), (6, 10), (10, 10)])
 def test_kill_of_a_scored_run(world, scored, tmp_path, step, minutes):
     with pytest.raises(Killed):
@@ -32,6 +34,7 @@ def test_kill_of_a_scored_run(world, scored, tmp_path, step, minutes):
     assert kept(tmp_path) == scored[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", (1, 2, 4, 7))
 def test_kill_of_a_scored_run_during_a_save(world, scored, tmp_path, monkeypatch, moment):
     count = [0]
