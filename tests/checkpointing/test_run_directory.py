@@ -16,7 +16,7 @@ def test_resume(run_folder):
     with open_run(run_folder, epochs=500, decay_from=100, verbose=0, keep=9, devices=3) as again:
         again.check_data(DATA)
         again.start(DATA)
-    assert not again.warnings and serialization.load(run_folder / "config.json")[0].epochs == 500
+    assert not again.warnings and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
 
 
 def test_other_settings_of_the_training_cause_warnings(run_folder):
@@ -106,7 +106,7 @@ def test_clearing_removes_only_what_a_run_wrote(run_folder):
     assert left == [".lock", "config.json", *mine]
     for name in ("checkpoints", "steps", "samples/inputs", "samples/epoch_010"):
         assert not (run_folder / name).exists()
-    assert serialization.load(run_folder / "config.json")[0].filters == 8
+    assert serialization.load(run_folder / "config.json").config.networks.filters == 8
 
 
 def test_a_log_without_checkpoints_is_refused(tmp_path):
@@ -125,7 +125,7 @@ def test_a_run_without_a_checkpoint_accepts_any_settings(tmp_path):
     with open_run(tmp_path, filters=8) as other:
         other.check_data({"trainA": "other"})
         other.start(DATA)
-    assert serialization.load(tmp_path / "config.json")[0].filters == 8
+    assert serialization.load(tmp_path / "config.json").config.networks.filters == 8
 
 
 def test_an_imported_run_without_its_checkpoint_is_refused(tmp_path):
