@@ -9,7 +9,7 @@ venv=${VENV:-.venv}
 scripts/setup.sh
 # PyTorch, for the tests that compare with it, where pip finds a build without CUDA (builds with CUDA have 3 GB).
 "$venv/bin/python" -c 'import torch' 2>/dev/null \
-  || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps torch==2.13.0+cpu \
+  || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps torch==2.13.0+cpu filelock==4.2.11 \
     jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 mpmath==1.3.0 >/dev/null 2>&1 \
   || echo "No PyTorch for the CPU here: tests that compare with it are left out"
 "$venv/bin/ruff" format --check .
