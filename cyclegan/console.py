@@ -66,9 +66,8 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
         handler.addFilter(lambda record: not f"{record.name}.".startswith(f"{ALL_WORKERS_KNOW}."))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    if (
-        not logging.root.handlers
-    ):  # libraries add one there while they are imported, which would show our messages twice
+    if not logging.root.handlers:
+        # Libraries would add one while they are imported, and it would show our messages twice.
         others = logging.StreamHandler()
         others.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
         others.addFilter(lambda record: not record.name.startswith("cyclegan"))

@@ -147,7 +147,7 @@ class RunDirectory:
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
         """Compare the data with what the run was trained on; an imported run accepts any data.
 
-        Images of the same names and other sizes cause a warning only, because somebody may have repaired them.
+        The same names with other file lengths only cause a warning: a file may have been repaired.
 
         Args:
             fingerprint: Description of the data, see `data.sources.Domains.fingerprint`.

@@ -73,7 +73,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
 
 
 def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that would follow from the others anyway."""
+    """Drop settings that equal the default derived from the others."""
     whole = Config.from_settings(**settings)
     kept = dict(settings)
     for name in (name for name in defaults.DERIVED if name in settings):
@@ -84,7 +84,7 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> None:
-    """Refuse flags that have no effect with the others, unless they ask for what is the case without them."""
+    """Refuse flags that have no effect with the others, unless their value is the default."""
     general = Config().settings()
     for name in (name for name in NEEDS if name in config.unused & set(typed)):
         derived = name in defaults.DERIVED

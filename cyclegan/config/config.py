@@ -39,6 +39,10 @@ SETTINGS_OF_A_WORKER = {
 SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config does not take these over
 # Settings without effect unless others allow it: the flags that they need, and whether these are set so.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
+    "data_dir": (
+        "--dataset cycle_gan/NAME or stripes",
+        lambda config: config.data.dataset == "stripes" or config.data.dataset.startswith("cycle_gan/"),
+    ),
     "load_size": (
         "--preprocess resize_and_crop, scale_width or scale_width_and_crop",
         lambda config: config.data.preprocess not in ("crop", "none") or config.data.dataset == "stripes",

@@ -12,7 +12,7 @@ from cyclegan.errors import UserError
 
 
 class OnResume(enum.Enum):
-    """Tell whether a resumed run may change a setting."""
+    """Rule for a resumed run that changes a setting."""
 
     FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
     WARN = "warn"  # allowed with a warning: it changes the training from here on

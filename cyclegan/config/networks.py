@@ -52,7 +52,7 @@ class NetworkConfig(Section):
 
     @property
     def multiple(self) -> int:
-        """Number of pixels that the sides of the generators' input are multiples of."""
+        """Pixels by which the sides of the generators' input must be divisible."""
         return UNETS.get(self.generator, RESNET_MULTIPLE)
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class NetworkConfig(Section):
             refuse("generator", self.generator, f"auto, resnet_9blocks (or another number), {', '.join(UNETS)}")
         if resnet and self.residual_blocks != int(resnet[1]):
             raise UserError(
-                f"--residual_blocks {self.residual_blocks}: --generator {self.generator} says otherwise; drop one of the flags"
+                f"--residual_blocks {self.residual_blocks}: --generator {self.generator} has another number; drop one of the flags"
             )
         if not resnet and self.residual_blocks is not None:
             raise UserError(

@@ -60,7 +60,7 @@ class PerformanceConfig(Section):
         return (start, end) if start < end else None
 
     def choose_steps_per_call(self, flops: float, log_every: int, checkpoint_minutes: float, peak: float = 0.0) -> int:
-        """Return the steps of a call: so few that a call takes no longer than one step of networks of the usual size.
+        """Return the steps per call, so that a call takes at most about as long as one step of the default networks.
 
         Args:
             flops: Floating-point operations of a step, on all devices.

@@ -9,7 +9,7 @@ from cyclegan.config.fields import OnResume
 
 
 def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:
-    """Describe the settings of one kind that differ between two configurations, among those that have an effect.
+    """Describe the settings of one kind that differ, ignoring settings without effect.
 
     Args:
         saved: Configuration of the run so far.

@@ -178,7 +178,7 @@ class _Catch:
     ) -> bool:
         if not isinstance(error, Exception):  # Pillow's decoders raise almost any exception on a damaged file
             return False
-        reason: object = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
             reason = "not an image"
         elif isinstance(error, tf.errors.ResourceExhaustedError):

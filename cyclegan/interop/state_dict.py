@@ -22,7 +22,7 @@ StateDict = dict[str, np.ndarray]
 def load_state_dict(path: str) -> StateDict:
     """Return the tensors in a file of `torch.save` by name, as float32. Nothing in the file is executed.
 
-    Both formats are read, that since PyTorch 1.6 and the older one. The prefix "module.", which DataParallel puts
+    Both formats are read: the zip format since PyTorch 1.6 and the older one. The prefix "module.", which DataParallel puts
     before each name, is dropped.
 
     Raises:

@@ -17,7 +17,7 @@ LARGE_SAMPLE = 2**16  # values of a sample from which a CPU is faster with one f
 def make_instance_normalization(
     epsilon: float = EPSILON, affine: bool = True, second_derivatives: bool = False
 ) -> tf.keras.layers.Layer:
-    """Return an instance normalization layer: on GPUs that of TensorFlow Addons, where it exists.
+    """Return an instance normalization layer: the one of TensorFlow Addons on GPUs, if it is installed, else our own.
 
     The layer computes in float32 whatever the precision policy: statistics in bfloat16 are badly wrong for inputs with
     a large mean.

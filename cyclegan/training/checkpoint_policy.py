@@ -26,7 +26,7 @@ class CheckpointPolicy:
     """Decide when to save a checkpoint: on a timer, on a signal, at the end.
 
     Several workers must save and stop at the same step. Each gives its `requests` to every step, and obeys the merged requests of
-    all workers once all have them. Without other workers, its own requests count at once.
+    all workers once all have them. A single worker acts on its requests at once.
 
     Args:
         checkpoints: Where to save.

@@ -101,7 +101,7 @@ class DivergencePolicy:
         state.validated = split == "test" and state.validated
         self.is_sound = state.validated
         images = self._datasets[split].batch_names(state.epoch, pair, state.reshuffles)
-        self._summary.write_event(split, state.epoch + 1, step, "not finite", figures=not_finite, images=images)
+        self._summary.write_event(split, state.epoch + 1, step, "not finite", metrics=not_finite, images=images)
         row = _bad_steps(state, split)
         row.append(
             f"epoch {state.epoch + 1}, step {step} ({split}): {_shorten(not_finite)} not finite, with {_shorten(images)}"

@@ -31,18 +31,25 @@ class GAN:
         metric_names: Names of the metrics of "train" and "test".
     """
 
-    def __init__(self, global_batch_size: int, config: Config, image_shape: Optional[tuple[int, int]] = None) -> None:
+    def __init__(
+        self,
+        global_batch_size: int,
+        config: Config,
+        image_shape: Optional[tuple[int, int]] = None,
+        objective: str = "cyclegan",
+    ) -> None:
         """Create all variables from the seed.
 
         Args:
             global_batch_size: Image pairs of a step, over all replicas.
             config: The configuration.
             image_shape: (height, width) of the images in training; by default those of the configuration.
+            objective: Name of the objective, a key of `objectives.OBJECTIVES`.
         """
         tf.keras.utils.set_random_seed(config.optimization.seed)
         self.config = config
         self.global_batch_size = global_batch_size
-        self.objective = OBJECTIVES["cyclegan"](config, global_batch_size)
+        self.objective = OBJECTIVES[objective](config, global_batch_size)
         self.networks = self.objective.make_networks(config)
         betas = config.optimization.beta_1, config.optimization.beta_2
         self.generator_optimizer = Adam(self.networks.generator_variables, *betas)
@@ -62,7 +69,7 @@ class GAN:
 
     @property
     def generators_in_use(self) -> list[tf.keras.Model]:
-        """G and F for all but training: with the EMA weights, if there are any."""
+        """G and F for testing and plots: with EMA weights, if there are any."""
         return list(self.networks.in_use.generators.values())
 
     def cycle(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, ...]:

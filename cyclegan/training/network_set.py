@@ -106,7 +106,7 @@ class NetworkSet:
 
     @property
     def in_use(self) -> NetworkSet:
-        """The networks with those generators that are used for all but training."""
+        """The networks as testing and inference use them: with the EMA generators, if there are any."""
         networks = copy.copy(self)
         networks.generators = {**self.generators, **self.ema_generators}
         return networks

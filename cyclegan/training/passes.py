@@ -26,7 +26,7 @@ from cyclegan.training.splits import Split
 
 @dataclasses.dataclass(frozen=True)
 class PassRunner:
-    """Run what is left of a pass.
+    """Run the remaining steps of a pass.
 
     Attributes:
         strategy: Strategy that distributes the batches.

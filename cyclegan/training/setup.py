@@ -36,9 +36,8 @@ MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_eva
 
 def config_of_worker(config: Config, workers: Workers) -> Config:
     """Return the configuration as a worker runs it: with the precision of its devices; only the chief shows progress."""
-    if (
-        config.performance.precision == "auto"
-    ):  # config.json has the choice, so that another machine can warn of a change
+    if config.performance.precision == "auto":
+        # config.json gets the choice, so that another machine can warn of a change.
         config = config.replace(precision=hardware.best_precision())
     return config if workers.is_chief else config.replace(verbose=0)
 

@@ -133,7 +133,7 @@ def _query_pools(
 ) -> tuple[Union[list[tf.Tensor], None], list[PoolUpdate]]:
     """Return the translations that the discriminators learn from, and the changes of the pools.
 
-    Without pools the translations are `None`, not the fakes: a compiled function makes two tensors of an argument given twice.
+    Without pools the translations are `None`, not the fakes: a compiled function would duplicate a tensor that is passed twice.
     """
     if not gan.pools:
         return None, []

@@ -75,7 +75,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _train_events(self) -> Iterator[None]:
-        """Tell the callbacks about the start and the end of training."""
+        """Notify the callbacks of the start and the end of training."""
         try:
             for callback in self.passes.callbacks:
                 callback.on_train_begin(self.state)
@@ -85,7 +85,7 @@ class Trainer:
                 callback.on_train_end()
 
     def _run_epoch(self) -> dict[str, dict[str, float]]:
-        """Run what is left of an epoch; return its metrics."""
+        """Run the remaining steps of an epoch; return its metrics."""
         state = self.state
         logger.info(f"Epoch {state.epoch + 1:03d}/{self.epochs:03d}")
         for split in self.splits:

@@ -261,6 +261,7 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
         ("--preprocess crop", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
         ("--preprocess none", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
         ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
+        ("--dataset my_images", "--data_dir /data", "--dataset cycle_gan/NAME or stripes"),
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
         ("--channels_x 1", "--lambda_identity 2.0", "--channels_x equal to --channels_y"),
         ("--channels_y 1", "--lambda_identity 5.0", "--channels_x equal to --channels_y"),

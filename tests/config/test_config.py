@@ -61,7 +61,7 @@ def test_every_verbosity_is_accepted(verbose):
         ("--generator unet_512", "--generator unet_512: expected auto"),
         (
             "--generator resnet_6blocks --residual_blocks 9",
-            "--residual_blocks 9: --generator resnet_6blocks says otherwise",
+            "--residual_blocks 9: --generator resnet_6blocks has another number",
         ),
         ("--generator unet_256 --residual_blocks 9", "--residual_blocks 9: --generator unet_256 has none"),
         (

@@ -17,7 +17,7 @@ def test_a_bad_step_is_left_out_counted_and_named(fit):
     assert metrics["train"]["skipped_steps"] == 1 and recorder.values_of("test")[0]["skipped_steps"] == 1
     events = [call for call in recorder.calls if call[0] == "not finite"]
     assert [event[1:3] for event in events] == [(1, 2), (1, 3), (2, 5)]
-    assert set(events[0][3]["figures"]) == {*LOSSES, SAMPLES}
+    assert set(events[0][3]["metrics"]) == {*LOSSES, SAMPLES}
     assert events[0][3]["images"] == trainer.splits[0].dataset.batch_names(0, 3)
     warning = fit.warnings()[0]
     assert "epoch 1, step 2 (train): loss_G/loss, " in warning and events[0][3]["images"][0] in warning

@@ -56,9 +56,9 @@ class OneWay(Objective):
 
 def test_objective_of_one_generator(make_images, monkeypatch):
     """Everything around the objective works with other networks and other losses."""
-    monkeypatch.setitem(OBJECTIVES, "cyclegan", OneWay)
+    monkeypatch.setitem(OBJECTIVES, "one-way", OneWay)
     options = {"pool_size": 2, "adversarial": "wgan-gp", "diffaugment": "color", "ema": 0.5}
-    gan = GAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **options}))
+    gan = GAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **options}), objective="one-way")
     own = {"G", "D_Y", "G_ema", "pool_y", "generator_optimizer", "discriminator_optimizer", "loss_scale"}
     assert set(gan.state()) == own and len(gan.generators_in_use) == 1 and gan.flops(32, 32) > 0
     x, y = make_images(2, seed=1), make_images(2, seed=2)
