@@ -43,6 +43,7 @@ def test_images_of_a_folder_are_the_same_in_every_cache(photos, tmp_path):
     assert "not kept (--cache none)" in loaded[2].notes[-1] and f"GB in {tmp_path})" in loaded[1].notes[-1]
 
 
+@pytest.mark.slow
 def test_stripes_are_those_of_tfds_in_every_cache(stripes_dir, tmp_path):
     loaded = [load("stripes", 32, 32, tmp_path, data_dir=stripes_dir, cache=cache) for cache in CACHES]
     builder = stripes_builder.builder(32, stripes_dir)

@@ -33,6 +33,7 @@ def test_workers_share_images_and_have_the_same_sums():
     assert not set(first["read"]) & set(second["read"])
 
 
+@pytest.mark.slow
 def test_different_settings_are_reported():
     found, ports = together("differ", 2)
     assert [code for code, *_ in found] == [2, 2], found
@@ -52,7 +53,7 @@ def test_gradients_of_three_workers_equal_those_of_three_devices(strategies):
         np.testing.assert_allclose(json.loads(out), expected, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "who", "count"),
     [("SIGKILL", 2, 3), ("SIGKILL", 0, 2), ("SIGSTOP", 1, 2), ("error", 1, 2)],

@@ -27,6 +27,7 @@ def test_any_size_is_mirrored_and_cropped(models, size):
     np.testing.assert_allclose(as_float, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sides_of_a_unet(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], **UNET)
     model = Model(tmp_path / "run")

@@ -36,6 +36,7 @@ def test_divergence_goes_back_once_then_stops(photos, tmp_path, capsys):
     assert "lr 1e+30 -> 0.0002 from here on" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_poisoned_image_is_skipped_and_named(photos, tmp_path, monkeypatch, capsys):
     original = step_module.to_float
 

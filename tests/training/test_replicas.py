@@ -56,6 +56,7 @@ def take_two_steps(strategies):
     return results
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("step", [0, 1], ids=["full batch", "one sample"])
 def test_losses_and_weights_on_several_replicas(two_steps, replicas, step):
@@ -123,6 +124,7 @@ def test_one_of_three_replicas_returns_a_third(strategies, make_images):
     assert len(strategy.experimental_local_results(per_replica["loss_G/loss"])) == 3  # unchanged
 
 
+@pytest.mark.slow
 def test_nonfinite_step_updates_no_replica(strategies, make_images):
     strategy = strategies[3]
     with strategy.scope():

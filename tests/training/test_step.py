@@ -89,6 +89,7 @@ def test_no_network_runs_twice_on_an_input(make_images, pool_size, runs):
     assert len(seen) == len(set(seen)) == runs
 
 
+@pytest.mark.slow
 def test_discriminator_runs_once_without_a_pool(make_images, monkeypatch):
     """In a compiled function, too, which makes two tensors of an argument given twice."""
     for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
@@ -154,6 +155,7 @@ def test_pool_shows_old_fakes_to_the_discriminators_only(make_images):
         stored = fake if swap or not step else stored
 
 
+@pytest.mark.slow
 def test_weight_decay_adds_kernels_to_the_gradients(make_images):
     (gan, plain), (_, decayed) = (sgd_gradients_with({"weight_decay": decay}, make_images) for decay in (0.0, 0.5))
     fresh = weights(as_trained(GAN(2, Config.from_settings(**TINY))))

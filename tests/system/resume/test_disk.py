@@ -20,6 +20,7 @@ def files_may_have(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
+@pytest.mark.slow
 def test_disk_is_full_when_killed(world, undisturbed, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
     older = []
@@ -128,6 +129,7 @@ def test_folder_cannot_be_written(world, undisturbed, tmp_path, monkeypatch, cap
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:100], lambda data: b"", lambda data: data[:-1] + bytes([data[-1] ^ 4])]
 )
@@ -155,6 +157,7 @@ def test_other_files_among_checkpoints(world, undisturbed, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_of_a_save(world, undisturbed, tmp_path, monkeypatch):
     """Each call that changes the disk is the last one once; the next start never finds half a checkpoint."""
     calls = [

@@ -86,8 +86,9 @@ def test_stop_while_the_weights_are_broken(world, tmp_path):
     assert log(parts) == log(whole)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_broken_weights(world, tmp_path, caplog):
-    """A step's figures are from before its own update: weights that this breaks may be saved before anyone can know."""
+    """The metrics of a step precede its own update: weights that this breaks may be saved before anyone can know."""
 
     def hook(step, trainer):
         trainer.passes.learning_rates.schedule = (

@@ -99,6 +99,7 @@ def test_kill_at_any_step(world, undisturbed, tmp_path, step, minutes):
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_kill_again_and_again(world, undisturbed, tmp_path):
     for step in (1, 3, 2, 4, 1, 2, 3):
         with pytest.raises(Killed):

@@ -14,6 +14,7 @@ from cyclegan.training.step import train_step
 from tests.training.helpers import TINY, as_trained
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"adversarial": "wgan-gp", "lambda_gp": 3.0}, {"r1": 0.7}], ids=["wgan-gp", "r1"])
 def test_penalty_gradients_match_finite_differences(make_images, options, monkeypatch):
     """Compare with differences of the value along a direction; tanh replaces LeakyReLU, whose derivative has a step."""
