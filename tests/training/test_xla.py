@@ -27,6 +27,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name, xla",
     [
