@@ -9,7 +9,7 @@ from cyclegan.training.metric_names import SAMPLES
 from tests.training.fakes import Recorder, Steps, make_dataset, make_trainer
 
 
-def test_an_image_that_can_not_be_read_any_more_ends_training_with_a_checkpoint(strategies, make_images):
+def test_unreadable_image_ends_training_with_a_checkpoint(strategies, make_images):
     images = make_images(7, 16)
 
     class Gone:
