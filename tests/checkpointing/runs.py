@@ -4,7 +4,7 @@ from cyclegan.checkpointing.run_directory import RunDirectory
 from cyclegan.config import Config
 
 STACK = {"keras": 2, "tensorflow": "2.15.1"}
-DATA = {"trainA": "3 pictures (1)"}
+DATA = {"trainA": "3 images (1)"}
 
 
 def open_run(path, stack=STACK, **values):

@@ -59,7 +59,7 @@ import sys
 from cyclegan.config import Config
 from cyclegan.checkpointing.run_directory import RunDirectory
 run = RunDirectory(Config.from_settings(output_dir=sys.argv[1]), {"keras": 2, "tensorflow": "2.15.1"})
-run.start({"trainA": "3 pictures (1)"})
+run.start({"trainA": "3 images (1)"})
 print("open", flush=True)
 sys.stdin.read()
 """

@@ -50,13 +50,13 @@ def test_other_networks_are_refused(run_folder):
 
 
 def test_another_dataset_is_refused(run_folder):
-    text = r"differs: trainA 3 pictures \(1\) -> 4 pictures \(2\)"
+    text = r"differs: trainA 3 images \(1\) -> 4 images \(2\)"
     with open_run(run_folder, dataset="elsewhere") as again, pytest.raises(UserError, match=text):
-        again.check_data({"trainA": "4 pictures (2)"})
+        again.check_data({"trainA": "4 images (2)"})
 
 
 def test_images_of_other_sizes_cause_a_warning(tmp_path):
-    data = {"trainA": "3 pictures (1)", "trainA bytes": "10 bytes (1)"}
+    data = {"trainA": "3 images (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:
         first.start(data)
     (tmp_path / "checkpoints" / "epoch_0001").mkdir(parents=True)
@@ -71,8 +71,8 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
     with open_run(tmp_path) as third:
         third.check_data(repaired)
         assert not third.warnings
-        with pytest.raises(UserError, match=r"differs: trainA 3 pictures \(1\) -> 3 pictures \(2\)\. Use"):
-            third.check_data({"trainA": "3 pictures (2)", "trainA bytes": "30 bytes (3)"})
+        with pytest.raises(UserError, match=r"differs: trainA 3 images \(1\) -> 3 images \(2\)\. Use"):
+            third.check_data({"trainA": "3 images (2)", "trainA bytes": "30 bytes (3)"})
 
 
 def test_the_other_stack_is_refused(run_folder):

@@ -16,7 +16,7 @@ def test_defaults_follow_dataset_and_size():
     assert flat(parse_args(["--dataset", "stripes", "--image_size", "128"])).load_size == 128
     small = flat(parse_args(["--image_size", "128"]))
     assert (small.load_size, small.residual_blocks) == (143, 6)
-    assert flat(parse_args(["--dataset", "/data/my pictures/"])).output_dir == "runs/my pictures"
+    assert flat(parse_args(["--dataset", "/data/my images/"])).output_dir == "runs/my images"
 
 
 def test_flags_win_over_suited_defaults():

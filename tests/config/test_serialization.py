@@ -30,13 +30,13 @@ JSON = st.recursive(
 
 def test_save_and_load_round_trip(tmp_path):
     config = parse_args(["--dataset", "stripes", "--lr", "1", "--data_dir", "é\n\"'"])
-    serialization.save(tmp_path / "config.json", config, {"keras": 2}, {"trainA": "3 pictures"})
+    serialization.save(tmp_path / "config.json", config, {"keras": 2}, {"trainA": "3 images"})
     saved = serialization.load(tmp_path / "config.json")
-    assert saved == (config, {"keras": 2}, {"trainA": "3 pictures"}, False)
+    assert saved == (config, {"keras": 2}, {"trainA": "3 images"}, False)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("data, imported", [({}, False), ({}, True), ({"trainA": "3 pictures"}, True)])
+@pytest.mark.parametrize("data, imported", [({}, False), ({}, True), ({"trainA": "3 images"}, True)])
 def test_imported_runs(tmp_path, data, imported):
     serialization.save(tmp_path / "config.json", Config(), {"keras": 2}, data, imported)
     assert serialization.load(tmp_path / "config.json").imported

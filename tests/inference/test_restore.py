@@ -91,7 +91,7 @@ def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
     config = make_run(tmp_path / "run", strategies[1]).config
     restore(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, it is as an imported run
-    serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 pictures"})
+    serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
     for _ in range(2):
         restore(tmp_path / "run", "epoch_0001")
     restore(tmp_path / "run")

@@ -49,8 +49,8 @@ def test_color_profiles(model, tmp_path):
         ("b.png", b"RGB ", np.uint16),
         ("c.tif", b"GRAY", np.uint8),
     ):
-        picture = DecodedImage(images(16, 20, 3, dtype=dtype), None, profiles[space])
-        writer.write(tmp_path / "in" / name, picture)
+        image = DecodedImage(images(16, 20, 3, dtype=dtype), None, profiles[space])
+        writer.write(tmp_path / "in" / name, image)
         assert reader.decode_whole(tmp_path / "in" / name).profile == profiles[space]
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
     translate([model], tmp_path / "in", tmp_path / "out")

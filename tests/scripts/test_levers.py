@@ -46,12 +46,12 @@ def test_levers_change_the_operations(strategies, monkeypatch):
 
 def test_prefetching_changes_only_when_images_are_read(strategies, monkeypatch):
     images = np.random.default_rng(0).integers(0, 256, (2, 7, 20, 20, 3), np.uint8)
-    read, picture = [], UnpairedDataset.image
+    read, read_image = [], UnpairedDataset.image
     pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)
     ahead = pairs.distributed(strategies[1])
     expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
     pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
-    monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or picture(pairs, *at))
+    monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or read_image(pairs, *at))
     ahead = pairs.distributed(strategies[1])
     next(ahead)
     for _ in range(100):  # those of the next call, which nobody has asked for
@@ -62,7 +62,7 @@ def test_prefetching_changes_only_when_images_are_read(strategies, monkeypatch):
         pytest.fail(f"{len(read)} images were read ahead")
     pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)
     read = []
-    monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or picture(pairs, *at))
+    monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or read_image(pairs, *at))
     with levers.without("prefetch"):
         batches = pairs.distributed(strategies[1])
         for number, parts in enumerate(expected):

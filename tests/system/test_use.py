@@ -79,7 +79,7 @@ def mixed(tmp_path_factory):
     image.convert("P").save(folder / "palette.png")
     image.convert("CMYK").save(folder / "cmyk.jpg")
     (folder / "broken.jpg").write_bytes((folder / "turned.jpg").read_bytes()[:900])
-    (folder / "notes.txt").write_text("no picture")
+    (folder / "notes.txt").write_text("no image")
     return folder
 
 

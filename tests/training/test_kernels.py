@@ -136,9 +136,9 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
         )
     step = compile_train_step(strategy, gan)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
-    pictures, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
+    images, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
     totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
-    function = step.get_concrete_function((pictures, pictures, weight), totals, tf.TensorSpec([], tf.int32))
+    function = step.get_concrete_function((images, images, weight), totals, tf.TensorSpec([], tf.int32))
     traced = nodes(function)
     assert any(node.op == "CollectiveReduceV2" for node in traced) == (replicas > 1)
     types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}
@@ -183,6 +183,6 @@ def test_a_step_has_static_shapes():
         update(model, gradients, tf.reduce_all(tf.math.is_finite(list(metrics.values()))), carry, number)
         return metrics
 
-    pictures = tf.zeros([1, 16, 16, 3], tf.uint8)
-    program = step.experimental_get_compiler_ir(pictures, pictures, tf.constant(0, tf.int64))(stage="hlo")
+    images = tf.zeros([1, 16, 16, 3], tf.uint8)
+    program = step.experimental_get_compiler_ir(images, images, tf.constant(0, tf.int64))(stage="hlo")
     assert "ENTRY" in program and "convolution(" in program

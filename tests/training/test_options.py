@@ -137,12 +137,12 @@ def test_presets_train(preset, default_outcome):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Three images of 40 x 36 pixels in each split."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     for split in sources.SPLITS:
         (folder / split).mkdir()
         for i in range(3):
-            picture = np.random.default_rng([i, len(split)]).integers(0, 256, (36, 40, 3)).astype(np.uint8)
-            Image.fromarray(picture).save(folder / split / f"{i}.png")
+            image = np.random.default_rng([i, len(split)]).integers(0, 256, (36, 40, 3)).astype(np.uint8)
+            Image.fromarray(image).save(folder / split / f"{i}.png")
     return folder
 
 
