@@ -43,6 +43,14 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         "--dataset cycle_gan/NAME or stripes",
         lambda config: config.data.dataset == "stripes" or config.data.dataset.startswith("cycle_gan/"),
     ),
+    "preprocess": (
+        "a dataset other than stripes, or with --load_size",
+        lambda config: config.data.dataset != "stripes" or config.data.load_shape != config.data.image_shape,
+    ),
+    "image_width": (
+        "--preprocess other than none",
+        lambda config: config.data.preprocess != "none" or config.data.dataset == "stripes",
+    ),
     "load_size": (
         "--preprocess resize_and_crop, scale_width or scale_width_and_crop",
         lambda config: config.data.preprocess not in ("crop", "none") or config.data.dataset == "stripes",

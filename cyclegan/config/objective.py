@@ -36,7 +36,7 @@ class ObjectiveConfig(Section):
     @property
     def augmentations(self) -> tuple[str, ...]:
         """The parts of `diffaugment`."""
-        return tuple(part for part in self.diffaugment.split(",") if part)
+        return tuple(self.diffaugment.split(",")) if self.diffaugment else ()
 
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""
@@ -46,5 +46,5 @@ class ObjectiveConfig(Section):
         unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]
         if unknown:
             raise UserError(
-                f"--diffaugment {self.diffaugment}: {unknown[0]}: expected any of {','.join(AUGMENTATIONS)}"
+                f"--diffaugment {self.diffaugment}: {unknown[0] or 'an empty name'}: expected any of {','.join(AUGMENTATIONS)}"
             )

@@ -38,6 +38,10 @@ def start_workers(config: DistributionConfig) -> Workers:
             "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
             " (see docs/scaling.md), or scripts/launch_local.sh"
         )
+    if config.start_timeout != DistributionConfig.start_timeout and not os.environ.get("TF_CONFIG"):
+        raise UserError(
+            f"--start_timeout {config.start_timeout}: has no effect here; expected it with several workers only: drop the flag"
+        )
     os.environ.pop("TF_CONFIG", None)  # TensorFlow's other strategies would read it, too
     return Workers(make_strategy(config.devices, config.strategy))
 

@@ -260,6 +260,11 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
         ("--preset tutorial", "--decay_from 100", "--lr_schedule linear or cosine"),
         ("--preprocess crop", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
         ("--preprocess none", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
+        ("--preprocess none", "--image_width 512", "--preprocess other than none"),
+        *(
+            ("--dataset stripes", f"--preprocess {mode}", "a dataset other than stripes, or with --load_size")
+            for mode in ("crop", "none")
+        ),
         ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
         ("--dataset my_images", "--data_dir /data", "--dataset cycle_gan/NAME or stripes"),
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),

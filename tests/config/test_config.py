@@ -87,6 +87,7 @@ def test_every_verbosity_is_accepted(verbose):
         ("--discriminator_steps 0", "--discriminator_steps 0: expected at least 1"),
         ("--discriminator_layers 0", "--discriminator_layers 0: expected at least 1"),
         ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),
+        ("--diffaugment ,", "--diffaugment ,: an empty name: expected any of color,translation,cutout"),
         ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that do not influence each other"),
         ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),
         ("--norm batch --xla on", "--norm batch: --xla on cannot sum its statistics over the replicas"),

@@ -53,3 +53,13 @@ def test_port_without_several_workers_is_refused(strategy, monkeypatch):
         UserError, match="--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"
     ):
         start_workers(DistributionConfig(port=5000, strategy=strategy))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "mirrored", "one"])
+def test_start_timeout_without_several_workers_is_refused(strategy, monkeypatch):
+    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        UserError, match="^--start_timeout 60: has no effect here; expected it with several workers only"
+    ):
+        start_workers(DistributionConfig(start_timeout=60, strategy=strategy))
