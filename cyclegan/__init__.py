@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "translate"]
 
-# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory" without any GPU: `distribution.gpus` reports GPUs
-# that TensorFlow does not see, and errors come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
+# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". `distribution.gpus` still reports GPUs that
+# TensorFlow does not see, and errors still come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 

@@ -1,4 +1,4 @@
-"""Set up the terminal: logging, exit codes of scripts, TensorFlow's start without its notices, a terminal that is closed early."""
+"""Set-up of the terminal: logging, exit codes of scripts, a filter for TensorFlow's notices, a terminal that closes early."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cyclegan.errors import ENVIRONMENT, UserError, printable
 
 # Lines that TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL is.
 NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
-FILTER_SECONDS = 2.0  # to wait for the last lines of the filter of stderr
+FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
 _FILTERS: list[subprocess.Popen[bytes]] = []  # still running, see `start`
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 
 
 class _TerminalHandler(logging.Handler):
-    """Write log records to the terminal: information to stdout, warnings and errors to stderr, whole progress bars below."""
+    """Write log records above the progress bars of the terminal: information to stdout, warnings and errors to stderr."""
 
     def __init__(self, level: int, worker: int) -> None:
         super().__init__(level)
@@ -67,7 +67,7 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     if not logging.root.handlers:
-        # Libraries would add one while they are imported, and it would show our messages twice.
+        # Otherwise libraries add a root handler while they are imported, which shows our messages twice.
         others = logging.StreamHandler()
         others.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
         others.addFilter(lambda record: not record.name.startswith("cyclegan"))
@@ -77,16 +77,15 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
 def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
     """Run the `main` of an entry point with logging to the terminal, and report in one line why it failed.
 
-    Messages speak of "the same command" as the way to resume. If this command clears the folder of a run, they name the command
-    that does not.
+    Messages recommend "the same command" to resume. If this command has --clear_output_dir, "without --clear_output_dir" is added.
 
     Args:
         main: Function without arguments. An integer that it returns is the exit code.
         interrupted: Message after Ctrl-C.
 
     Returns:
-        The exit code: 0 for success, 1 for a defect of the program, which keeps its traceback, or for failed training, 2 for a
-        mistake of the user, 130 after Ctrl-C.
+        The exit code: 0 for success, 1 for failed training or a defect of the program (with its traceback), 2 for a mistake of
+        the user, 130 after Ctrl-C.
     """
     configure_logging()
     try:
@@ -119,7 +118,7 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
 
     The filter covers descriptor 2, to which C++ code writes. It is another process, so a crash of this one loses nothing.
     """
-    if os.getpid() == 1:  # of a container, which ends with this process: the filter could not show the last lines
+    if os.getpid() == 1:  # a container ends with process 1, before a filter could show the last lines
         yield
         return
     sys.stderr.flush()
@@ -137,14 +136,14 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
         os.close(terminal)
         try:
             child.wait(FILTER_SECONDS)  # so that its lines come before later ones
-        except subprocess.TimeoutExpired:  # a process that was started inside the context still has the pipe
+        except subprocess.TimeoutExpired:  # a process started inside the context still has the pipe
             _FILTERS.append(child)
 
 
 def _start_filter(notices: re.Pattern[bytes], reader: int) -> subprocess.Popen[bytes]:
     """Start the process that copies `reader` to the present stderr; signals for this program do not end it."""
     command = [sys.executable, "-I", "-S", stderr_filter.__file__, os.fsdecode(notices.pattern)]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # which the process inherits
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the process inherits it
     try:
         return subprocess.Popen(command, stdin=reader, stdout=subprocess.DEVNULL, start_new_session=True)
     finally:

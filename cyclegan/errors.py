@@ -6,7 +6,7 @@ ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/act
 
 
 class UserError(Exception):
-    """A mistake in a request of the user. The text names what was received, what was expected and how to fix it.
+    """A mistake in a request of the user. The text names the received and the expected value, and the fix.
 
     `train.py` and the scripts print the text as one line and exit with `exit_code`. Every other exception is a defect of the
     program and keeps its traceback.

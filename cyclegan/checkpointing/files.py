@@ -1,4 +1,4 @@
-"""Folders that appear and are replaced as a whole, and that survive a crash of the machine; no TensorFlow."""
+"""Atomic replacement and removal of folders, safe against a crash of the machine; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ import shutil
 import zlib
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
-PARTIAL, REMOVED = (
-    ".partial_",
-    ".removed_",
-)  # prefixes of a folder that is not complete yet, and of one that is being removed
+PARTIAL, REMOVED = ".partial_", ".removed_"  # prefixes of incomplete folders, and of folders being removed
 
 
 def hidden(path: pathlib.Path, prefix: str) -> pathlib.Path:
-    """Return the name of a folder while it is written (`PARTIAL`) or removed (`REMOVED`)."""
+    """Return the name that a folder has while it is written (`PARTIAL`) or removed (`REMOVED`)."""
     return path.with_name(prefix + path.name)
 
 
 def replace(new: pathlib.Path, target: pathlib.Path) -> None:
-    """Give a complete folder its final name, and discard the folder that has this name so far.
+    """Give a complete folder its final name, and discard the folder that had this name before.
 
-    After a kill at any moment the old or the new folder is there under its final name. If the file system cannot exchange names,
-    there is one moment at which both have their hidden names; `recover` ends the replacement then.
+    After a kill at any moment, the final name belongs to the old or to the new folder. Only on a file system that cannot exchange
+    names, a kill can leave both folders with hidden names; `folder.recover` then completes the replacement.
 
     Args:
         new: The new folder, named `hidden(target, PARTIAL)`.
@@ -42,12 +39,12 @@ def replace(new: pathlib.Path, target: pathlib.Path) -> None:
         except OSError:
             os.rename(old, target)
             raise
-    sync(target.parent)  # before the old folder goes, so that a crash of the machine does not lose both
+    sync(target.parent)  # before the old folder is removed, so that a crash of the machine does not lose both
     discard(old)
 
 
 def exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
-    """Exchange the names of two folders atomically; return whether the system can."""
+    """Exchange the names of two folders atomically; return False if the system cannot do this."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError):
@@ -56,7 +53,7 @@ def exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Remove a folder so that no part of it is ever left under its name; what cannot be removed stays."""
+    """Rename a folder, then remove it, so that a kill leaves no part of it under its name; ignore errors."""
     removed = hidden(path, REMOVED)
     discard(removed)
     with contextlib.suppress(OSError):
@@ -88,7 +85,7 @@ def _link(source: str, target: str) -> None:
 
 
 def make_folder(path: pathlib.Path) -> None:
-    """Make a folder, and its parents if necessary, and write the name of the parent's new entry to the disk."""
+    """Make a folder and its missing parents, and write its name to the disk."""
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
         sync(path.parent)

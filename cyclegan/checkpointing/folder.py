@@ -23,7 +23,7 @@ NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
 
 
 class Position(NamedTuple):
-    """Position in training, by which checkpoints are ordered.
+    """Position in training, which orders the checkpoints.
 
     Attributes:
         epoch: Whole epochs done.
@@ -42,7 +42,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Optional[Position]:
-        """Return the position that the name of a checkpoint tells, or `None` for any other name."""
+        """Parse the name of a checkpoint; return `None` for any other name."""
         match = NAME.fullmatch(name)
         return cls(*(int(number or 0) for number in match.groups())) if match else None
 
@@ -54,7 +54,7 @@ class Position(NamedTuple):
 
 
 def position_of(path: pathlib.Path) -> Position:
-    """Return the position of a checkpoint, by its name with or without a prefix."""
+    """Return the position of a checkpoint, parsed from its final or hidden name."""
     name = path.name
     for prefix in (PARTIAL, REMOVED):
         name = name[len(prefix) :] if name.startswith(prefix) else name
@@ -64,19 +64,19 @@ def position_of(path: pathlib.Path) -> Position:
 
 
 def checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return all checkpoints in a folder, the oldest first, by their positions and not by the clock."""
+    """Return all checkpoints in a folder, ordered by their positions in training."""
     return sorted(
         (path for path in folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir()), key=position_of
     )
 
 
 def readable(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the checkpoints to restore from: all, or if there are none, the complete ones of an interrupted save."""
+    """Return the checkpoints to restore from: all with final names or, if there are none, the complete ones with hidden names."""
     return checkpoints(folder) or _interrupted(folder)
 
 
 def _interrupted(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the complete checkpoints under hidden names, by position; of two at the same position the newer one last."""
+    """Return the complete checkpoints with hidden names, ordered by position and then by age, the newest last."""
     found = []
     for prefix in (REMOVED, PARTIAL):
         for path in folder.glob(f"{prefix}epoch_*"):
@@ -87,10 +87,10 @@ def _interrupted(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def recover(folder: pathlib.Path) -> None:
-    """End what a killed process left undone, so that no checkpoint is lost.
+    """Finish a save that was interrupted, so that no checkpoint is lost.
 
-    A replacement that was interrupted while both folders had hidden names is completed. If no checkpoint is left at all, the
-    newest complete one under a hidden name becomes visible. Only the process that holds the lock of the run may call this.
+    If both folders of a replacement have hidden names, the new one gets the final name. If no checkpoint has a final name, the
+    newest complete one with a hidden name gets it. Only the process that holds the lock of the run may call this.
     """
     for old in folder.glob(f"{REMOVED}*"):
         new = old.with_name(PARTIAL + old.name[len(REMOVED) :])
@@ -110,11 +110,11 @@ def _show(path: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
         os.rename(path, _final(path))
         files.sync(path.parent)
-        logger.info(f"Recovered {_final(path)} from a save that was interrupted")
+        logger.info(f"Recovered {_final(path)} from an interrupted save")
 
 
 def clean_up(folder: pathlib.Path) -> None:
-    """Recover what a killed process left, and remove everything else under hidden names."""
+    """Recover checkpoints from an interrupted save, and remove everything else under hidden names."""
     recover(folder)
     for prefix in (PARTIAL, REMOVED):
         for path in folder.glob(f"{prefix}*"):

@@ -15,7 +15,7 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file sy
 
 
 # Not `filelock.FileLock`: it empties the file before it has the lock, which erases the name of the holder; it follows symbolic
-# links, hides its descriptor, and takes a file system without locks for a lock that another process holds.
+# links, hides its descriptor, and mistakes a file system without locks for a lock that another process holds.
 class FolderLock:
     """Lock on a folder, through its file `.lock`, which names the holder.
 
@@ -36,7 +36,7 @@ class FolderLock:
         return self._descriptor is not None
 
     def acquire(self) -> None:
-        """Acquire the lock; on a file system without locks, do without.
+        """Acquire the lock; a file system without locks is accepted.
 
         Raises:
             UserError: Another process holds the lock, or the file cannot be written.
@@ -73,7 +73,7 @@ class FolderLock:
             same = False
         if not same:
             raise TrainingError(
-                f"{self._folder} was removed or moved while it was trained in; expected it to stay: training stops, so as not to"
+                f"{self._folder} was removed or moved during training; expected it to stay: training stops, so as not to"
                 " write into another run"
             )
 

@@ -1,11 +1,11 @@
 """Manager of a run's checkpoints: save, remove the oldest, restore strictly.
 
 A checkpoint is a folder with the files of `tf.train.Checkpoint` and a `manifest.json`. It is written under a hidden name and
-renamed when it is complete, so it is there as a whole or not at all. Nothing in it is ever executed: the manifest is JSON, the
+renamed when it is complete, so it exists as a whole or not at all. Nothing in it is ever executed: the manifest is JSON, the
 state holds arrays.
 
-A checkpoint may be kept under further names, "best-x2y" for example. These are whole checkpoints, too, whose files are links where
-the file system has them. They are replaced, and never removed.
+A checkpoint may be kept under further names, "best-x2y" for example. Each is a whole checkpoint, made of links if the file system
+supports them. A later checkpoint may replace it, but none is removed.
 """
 
 from __future__ import annotations
@@ -76,18 +76,18 @@ class CheckpointManager:
         return self.workers is None or self.workers.is_chief
 
     def all(self) -> list[pathlib.Path]:
-        """Return the folders of all checkpoints, the oldest first, by their positions and not by the clock."""
+        """Return the folders of all checkpoints, ordered by their positions in training."""
         return folder.checkpoints(self.folder)
 
     def save(self, train_state: TrainState, prune: bool = True, aliases: Sequence[str] = ()) -> pathlib.Path:
-        """Write a checkpoint, then remove those of later positions and the oldest ones beyond `keep`.
+        """Write a checkpoint, then remove checkpoints of later positions and the oldest ones beyond `keep`.
 
-        After a kill at any moment, the newest checkpoint is the one before or the new one.
+        After a kill at any moment, the newest checkpoint is either the previous one or the new one.
 
         Args:
             train_state: Position and sums to save with the state.
-            prune: Whether to remove the oldest ones; no, if the weights may be broken.
-            aliases: Further names to keep the checkpoint under, in place of what they named before.
+            prune: Whether to remove the oldest ones; pass False if the weights may be broken.
+            aliases: Further names for the checkpoint; each replaces the checkpoint that had the name before.
 
         Returns:
             Folder of the checkpoint.
@@ -120,7 +120,7 @@ class CheckpointManager:
             self._checkpoint.write(os.fspath(partial / "state"))
             manifest.write(partial, train_state)
             files.sync_folder(partial)
-            # Before the checkpoint itself: a process that is killed here resumes from before, and comes to this position again.
+            # Before the checkpoint itself: after a kill here, the run resumes earlier and reaches this position again.
             for alias in aliases:
                 copy = files.hidden(self.folder / alias, files.PARTIAL)
                 files.copy_linked(partial, copy)
@@ -130,11 +130,11 @@ class CheckpointManager:
             folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
             older = self.all()
             raise UserError(
-                f"{target} could not be written ({_first_line(error)}): expected room and a folder that can be written to; "
+                f"{target} could not be written ({_first_line(error)}): expected free space and a folder that can be written to; "
                 + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
             ) from error
         others = [path for path in self.all() if path != target]
-        # Later positions are of a future that training went back from. The newest goes last: after a kill it is still there.
+        # Later positions are obsolete: training went back. The newest is removed last, so that a kill leaves it.
         for path in others:
             if folder.position_of(path) > position:
                 self.drop(path)
@@ -143,16 +143,16 @@ class CheckpointManager:
             self.drop(path)
 
     def drop(self, path: pathlib.Path) -> None:
-        """Remove a checkpoint so that no part of it is ever left under its name; what cannot be removed stays."""
+        """Remove a checkpoint so that a kill leaves no part of it under its name; ignore errors."""
         if self._writes:
             files.remove(path)
 
     def restore(self, strict: bool = True) -> Optional[Restored]:
-        """Restore the newest checkpoint that can be read, and warn of each that cannot.
+        """Restore the newest readable checkpoint, and warn of each unreadable one.
 
         Args:
-            strict: Whether a checkpoint that holds more than `state` is refused. A process that only reads a run, and does not
-                train it, passes False; nothing is written then.
+            strict: Whether to refuse a checkpoint that holds more than `state`. A process that reads a run without training it
+                passes False; nothing is written then.
 
         Returns:
             The checkpoint; `None` if there is none.
@@ -216,19 +216,19 @@ class CheckpointManager:
             path = self.folder / Position(*position).name
             try:
                 if _identity(path) != identity:
-                    raise ValueError("it is another one")
+                    raise ValueError("it is another checkpoint")
                 found = Restored(self._read(path, strict=True), path)
             except UNREADABLE as error:
                 failure = UserError(
-                    f"{path} can't be read here ({_first_line(error)}), but by the chief; expected --output_dir on storage that all"
-                    " workers share"
+                    f"{path} can't be read here ({_first_line(error)}), only by the chief; expected --output_dir on storage that"
+                    " all workers share"
                 )
         elif has_failed:
             failure = failure or UserError("the chief could not read a checkpoint: see its message")
         if not self.workers.all_true(failure is None):
             raise failure or UserError(
-                "another worker could not read the checkpoint that the others have; expected storage that all workers"
-                " share: see its message"
+                "another worker could not read the chief's checkpoint: see its message; expected storage that all workers"
+                " share"
             )
         return found
 
@@ -243,7 +243,7 @@ class CheckpointManager:
 
 
 def _identity(path: pathlib.Path) -> int:
-    """Return a number by which workers see that they read the same checkpoint."""
+    """Return a number that identifies a checkpoint, so that workers can compare it."""
     return files.crc32(path / manifest.NAME)
 
 

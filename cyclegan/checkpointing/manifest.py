@@ -13,7 +13,7 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
 
 NAME = "manifest.json"
-# Errors of `verify`, whatever the manifest holds.
+# Errors that `verify` raises, whatever the manifest holds.
 INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError, UserError)
 
 

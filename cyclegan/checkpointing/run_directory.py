@@ -1,4 +1,4 @@
-"""Folder of a run: whether this command may resume what it holds, and starting over."""
+"""Folder of a run: checks before training resumes it, and removal of its files to start over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings
 from cyclegan.errors import UserError
 
-# Everything that a run writes, which --clear_output_dir removes: files, and folders of checkpoints.
+# Files and checkpoint folders that a run writes and --clear_output_dir removes.
 WRITTEN = (
     "metrics.jsonl",
     "plugins",
@@ -35,18 +35,18 @@ WRITTEN = (
     "checkpoints/.*_best-[xy]2[xy]",
     "config.json",
 )
-# Removed if that leaves them empty.
+# Folders that --clear_output_dir then removes if they are empty.
 FOLDERS = ("test", "steps", "samples/epoch_*", "samples/inputs", "samples", "checkpoints")
 IMAGE_SETTINGS = (
     "load_size",
     "max_dataset_size",
     "preprocess",
 )  # an imported run may change them until it has seen images
-BYTES = " bytes"  # ends the names of the properties of a dataset that may change while it stays the same dataset
+BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 
 
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
-    """Raise `UserError` if a run was trained with another Keras, whose checkpoints do not fit this one.
+    """Raise `UserError` if a run was trained with another Keras, because its checkpoints do not fit this one.
 
     Args:
         path: Folder of the run.
@@ -66,7 +66,7 @@ class RunDirectory:
     Args:
         config: Configuration of this start; `config.run` has the folder and whether to start over.
         stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
-        writes: Whether this process writes the folder. The other workers do not, and need no lock.
+        writes: Whether this process is the chief, which writes the folder. The other workers need no lock.
 
     Attributes:
         path: The folder.
@@ -76,8 +76,8 @@ class RunDirectory:
         warnings: Descriptions of what changes in this run from here on.
 
     Raises:
-        UserError: The folder cannot be written; or another process trains there; or this command cannot resume the run that it
-            holds, because the networks, the data or the stack differ, or because its checkpoints are gone.
+        UserError: The folder cannot be written; or another process trains there; or this command cannot resume its run, because
+            the networks, the data or the stack differ, or because the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -112,7 +112,7 @@ class RunDirectory:
         if written and not found:
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
-                " expected a run of this program, or an empty folder: bring it back, or use another --output_dir"
+                " expected a run of this program, or an empty folder: put config.json back, or use another --output_dir"
             )
         if self.config.run.clear_output_dir:
             return
@@ -134,20 +134,20 @@ class RunDirectory:
         missing = f"but no complete checkpoint in {self.path / 'checkpoints'}"
         if imported:
             raise UserError(
-                f"{self.path} holds an imported run, {missing}; expected that of the imported networks: bring it back, or import"
+                f"{self.path} holds an imported run, {missing}; expected the one of the imported networks: put it back, or import"
                 " them again with --clear_output_dir"
             )
         log = self.path / "metrics.jsonl"
         if log.exists() and log.stat().st_size:
             raise UserError(
-                f"{self.path} holds the log of a run, {missing}; expected one to resume from: bring them back, or start over with"
+                f"{self.path} holds the log of a run, {missing}; expected one to resume from: put it back, or start over with"
                 " --clear_output_dir or in another --output_dir"
             )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
-        """Compare the data with what the run was trained on; an imported run accepts any data.
+        """Compare the data with the data that the run was trained on; an imported run accepts any data.
 
-        The same names with other file lengths only cause a warning: a file may have been repaired.
+        Other file lengths under the same names only cause a warning: a file may have been repaired.
 
         Args:
             fingerprint: Description of the data, see `data.sources.Domains.fingerprint`.
@@ -166,7 +166,7 @@ class RunDirectory:
         ]
 
     def start(self, fingerprint: Mapping[str, Any]) -> None:
-        """Make the folder, or clear it if --clear_output_dir asks for that, and write config.json.
+        """Make the folder, clear it if --clear_output_dir is given, and write config.json.
 
         Args:
             fingerprint: Description of the data; empty for a run of imported networks.

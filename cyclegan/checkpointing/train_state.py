@@ -1,4 +1,4 @@
-"""Position of a run in training, beyond its networks and optimizers: plain numbers that a checkpoint keeps as JSON."""
+"""State of training besides networks and optimizers: plain numbers that a checkpoint keeps as JSON."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class TrainState:
     Attributes:
         epoch: Whole epochs done.
         step: Global steps done, skipped ones included.
-        reshuffles: Times the order of images was redrawn after training went back to a checkpoint.
+        reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
         global_batch_size: Pairs per step; 0 before the first step.
-        log_bytes: Length of metrics.jsonl at this position; resuming discards what follows.
+        log_bytes: Length of metrics.jsonl at this position; resuming truncates the file to it.
         train: Progress of the training pass of the current epoch.
         test: Progress of the test pass of the current epoch.
         logged_sums: `train.sums` at the last logged step.
         warned: Names of the silent failures that the user was warned of.
-        nonfinite_train: Descriptions of the training steps in a row, up to this position, that were not finite.
-        nonfinite_test: Descriptions of the test steps in a row, up to this position, that were not finite.
-        validated: Whether a test step was finite since the last training step, so that the weights are known to be good.
+        nonfinite_train: Descriptions of the non-finite training steps since the last finite one.
+        nonfinite_test: Descriptions of the non-finite test steps since the last finite one.
+        validated: Whether a finite test step since the last training step has shown that the weights are good.
         best_kid: Lowest KID so far, by direction ("x2y", "y2x").
         best_kid_features: Name of the features that `best_kid` was measured with.
     """
@@ -67,7 +67,7 @@ class TrainState:
     best_kid_features: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
+        """Return the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod

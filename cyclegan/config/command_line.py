@@ -19,8 +19,8 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
     """Return the configuration that a command line asks for.
 
     Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that follows
-    from another setting follows from the winner, whatever it was in the file. Settings of the file that have no effect with the
-    flags are left out.
+    from another setting follows from its winning value, even if the file has another default. Settings of the file that have no
+    effect with the flags are left out.
 
     Args:
         argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
@@ -38,7 +38,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
     if file:
         saved = serialization.load(file).config.settings()
         settings.update(_without_derived({name: saved[name] for name in saved if name not in SETTINGS_OF_A_START}))
-    if {"generator", "residual_blocks"} & set(given):  # they name the same thing: a new one replaces both
+    if {"generator", "residual_blocks"} & set(given):  # both set the number of blocks: a new one replaces both
         settings = {name: value for name, value in settings.items() if name not in ("generator", "residual_blocks")}
     settings.update(given)
     if settings.get("dataset") != preset.get("dataset") and "output_dir" not in given:
@@ -49,7 +49,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
 
 
 def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
-    """Return the flags that were given, values by name, and `config`, the file given by --config.
+    """Return the values of the given flags by name, among them `config`, the file given by --config.
 
     Args:
         argv: Arguments; `None` means `sys.argv[1:]`.
@@ -64,7 +64,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE", help="use the settings of a saved run, its config.json; flags win")
+    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
     for section in SECTIONS.values():
         group = parser.add_argument_group(section.TITLE)
         for field in dataclasses.fields(section):

@@ -31,13 +31,13 @@ SECTIONS: dict[str, type[Section]] = {
 }
 # The section of each setting, by name of the setting.
 SECTION_OF = {field.name: name for name, cls in SECTIONS.items() for field in dataclasses.fields(cls)}
-# Settings that each worker may choose for itself: where things are on its machine, and how much it prints.
+# Settings that may differ between workers, such as paths on their machines and how much they print.
 SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb"),
     *("preset", "verbose", "no_peak", "start_timeout"),
 }
-SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config does not take these over
-# Settings without effect unless others allow it: the flags that they need, and whether these are set so.
+SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
+# Settings that have an effect only with others: the flags that they need, and a function that checks whether these are set.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "data_dir": (
         "--dataset cycle_gan/NAME or stripes",
@@ -79,11 +79,11 @@ class Config:
         data: Images of the two domains.
         networks: Architecture of the four networks.
         objective: Losses and their weights.
-        optimization: How the networks are updated, and for how long.
+        optimization: Updates of the networks, and the length of training.
         distribution: Devices and workers.
         performance: Precision, compilation, profile.
         evaluation: Scores during training.
-        run: What the run writes, when, and where.
+        run: Folder of the run, and the intervals of its output.
 
     Raises:
         UserError: Values of different sections do not fit together.
@@ -122,7 +122,7 @@ class Config:
         return cls(**made)
 
     def replace(self, **settings: Any) -> Config:
-        """Return a copy with other values of some settings; nothing else follows from them."""
+        """Return a copy with other values of some settings; the other settings stay as they are."""
         return self._from_all({**self.settings(), **settings})
 
     def settings(self) -> dict[str, Any]:

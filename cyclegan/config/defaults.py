@@ -16,16 +16,16 @@ SUITED: dict[str, dict[str, Any]] = {
     "stripes": {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
 }
 UNCROPPED = ("stripes",)  # its images differ from each other enough: load_size is image_size
-LOAD_RATIO = 286 / 256  # of the side before the crop to the side after it
+LOAD_RATIO = 286 / 256  # side before the crop / side after it
 # Settings that follow from others if they are not given.
 DERIVED = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine")
 
 
 def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that were given and all those that follow from them.
+    """Return the given settings and all defaults that follow from them.
 
     Args:
-        given: Values by name of the setting. Those that are missing or `None` follow from the others.
+        given: Values by name of the setting. Settings that are missing or `None` follow from the others.
     """
     settings = {name: value for name, value in given.items() if value is not None}
     dataset = settings.get("dataset", DataConfig.dataset)

@@ -10,7 +10,7 @@ from cyclegan.config.fields import FREE, Section, flag
 
 @dataclasses.dataclass(frozen=True)
 class DistributionConfig(Section):
-    """Which devices and workers train."""
+    """Devices and workers that train."""
 
     TITLE: ClassVar[str] = "devices"
 

@@ -10,13 +10,13 @@ from cyclegan.config.fields import FREE, Section, flag, refuse
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig(Section):
-    """When training scores the generators, and by which features."""
+    """Interval and features of the scores of the generators."""
 
     TITLE: ClassVar[str] = "evaluation"
 
     evaluate_every: int = flag(
-        "epochs between FID and KID of the held-out images, which are also computed at the end; the checkpoints with the lowest"
-        " KID are kept as best-x2y and best-y2x; 0 is off",
+        "epochs between evaluations of FID and KID on held-out images, with one at the end; the checkpoints with the lowest KID"
+        " are kept as best-x2y and best-y2x; 0 is off",
         0,
         FREE,
     )

@@ -33,9 +33,11 @@ class NetworkConfig(Section):
         "residual blocks of a ResNet generator (default: 9; 6 for images under 256 pixels; stripes: 3)", 9
     )
     filters: int = flag("channels after the first convolution (default: 64; stripes: 16)", 64)
-    discriminator: Literal["patch", "pixel"] = flag("patch: a PatchGAN; pixel: judges each pixel by itself", "patch")
+    discriminator: Literal["patch", "pixel"] = flag(
+        "patch: a PatchGAN; pixel: each pixel is classified by itself", "patch"
+    )
     discriminator_layers: int = flag(
-        "layers of a PatchGAN that halve the image or widen the view; 3 see patches of 70 x 70 pixels", 3
+        "layers of a PatchGAN that halve the image or widen the view; with 3, it sees patches of 70 x 70 pixels", 3
     )
     norm: Literal["instance", "batch", "none"] = flag("normalization", "instance")
     norm_affine: Literal["auto", "yes", "no"] = flag(
@@ -44,7 +46,7 @@ class NetworkConfig(Section):
         "yes",
     )
     upsample: Literal["transpose", "resize"] = flag(
-        "how generators enlarge: transpose: transposed convolutions; resize: nearest neighbours and a convolution",
+        "upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution",
         "transpose",
     )
     dropout: float = flag("share of the values that generators drop while training; 0 is off", 0.0)

@@ -25,7 +25,7 @@ class ObjectiveConfig(Section):
     lambda_gp: float = flag("weight of the gradient penalty of wgan-gp", 10.0, WARN)
     r1: float = flag("weight of R1, the penalty on the discriminators' gradients at real images", 0.0, WARN)
     label_smoothing: float = flag("the label of real images is 1 minus this (lsgan and bce)", 0.0, WARN)
-    pool_size: int = flag("earlier translations of each domain to train the discriminators on; 0 is off", 50)
+    pool_size: int = flag("earlier translations per domain that the discriminators also see; 0 is off", 50)
     diffaugment: str = flag("random changes to the discriminators' input: any of color,translation,cutout", "", WARN)
 
     @property

@@ -12,7 +12,7 @@ MAX_SEED = 2**32 - 1  # NumPy's limit
 
 @dataclasses.dataclass(frozen=True)
 class OptimizationConfig(Section):
-    """How the networks are updated, and for how long."""
+    """Updates of the networks, and the length of training."""
 
     TITLE: ClassVar[str] = "optimization"
 
@@ -45,8 +45,8 @@ class OptimizationConfig(Section):
     weight_decay: float = flag("weight of half the sum of the squares of all kernels in the losses", 0.0, WARN)
     seed: int = flag("seed of the weights, the order of the images and their augmentation, below 2**32", 0)
     max_bad_steps: int = flag(
-        "steps in a row with losses or gradients that are not finite (they update nothing) before training goes back to the"
-        " last checkpoint; the second time it stops",
+        "steps in a row with non-finite losses or gradients (they update nothing) after which training goes back to the last"
+        " checkpoint; the second time it stops",
         10,
         FREE,
     )

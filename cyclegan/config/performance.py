@@ -33,20 +33,21 @@ class PerformanceConfig(Section):
         FREE,
     )
     steps_per_call: Optional[int] = flag(
-        "training steps from one return to Python to the next, a divisor of --log_every; a run stops and saves only between"
+        "training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only between"
         " calls (default: auto, several if a step is short)",
         on_resume=FREE,
         metavar="N",
         type=count_or_auto,
     )
     no_peak: bool = flag(
-        "do not measure the device's peak at start: its share is not shown, and on a CPU --steps_per_call may be smaller",
+        "do not measure the device's peak speed at start; the share of it is not shown, and on a CPU --steps_per_call may be"
+        " smaller",
         False,
         FREE,
     )
     profile: Optional[str] = flag(
         "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it covers"
-        " whole calls of --steps_per_call, and the testing between them",
+        " whole calls of --steps_per_call, and the validation between them",
         None,
         FREE,
         metavar="START:END",

@@ -1,4 +1,4 @@
-"""Which settings a resumed run changes."""
+"""Settings that a resumed run changes."""
 
 from __future__ import annotations
 

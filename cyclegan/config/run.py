@@ -11,7 +11,7 @@ from cyclegan.config.fields import FREE, Section, flag, refuse
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Section):
-    """What a run writes, when, and where."""
+    """Folder of a run, and the intervals of its output."""
 
     TITLE: ClassVar[str] = "run"
 

@@ -1,4 +1,4 @@
-"""config.json: the configuration of a run, and what it ran with and on."""
+"""config.json: the configuration of a run, its stack and its data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SavedConfig(NamedTuple):
     Attributes:
         config: The configuration.
         stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
-        data: What the run was trained on, see `data.sources.Domains.fingerprint`; empty for an imported run that has not trained.
+        data: Training data, see `data.sources.Domains.fingerprint`; empty for an imported run that has not trained.
         imported: Whether the run began with imported networks.
     """
 

@@ -110,9 +110,9 @@ class DiskStore:
             first, self._gave_up = not self._gave_up, True
         if first:
             logger.warning(
-                "decoded images cannot be kept in %s any more (%s): the others (%.1f GB are kept) are decoded at every use,"
-                " which is slower. To keep more, make room, or choose a disk with more room by --output_dir (several workers:"
-                " TMPDIR), and start again",
+                "decoded images cannot be kept in %s any more (%s). The %.1f GB so far stay there; the other images are decoded"
+                " at every use, which is slower. To keep more, make room, or choose a larger disk by --output_dir (several"
+                " workers: TMPDIR), and start again",
                 self.folder,
                 error,
                 self._end / 1e9,

@@ -25,18 +25,17 @@ def comparison_images(
 ) -> tuple[list[np.ndarray], str]:
     """Return images of the source domain, uint8 [H, W, C], and a description of them.
 
-    Without `files`, they are the first held-out images of the dataset, if it is a folder that still exists or is still prepared,
-    or otherwise drawn ones.
+    Without `files`, they are the first held-out images of the dataset, or drawn images if the dataset is gone.
 
     Args:
         data: Dataset of the run.
         direction: "x2y" or "y2x".
-        multiple: Number of pixels that the sides of the generators' input are multiples of.
+        multiple: Pixels by which the sides of the generators' input must be divisible.
         files: Paths of images.
-        size: (height, width) in pixels; by default, each image is taken at the size of the training and at a larger one.
+        size: (height, width) in pixels; by default, each image is used at the size of the training and at a larger one.
 
     Raises:
-        UserError: A file is no image with as many channels as the generator takes.
+        UserError: A file is not an image with the generator's number of channels.
     """
     domain, channels = ("A", data.channels_x) if direction == "x2y" else ("B", data.channels_y)
     height, width = data.image_shape

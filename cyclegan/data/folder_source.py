@@ -49,7 +49,7 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
 
     Args:
         folder: The folder.
-        splits: Splits to find, of trainA, trainB, testA and testB; those for validation are always among them.
+        splits: Splits to find: testA and testB, with or without trainA and trainB.
 
     Returns:
         Paths relative to the folder by split, and remarks for the user.
@@ -86,7 +86,7 @@ def _list_split(folder: pathlib.Path, split: str) -> list[str]:
 
 
 def _hold_out(names: list[str], folder: pathlib.Path, domain: str) -> tuple[list[str], list[str]]:
-    """Split images into those for training and those for validation."""
+    """Split images into training images and validation images."""
     if len(names) == 1:
         raise UserError(
             f"{folder / f'train{domain}'}: 1 image and no test{domain}; expected 2 images, one of them for validation"

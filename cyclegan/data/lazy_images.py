@@ -20,7 +20,7 @@ class LazyImages:
     """Images that are indexed like an array [N, h, w, C], from any thread.
 
     Args:
-        decode: Function from an index to an image. The text of an error that it raises names the image and the reason.
+        decode: Function from an index to an image. The texts of its errors name the image and the reason.
         shape: (N, h, w, C); h and w are `None` if they differ between the images.
         sizes: Height and width of each image in pixels, int [N, 2].
         dtype: Type of the pixels.
@@ -45,7 +45,7 @@ class LazyImages:
         self._decode = decode
         self._sizes = sizes
         self._store = store
-        self._keys = np.full(len(self) if store else 0, -1, np.int64)  # in the store; -1 for images that are not there
+        self._keys = np.full(len(self) if store else 0, -1, np.int64)  # keys in the store; -1 if not stored
         self._locks = [threading.Lock() for _ in range(MAX_DECODING)]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Many image files: their headers checked and their pixels decoded, several at a time."""
+"""Checking and decoding of many image files, several at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ImageFiles:
     Attributes:
         split: Name of the split.
         sources: Paths, or contents of files; N of them.
-        facts: Facts by the headers: `reader.FACTS_DTYPE` [N].
+        facts: Facts from the headers: `reader.FACTS_DTYPE` [N].
         sizes: Height and width in pixels to which each image is resized: int [N, 2].
         channels: Number of channels, see `reader.decode`.
         dtype: `np.uint8` or `np.uint16`.
@@ -71,7 +71,7 @@ class ImageFiles:
             image = reader.decode(self.sources[index], self.channels, self.dtype)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
-                raise ValueError(f"it has {width} x {height} pixels, and had others when training was started")
+                raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
             return geometry.resize(image, tuple(self.sizes[index]))
 
 
@@ -137,7 +137,7 @@ def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
 
     Args:
         files: Image files by split.
-        processes: Number of processes on this machine that keep all of them.
+        processes: Number of processes on this machine, each of which keeps all images.
 
     Raises:
         UserError: They do not fit.
@@ -200,5 +200,5 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _name(source: Source, split: str, index: int) -> str:
-    """Return the name of an image in errors: its path if it has one."""
+    """Return the name of an image for errors: its path if it has one."""
     return f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)

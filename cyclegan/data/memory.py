@@ -1,4 +1,4 @@
-"""Free memory, also within the limits of a container or of a batch system. Without Linux: all memory of the machine."""
+"""Free memory within the limits of the machine, a container or a batch system; without Linux, all memory of the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GroupFiles(NamedTuple):
     Attributes:
         limit: File of the limit.
         usage: File of the memory in use.
-        reclaimable: Line of memory.stat with the memory that is free at once: cached files that nobody has read lately.
+        reclaimable: Entry of memory.stat for cached files that were not read lately; the system can free their memory at once.
     """
 
     limit: str
@@ -55,7 +55,7 @@ def _groups() -> Iterator[tuple[pathlib.Path, str, GroupFiles]]:
 
 
 def _with_parents(root: pathlib.Path, group: str) -> list[pathlib.Path]:
-    """Return the folders of a group and of those around it, which have limits, too; a container may hide some of them."""
+    """Return the folders of a group and of its parent groups, which have limits, too; a container may hide some of them."""
     folder = root / group.strip("/")
     return [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-ORDER, AUGMENTATION = 0, 1  # what a random stream is for; part of its seed
+ORDER, AUGMENTATION = 0, 1  # purposes of random streams; part of their seeds
 IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 
 
@@ -75,19 +75,19 @@ class UnpairedSampler:
             domain: 0 for X, 1 for Y.
             epoch: Epoch, from 0.
             position: Pair, counted in the epoch, or an array of pairs.
-            reshuffles: Times the order was redrawn after training went back to a checkpoint.
+            reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
         """
         if self.seed is None:
             return position
         count = self.counts[domain]
-        epochs = math.ceil(count / self.epoch_size)  # that share a permutation; the last one wraps around
+        epochs = math.ceil(count / self.epoch_size)  # epochs that share a permutation; the last one wraps around
         permutation = _permutation(self._stream(domain, ORDER, epoch // epochs, reshuffles), count)
         return permutation[(epoch % epochs * self.epoch_size + position) % count]
 
     def augmentation(self, domain: int, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
         """Return the random numbers that augment an image: top and left of the crop, and flip.
 
-        The numbers are fractions of the room that an image leaves, so that they do not depend on the sizes of the images.
+        The crop is given in fractions of the room that it has in the image, so that the numbers do not depend on the image's size.
 
         Returns:
             float64 [3], in [0, 1).
@@ -103,7 +103,7 @@ class UnpairedSampler:
             number: Index of the call, from 0: the first one begins at the position.
             epoch: Epoch of the position.
             position: Pair, counted in the epoch.
-            steps_per_call: Most steps of a call.
+            steps_per_call: Maximum number of steps in a call.
         """
         done = math.ceil(position / self.global_batch_size)  # steps of this epoch
         calls_left = math.ceil((done + self.steps_left(position)) / steps_per_call) - done // steps_per_call

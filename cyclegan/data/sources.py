@@ -25,7 +25,7 @@ from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
-RAM_FRACTION = 0.25  # of the free memory, up to which --cache auto keeps decoded images in memory
+RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Domains:
     """Images of both domains.
 
     Attributes:
-        train_x: Training images of X; `None` if they were not asked for.
-        train_y: Training images of Y; `None` if they were not asked for.
+        train_x: Training images of X; `None` if they were not loaded.
+        train_y: Training images of Y; `None` if they were not loaded.
         test_x: Validation images of X.
         test_y: Validation images of Y.
         size: (height, width) in pixels of the crops that the networks see.
@@ -108,20 +108,20 @@ def load_domains(
 ) -> Domains:
     """Load the images of both domains.
 
-    Images are uint8, or uint16 if any image of the dataset has 16 bits; the values of the others are scaled by 257 then.
+    Images are uint8. If any image of the dataset has 16 bits, all images are uint16, and 8-bit values are scaled by 257.
 
     Args:
         data: The data section of the configuration.
-        multiple: Number of pixels that the sides of the networks' input have to be multiples of.
+        multiple: Pixels by which the sides of the networks' input must be divisible.
         cache_dir: Folder of the file of `--cache disk`; `None` for the temporary folder.
-        local_workers: Number of workers on this machine, which share its memory, if several workers train together. Each one
-            needs a share of the images, and decodes nothing before it is used. 0 if this process trains alone.
+        local_workers: Number of workers on this machine if several train together; 0 if this process trains alone. Workers share
+            the memory. Each one needs only some of the images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
         bars: Whether to show progress bars.
 
     Raises:
-        UserError: The dataset is missing, has an empty domain, images that cannot be decoded, or images whose sizes do not fit
-            --preprocess. Unless all images are decoded now, only damaged headers and ends of files are found.
+        UserError: The dataset is missing; or a domain is empty; or images cannot be decoded, or their sizes do not fit
+            --preprocess. If images are decoded later, only damaged headers and ends of files are found now.
     """
     found = _find(data, splits, bars)
     files = _check(data, multiple, found.sources, bars)

@@ -25,7 +25,7 @@ from cyclegan.errors import UserError
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
 FAMILY = "cycle_gan"  # TFDS's name for the datasets of the CycleGAN paper
 
-logging.set_verbosity(logging.ERROR)  # TFDS warns of a dataset that is not prepared; the errors here tell what to do
+logging.set_verbosity(logging.ERROR)  # TFDS warns of a dataset that is not prepared; the errors here name the fix
 
 
 def cycle_gan_names() -> list[str]:
@@ -48,7 +48,7 @@ def cycle_gan_builder(dataset: str, data_dir: Optional[str]) -> tfds.core.Datase
     if url and not is_prepared and not _host_answers(url):  # TFDS itself would try for minutes
         raise UserError(
             f"{dataset} is not prepared in {builder.data_path.parent.parent.parent}, and its host ({url.split('/')[2]}) does"
-            " not answer; expected a network: or name the folder that holds the dataset with --data_dir, train on a folder of"
+            " not answer; expected a network. Without one, name the folder that holds the dataset with --data_dir, or train on"
             " your own images with --dataset FOLDER, or on the embedded ones with --dataset stripes"
         )
     return builder
@@ -103,7 +103,7 @@ def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: Optio
             " start again, or name another with --data_dir"
         )
     options = tf.data.Options()
-    options.autotune.enabled = False  # the end of an iterator could wait up to a minute for the thread of the autotuner
+    options.autotune.enabled = False  # an iterator with autotuning can take a minute to end
     # A cycle of one file keeps the order of the files.
     config = tfds.ReadConfig(options=options, try_autocache=False, interleave_cycle_length=1)
     decoders = {"image": tfds.decode.SkipDecoding()}
@@ -116,7 +116,7 @@ def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: Optio
         raise UserError(
             f"{builder.data_path}: {split} cannot be read ({_reason(error)}); expected readable files"
         ) from error
-    except tf.errors.OpError as error:  # checksums and the number of images are compared
+    except tf.errors.OpError as error:  # TFDS compares checksums and the number of images
         raise UserError(
             f"{builder.data_path}: {split} is damaged ({_reason(error)}): remove that folder and start again"
         ) from error

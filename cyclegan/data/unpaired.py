@@ -15,19 +15,19 @@ PARALLEL_CALLS = 4  # calls whose images are read at the same time
 
 
 class UnpairedDataset:
-    """Batches of pairs of images: one of each domain, for training or for testing.
+    """Batches of pairs of images, one of each domain, for training or validation.
 
-    `UnpairedSampler` defines the pairs of an epoch. All batches are full: images of weight 0 fill the last one of an epoch.
+    `UnpairedSampler` defines the pairs of an epoch. All batches are full: images of weight 0 fill the last batch of an epoch.
 
     Args:
         x: Images of domain X: uint8 or uint16 [N, h, w, C]. Heights and widths may differ between images.
         y: Images of domain Y.
         global_batch_size: Pairs per step, over all replicas.
         size: (height, width) of the batches in pixels.
-        seed: Seed of the order and of the augmentation, at least 0. `None` is for testing: the order of the files, and crops of
-            the middle.
+        seed: Seed of the order and of the augmentation, at least 0. `None` is for validation: images in the order of the files,
+            cropped in the middle.
         names: Names of the images of X and of Y.
-        steps_per_call: Most steps of a call of the train function.
+        steps_per_call: Maximum number of steps in a call of the train function.
         flip: Whether to flip training images at random.
 
     Attributes:
@@ -103,7 +103,7 @@ class UnpairedDataset:
             epoch: Epoch, from 0.
             position: First pair of the first step, counted in the epoch.
             steps: Number of steps, at most `steps_per_call`.
-            reshuffles: Times the order was redrawn after training went back to a checkpoint.
+            reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
             replica: Index of the replica.
             replicas: Number of replicas.
 
@@ -130,12 +130,12 @@ class UnpairedDataset:
         replicas: int = 1,
         local_replicas: Optional[range] = None,
     ) -> tf.data.Dataset:
-        """Return an endless dataset of the batches of each call (see `call`), from a position in training on.
+        """Return an endless dataset of the batches of one call after the other (see `call`), from a position in training.
 
         Args:
             epoch: Epoch of the position, from 0.
             position: Pair, counted in the epoch.
-            reshuffles: Times the order was redrawn after training went back to a checkpoint.
+            reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
             replicas: Number of replicas, over all workers.
             local_replicas: Replicas of this worker; `None` for all.
 
@@ -155,9 +155,9 @@ class UnpairedDataset:
             return tuple(map(tf.ensure_shape, tf.numpy_function(read, [index], dtypes), shapes))
 
         options = tf.data.Options()
-        # The end of an iterator, also at the end of the program, would wait up to a minute for the thread of the autotuner.
+        # An iterator with autotuning can take a minute to end, also at the end of the program.
         options.autotune.enabled = False
-        # If TensorFlow knew of an end, workers would ask each other before every call whether there is more.
+        # A counter has no end: otherwise workers ask each other before every call whether data is left.
         elements = tf.data.Dataset.counter().map(element, num_parallel_calls=PARALLEL_CALLS, deterministic=True)
         return elements.prefetch(2 * len(local)).with_options(options)
 
@@ -176,7 +176,7 @@ class UnpairedDataset:
 
 
 def _flipped(image: np.ndarray) -> np.ndarray:
-    """Return a copy of [height, width, C] with left and right exchanged; channel by channel, which is three times as fast."""
+    """Return an image [height, width, C] flipped from left to right; a copy per channel is three times as fast as one copy."""
     flipped = np.empty(image.shape, image.dtype)
     for channel in range(image.shape[2]):
         flipped[..., channel] = image[:, ::-1, channel]

@@ -44,7 +44,7 @@ class Cluster:
         return tuple(dict.fromkeys(host_of(address) for address in self.addresses))
 
     def describe(self, worker: int) -> str:
-        """Return the name of a worker in messages."""
+        """Return the name of a worker for messages."""
         return f"worker {worker} ({self.addresses[worker]})"
 
 
@@ -56,7 +56,7 @@ def host_of(address: str) -> str:
 def read_cluster(environment: Mapping[str, str] = os.environ, port: Optional[int] = None) -> Optional[Cluster]:
     """Return the cluster that the environment describes, or `None` if it names at most one worker.
 
-    TF_CONFIG comes first. If it is empty or not set, the variables of a Slurm job step count.
+    TF_CONFIG takes precedence. If it is empty or not set, the variables of a Slurm job step are read.
 
     Args:
         environment: Environment variables.

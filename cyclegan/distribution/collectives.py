@@ -11,7 +11,7 @@ Structure = TypeVar("Structure")  # tensors in lists, tuples and dicts, as `tf.n
 
 
 def reduce_dict(strategy: tf.distribute.Strategy, per_replica: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Return the sums over the replicas of named scalars as a new dict, in one reduction.
+    """Sum named scalars over the replicas in one reduction; return them as a new dict.
 
     Args:
         strategy: The strategy of the replicas.
@@ -23,7 +23,7 @@ def reduce_dict(strategy: tf.distribute.Strategy, per_replica: Mapping[str, Any]
 
 
 def sum_over_replicas(tensors: Structure) -> Structure:
-    """Return a structure of float32 tensors, each summed over the replicas, on every replica, in one all-reduce.
+    """Sum each tensor of a structure over the replicas in one all-reduce; every replica gets the float32 sums.
 
     For functions that `tf.distribute.Strategy.run` calls.
     """
@@ -36,10 +36,10 @@ def sum_over_replicas(tensors: Structure) -> Structure:
 
 
 def all_gather(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the rows of all replicas, in the order of the replicas, on every replica, in one all-reduce.
+    """Return the rows of all replicas, in the order of the replicas; this takes one all-reduce.
 
-    For functions that `tf.distribute.Strategy.run` calls. Each replica puts its rows among zeros, and these are summed.
-    TensorFlow's own all-gather first gathers the number of rows, for which the host waits.
+    For functions that `tf.distribute.Strategy.run` calls. Each replica pads its rows with zeros, so that the sum has all rows.
+    TensorFlow's own all-gather first gathers the numbers of rows, and makes the host wait for them.
 
     Args:
         tensors: float32 tensors [N, ...], with the same N on all replicas.
@@ -54,7 +54,7 @@ def all_gather(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     count = tensors[0].shape[0]
     packed = tf.concat([tf.reshape(tensor, [count, -1]) for tensor in tensors], axis=1)
     own = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
-    packed = tf.where(own[:, tf.newaxis, tf.newaxis], packed, 0.0)  # [replicas, N, numbers of a row]
+    packed = tf.where(own[:, tf.newaxis, tf.newaxis], packed, 0.0)  # [replicas, N, length of a row]
     packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
     packed = tf.reshape(packed, [replicas * count, -1])
     parts = tf.split(packed, [tensor.shape.num_elements() // count for tensor in tensors], axis=1)

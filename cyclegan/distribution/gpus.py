@@ -24,7 +24,7 @@ def select_gpus(devices: Optional[int] = None) -> list[tf.config.PhysicalDevice]
         devices: Number of GPUs; `None` selects all.
 
     Raises:
-        UserError: `devices` is more than the number of GPUs, and there is a GPU.
+        UserError: There are GPUs, but fewer than `devices`.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus and devices and devices > len(gpus):

@@ -44,7 +44,7 @@ def best_precision() -> str:
     """Return the precision in which networks train best on the devices present: "float32" or "bfloat16".
 
     bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float32
-    elsewhere. Never float16, although GPUs of capability 7 multiply it as fast: docs/performance.md has its effect on quality.
+    elsewhere. Never float16, although it is fast on GPUs of capability 7, too: docs/performance.md shows its effect on quality.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if has_tpu():
@@ -57,10 +57,10 @@ def best_precision() -> str:
 
 
 def measure_peak(precision: str) -> float:
-    """Return the speed of the first device in products of square matrices: the best of half a second, in FLOP/s.
+    """Return the FLOP/s of the first device in its fastest product of square matrices within about half a second.
 
-    A precision without instructions is measured as float32, in which its convolutions are computed. The peak is 0 if memory is
-    too short for the smallest product, and on a TPU, where the products would run on another device.
+    A precision without instructions is measured as float32, because its convolutions run in float32. The result is 0 if memory
+    is too short for the smallest product. It is also 0 on a TPU, because the products would run on another device.
     """
     if has_tpu():
         return 0.0
@@ -91,12 +91,12 @@ def _measure_products(precision: str) -> float:
 
 
 def expected_speed(peak: float) -> float:
-    """Return the FLOP/s to expect of a device: its measured `peak`; if that is 0, a guess for an accelerator, 0 for a CPU."""
+    """Return the expected FLOP/s of a device: the measured `peak` or, if it is 0, a guess for an accelerator and 0 for a CPU."""
     return peak or (ASSUMED_PEAK if has_accelerator() else 0.0)
 
 
 def peak_memory() -> int:
-    """Return the most memory used so far in bytes: of the GPU that used most, or of the process if there is no GPU."""
+    """Return the peak memory use so far in bytes: the maximum over all GPUs or, without a GPU, the peak of the process."""
     if gpus := _gpu_names():
         return max(tf.config.experimental.get_memory_info(name)["peak"] for name in gpus)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,8 +1,8 @@
-"""Wait until all workers are there, before TensorFlow would wait for them silently and without end; no TensorFlow.
+"""Wait for all workers before TensorFlow starts, because TensorFlow waits silently and without end; no TensorFlow.
 
-Each worker listens at its own address, greets all others and keeps the connections. A worker that has greeted all and was
-greeted by all is not needed by those that still look for others: it sends `DONE` on all connections and leaves the port to
-TensorFlow. A connection that ends without `DONE` belongs to a worker that is gone and has to come again.
+Each worker listens at its own address, greets all others and keeps the connections. A worker that has greeted all others and
+was greeted by all of them is done: it sends `DONE` on all connections and leaves the port to TensorFlow. A connection that
+ends without `DONE` belongs to a lost worker, which has to connect again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def meet(cluster: Cluster, timeout: float, configuration: str = "") -> None:
         configuration: A short text that has to be the same on all workers.
 
     Raises:
-        UserError: The port of this worker is taken, a worker did not come in time, or has another configuration.
+        UserError: The port of this worker is taken, or a worker did not come in time or has another configuration.
     """
     own = cluster.addresses[cluster.index]
     with contextlib.ExitStack() as stack:
@@ -46,7 +46,7 @@ def meet(cluster: Cluster, timeout: float, configuration: str = "") -> None:
             server = stack.enter_context(_listen(_endpoint(own)[1], cluster.count))
         except OSError as error:
             raise UserError(
-                f"worker {cluster.index}: {own} can't be listened on ({error.strerror}): expected a free port of this machine"
+                f"worker {cluster.index}: can't listen on {own} ({error.strerror}): expected a free port of this machine"
             ) from error
         rendezvous = _Rendezvous(cluster, configuration, stack)
         rendezvous.wait(server, timeout)
@@ -63,8 +63,8 @@ class _Rendezvous:
         self.others = set(range(cluster.count)) - {cluster.index}
         self.greeted: Connections = {}  # by this worker
         self.greeted_by: Connections = {}
-        self.unreached = set(self.others)  # never greeted so far
-        self.unheard = set(self.others)  # never greeted this worker so far
+        self.unreached = set(self.others)  # workers that this one has not greeted yet
+        self.unheard = set(self.others)  # workers that have not greeted this one yet
         self.configurations: dict[int, str] = {}
 
     def wait(self, server: socket.socket, timeout: float) -> None:
@@ -148,7 +148,7 @@ def _listen(port: int, workers: int) -> socket.socket:
 
 
 def _greeting(cluster: Cluster, worker: int) -> bytes:
-    """Return the greeting of a worker; two workers expect the same one only if they know the same addresses."""
+    """Return the greeting of a worker; its checksum ensures that both workers have the same list of addresses."""
     return f"CycleGAN worker {worker} of {zlib.crc32(repr(cluster.addresses).encode()):08x}, ".encode()
 
 

@@ -1,7 +1,7 @@
 """Read the addresses of the tasks of a Slurm job step from its environment variables.
 
-TensorFlow's `SlurmClusterResolver` sorts hosts as texts (n10 before n9), refuses more tasks on a node than GPUs, and reads no other
-environment than that of the process.
+TensorFlow's `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses more tasks than GPUs on a node,
+and reads only the environment of the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TASKS = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
 def has_several_tasks(environment: Mapping[str, str]) -> bool:
-    """Return whether the variables are of a job step of several tasks, of which this process is one."""
+    """Return whether the variables describe this process as one of several tasks of a job step."""
     return _number(environment, "SLURM_STEP_NUM_TASKS", "1") > 1 and bool(environment.get("SLURM_PROCID"))
 
 
@@ -44,15 +44,15 @@ def read_addresses(environment: Mapping[str, str], port: Optional[int] = None) -
     index, count = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_STEP_NUM_TASKS")
     if len(places) != count or index >= count:
         raise UserError(
-            f"Slurm: task {index} of {count}, {len(places)} of them on {', '.join(host for host, _ in nodes)}: expected the"
-            " variables of one job step: start all with one srun, or name them with TF_CONFIG"
+            f"Slurm: task {index} of {count}, but {len(places)} tasks on {', '.join(host for host, _ in nodes)}: expected the"
+            " variables of one job step; start all tasks with one srun, or name them with TF_CONFIG"
         )
     host, local = places[index]
     node = [name for name, _ in nodes].index(host)
     for name, expected in (("SLURMD_NODENAME", host), ("SLURM_NODEID", str(node)), ("SLURM_LOCALID", str(local))):
         if environment.get(name, expected) != expected:
             raise UserError(
-                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with the tasks given out in blocks:"
+                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in blocks:"
                 " use srun --distribution=block"
             )
     return tuple(f"{host}:{first + local}" for host, local in places), index
@@ -64,8 +64,8 @@ def _nodes(environment: Mapping[str, str]) -> list[tuple[str, int]]:
     tasks = _expand(environment, "SLURM_STEP_TASKS_PER_NODE", expand_tasks, "2(x3),1")
     if not hosts or len(hosts) != len(tasks):
         raise UserError(
-            f"Slurm: {len(hosts)} nodes, tasks on {len(tasks)} (SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE): expected as"
-            " many; or name the workers with TF_CONFIG"
+            f"Slurm: {len(hosts)} nodes, tasks on {len(tasks)} (SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE): expected equal"
+            " numbers; or name the workers with TF_CONFIG"
         )
     return list(zip(hosts, tasks))
 

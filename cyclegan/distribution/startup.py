@@ -1,4 +1,4 @@
-"""Start the workers that the configuration and the environment ask for."""
+"""Start of this worker, with the others that the environment names."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cyclegan.errors import TrainingError, UserError
 
 
 def start_workers(config: DistributionConfig) -> Workers:
-    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make the strategy over the devices of all.
+    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make a strategy over the devices of all workers.
 
     Raises:
-        UserError: The environment can't give what the configuration asks for.
+        UserError: The environment does not provide what the configuration asks for.
         TrainingError: Another worker was lost meanwhile.
     """
     if config.strategy in ("auto", "multiworker"):
@@ -95,8 +95,8 @@ def _keep_sigterm() -> Iterator[None]:
 def _limit_time(cluster: Cluster, seconds: int) -> Iterator[None]:
     """End the process with exit code 1 if the context takes longer; TensorFlow would wait for an hour or without end.
 
-    TensorFlow holds Python's lock meanwhile. So a thread in C ends the process, and a shell that reads what the thread writes
-    reports the reason.
+    TensorFlow holds Python's global lock meanwhile. So a C thread of `faulthandler` ends the process, and its output makes a
+    shell report the reason.
     """
     text = (
         f"{cluster.describe(cluster.index)} has met the others, but TensorFlow's start with them took more than {seconds} s"

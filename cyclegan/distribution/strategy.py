@@ -41,7 +41,7 @@ def make_strategy(devices: Optional[int] = None, kind: str = "mirrored") -> tf.d
 
 
 def device_names(devices: Optional[int] = None) -> list[str]:
-    """Return the names by which TensorFlow knows the GPUs, or the CPU; arguments and errors as for `make_strategy`."""
+    """Return TensorFlow's names of the GPUs, or of the CPU; arguments and errors as for `make_strategy`."""
     return list(make_strategy(devices).extended.worker_devices)
 
 
@@ -57,8 +57,8 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
         raise UserError(
             f"--devices {devices}: TensorFlow has started with {started} CPU devices: ask for them in a new process"
         )
-    # Reduced on one device: all share one memory, so a ring of copies gains nothing, and strategies of different sizes disturb
-    # each other in TensorFlow's collective operations.
+    # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of different sizes
+    # disturb each other in TensorFlow's collective operations.
     in_order = tf.distribute.ReductionToOneDevice(accumulation_fn=_sum_in_order)
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
 
@@ -66,8 +66,8 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
 def _sum_in_order(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors, added from the first to the last without a stacked copy of all.
 
-    TensorFlow merges additions that follow each other into one operation that may begin with any of them. The axis of length 1
-    added after each addition keeps them apart.
+    TensorFlow merges consecutive additions into one operation, which may add in any order. An extra axis of length 1 after each
+    addition prevents this.
     """
     total = values[0]
     for value in values[1:]:

@@ -1,4 +1,4 @@
-"""The processes that train together, called workers: how they agree, and how one notices that another is lost."""
+"""Workers, the processes that train together: their collective operations, and errors when one is lost."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 
 
 class Workers:
-    """All workers as seen by one of them, or the only process.
+    """All workers as seen by one of them, or a single process.
 
-    All workers have to call a collective method, in the same order: each call waits for the calls of the others.
+    All workers have to call the collective methods in the same order: each call waits for the other workers.
 
     Args:
         strategy: The strategy over the devices of all workers.
@@ -41,7 +41,7 @@ class Workers:
         cluster: See above.
         count: Number of workers.
         index: Index of this worker.
-        is_chief: Whether this is worker 0, which alone writes the run's folder and reports to the user.
+        is_chief: Whether this is worker 0, the only one that writes the run's folder and reports to the user.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster: Optional[Cluster] = None) -> None:
@@ -49,13 +49,11 @@ class Workers:
         self.cluster = cluster
         self.count, self.index = (cluster.count, cluster.index) if cluster else (1, 0)
         self.is_chief = self.index == 0
-        rows = tf.TensorSpec([self.count, None], tf.int64)
-        self._sum = tf.function(
-            self._sum_rows, input_signature=[rows], autograph=False
-        )  # one trace for any number of values
+        rows = tf.TensorSpec([self.count, None], tf.int64)  # one trace for any number of values
+        self._sum = tf.function(self._sum_rows, input_signature=[rows], autograph=False)
 
     def all_gather(self, values: Sequence[int]) -> np.ndarray:
-        """Return the integers of each worker, int64 [workers, len(values)]; collective, with as many values on each worker."""
+        """Return the integers of each worker, int64 [workers, len(values)]; collective, with equally many values on each worker."""
         rows = np.zeros((self.count, len(values)), np.int64)
         rows[self.index] = values
         return self._sum(tf.constant(rows)).numpy() if self.count > 1 else rows
@@ -69,7 +67,7 @@ class Workers:
         return bool(self.all_gather([bool(value)]).all())
 
     def barrier(self) -> None:
-        """Wait until all workers have come here; collective."""
+        """Wait until all workers have called this method; collective."""
         self.all_gather([0])
 
     @contextlib.contextmanager
@@ -88,9 +86,8 @@ class Workers:
             UserError: A worker has another value than the chief; the text names the worker and the values that differ.
         """
         names = sorted(values)
-        if found := self._first_different(
-            [" ".join(names)]
-        ):  # first, because the next call needs as many values on each
+        # First the names, because `all_gather` needs equally many values on each worker.
+        if found := self._first_different([" ".join(names)]):
             raise UserError(
                 f"{self._describe(found[0])} has another version of this program than the chief: expected the same"
             )
@@ -103,26 +100,26 @@ class Workers:
             )
 
     def keep_alive(self, *objects: object) -> None:
-        """Keep objects until the process ends if there are several workers: TensorFlow asks the others to destroy them."""
+        """Keep objects until the process ends if there are several workers, because their destruction involves the others."""
         if self.count > 1:
             _KEPT_ALIVE.extend((self, *objects))
 
     def count_on_this_host(self) -> int:
-        """Return the number of workers on this machine; 0 for a single process, which shares it with no other."""
+        """Return the number of workers on this machine; 0 for a single process."""
         if not self.cluster:
             return 0
         hosts = [host_of(address) for address in self.cluster.addresses]
         return hosts.count(hosts[self.index])
 
     def speedup(self) -> int:
-        """Return how many times as fast as one device all are: CPU devices of one machine share its cores."""
+        """Return the speed of all devices relative to one device; the CPU devices of one machine share its cores."""
         if hardware.has_accelerator():
             return self.strategy.num_replicas_in_sync
         return len(self.cluster.hosts) if self.cluster else 1
 
     @contextlib.contextmanager
     def report_lost(self) -> Iterator[None]:
-        """Turn the error of a step in which another worker is lost into a `TrainingError`, and name this worker in errors."""
+        """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors."""
         try:
             yield
         except UserError as error:
@@ -161,7 +158,7 @@ class Workers:
 
     def _lost_worker(self, error: tf.errors.OpError) -> str:
         """Return the name of the lost worker, if the error names its task."""
-        text = re.sub(r"{{.*?}}", "", str(error))  # without the operation of this worker that noticed it
+        text = re.sub(r"{{.*?}}", "", str(error))  # without the operation that noticed the loss
         named = [worker for worker in map(int, re.findall(r"task:(\d+)", text)) if worker != self.index]
         return self._describe(named[0]) if named and named[0] < self.count else "a worker"
 

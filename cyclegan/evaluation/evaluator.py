@@ -23,10 +23,10 @@ LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 
 
 class Evaluator:
-    """Scorer of two generators. Features of the real images are computed once, so it can score again and again.
+    """Scorer of two generators. Features of the real images are computed once and kept for later scores.
 
-    Translations are rounded to whole gray levels, as files are, before FID, KID and the errors to the ground truth. Cycle and
-    identity errors are those of training, without rounding. Only the subsets of KID are random, from a seed of their own.
+    FID, KID and the errors to the ground truth use translations rounded to whole gray levels, as in files. Cycle and identity
+    errors are computed without rounding, as in training. Only the subsets of KID are random, from a seed of their own.
 
     Args:
         G: The generator X -> Y, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. It is compiled once,
@@ -102,7 +102,7 @@ class Evaluator:
         return scores
 
     def untranslated(self, direction: str) -> dict[str, float]:
-        """Score the images as they are, which a translation has to beat.
+        """Score the untranslated images; a translation has to beat these scores.
 
         Returns:
             FID, KID and KID_std, and MAE, PSNR and SSIM of paired images; empty if X and Y have different numbers of channels.

@@ -8,9 +8,9 @@ import numpy as np
 def fid(x: np.ndarray, y: np.ndarray) -> float:
     """Return the Fréchet distance between two sets of features (Heusel et al. 2017, "FID").
 
-    Each set is taken for a normal distribution; the distance is |mean x - mean y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) with the
+    Each set is modelled as a normal distribution; the distance is |mean x - mean y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) with the
     unbiased covariances C. With C_x = A'A and C_y = B'B, where A and B have few rows, the trace of the root is the sum of the
-    singular values of AB'. So nothing fails if a covariance is singular because there are fewer images than features.
+    singular values of AB'. This also works with fewer images than features, where a covariance is singular.
 
     Args:
         x: float [N, D], N at least 2.
@@ -63,8 +63,8 @@ def kid(
 def subset_size(n: int, m: int) -> int:
     """Return the number of images in a subset of `kid` for sets of n and m images.
 
-    It is 1000, or three quarters of the smaller set if that is less: with all images of a small set in each subset, the standard
-    deviation would leave out the choice of that set.
+    It is 1000, or three quarters of the smaller set if that is less: if each subset held all images of a small set, the standard
+    deviation would be too small.
     """
     return min(1000, max(2, min(n, m) * 3 // 4))
 

@@ -37,14 +37,14 @@ class FeatureExtractor:
 
 
 def make_extractor(kind: str, channels: Iterable[int] = (3,)) -> FeatureExtractor:
-    """Make the feature extractor that a command line names.
+    """Make a feature extractor by name.
 
     Args:
         kind: "random"; "inception", with weights that Keras downloads once; or the name of a file with these weights.
         channels: Numbers of channels of the images to score.
 
     Raises:
-        UserError: The extractor does not take such images, or its weights cannot be had.
+        UserError: The extractor does not take such images, or its weights are not available.
     """
     if kind == "random":
         return random_extractor()
@@ -70,7 +70,7 @@ def inception_extractor(file: str | None = None) -> FeatureExtractor:
         file: Weights, see `inception.load`; by default Keras downloads them.
 
     Raises:
-        UserError: The weights cannot be had.
+        UserError: The weights are not available.
     """
     name, weights = "keras-inception-v3", "ImageNet weights of Keras"
     if file is None:
@@ -78,7 +78,7 @@ def inception_extractor(file: str | None = None) -> FeatureExtractor:
     else:
         network, other_md5 = inception.load(file)
         if other_md5:
-            name, weights = f"{name} {other_md5}", f"weights of {os.path.basename(file)}, which are not those of Keras"
+            name, weights = f"{name} {other_md5}", f"weights of {os.path.basename(file)}, not Keras's file"
     protocol = (
         f"keras-inception-v3 ({weights}), 2048 features of the last pooling, images resized to {inception.SIDE} px (bilinear,"
         " antialiased); not the network of published FIDs, so compare with each other only"

@@ -17,8 +17,8 @@ PROTOCOL = (
 def random_features(images: tf.Tensor) -> tf.Tensor:
     """Return the 672 features of each image: means and standard deviations of four convolutions with random weights.
 
-    Nothing is learned or normalized. Random convolutions tell textures and colors apart (Jarrett et al. 2009), which is enough to
-    rank the translations of one run and no more.
+    Nothing is learned or normalized. Random convolutions distinguish textures and colors (Jarrett et al. 2009), which is just
+    enough to rank the translations of one run.
 
     Args:
         images: float32 [N, H, W, C], of any size and number of channels.

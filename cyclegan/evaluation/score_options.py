@@ -11,15 +11,15 @@ from cyclegan.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class ScoreOptions:
-    """What to score, and what to compare with.
+    """Directions, features and images of the scores of a run.
 
     Attributes:
         directions: Directions of translation, "x2y" and "y2x".
         features: Features of FID and KID, see `features.make_extractor`.
         dataset: The run's dataset if it has moved; `None` if not.
-        data_dir: Folder of prepared TensorFlow Datasets; `None` for the folder of the run.
+        data_dir: Folder of prepared TensorFlow Datasets; `None` for the run's --data_dir.
         real: Folder of real images to compare with, see `real_folder`; `None` for the held-out images of the run.
-        paired: Whether held-out images of the same name show the same.
+        paired: Whether held-out images of the same name show the same scene.
         max_images: Number of held-out images of each domain to use, the first ones; `None` for all.
         batch_size: Images per batch.
         seed: Seed of the subsets of KID.

@@ -22,7 +22,7 @@ TITLES = {  # of the scores that `Evaluator` computes
 
 
 def table(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table of what `score_run.score_run` returns."""
+    """Yield the lines of a table of the result of `score_run.score_run`."""
     yield f"{result['run']}, {result['checkpoint']}: {result['epoch']} epochs, step {result['step']}"
     for direction, part in result["directions"].items():
         yield ""

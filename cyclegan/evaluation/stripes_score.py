@@ -13,8 +13,8 @@ def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray)
     The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The position
     of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the Wasserstein-1 distance
     (Rubner et al. 2000) per image and channel, the mean difference of the sorted values. "total" weights "coat" and "outside" by
-    their areas. A network that changes too little cannot score well, because the unchanged source has the whole distance between
-    the domains in "inside" and "coat".
+    their areas. A network that changes too little scores badly, because "inside" and "coat" of the unchanged source are the whole
+    distance between the domains.
 
     Args:
         source: Images before translation, uint8 [N, H, W, C].

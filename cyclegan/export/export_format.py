@@ -19,9 +19,9 @@ class ExportFormat:
     """A kind of file, or of folder.
 
     Attributes:
-        write: Write a model of `make_portable` to a path. The third argument says whether to round the weights to float16.
+        write: Write a model of `make_portable` to a path, with weights rounded to float16 if the third argument is true.
         load: Load such a file with the program that will run it, and return the function in it.
-        packages: Packages that these two need beside TensorFlow.
+        packages: Packages that `write` and `load` need besides TensorFlow.
         suffix: End of the names of such files, if the format demands one.
         has_float16: Whether the format can store weights as float16.
         marker: Name of a file that each folder of this kind contains; empty for a format that is a file.
@@ -38,6 +38,6 @@ class ExportFormat:
 def traced_function(model: tf.keras.Model) -> tuple[tf.types.experimental.GenericFunction, list[tf.TensorSpec]]:
     """Return the function {INPUT: tensor} -> {OUTPUT: tensor} of a model, and its input signature."""
     signature = [tf.TensorSpec(model.inputs[0].shape, model.inputs[0].dtype, INPUT)]
-    # The name of the parameter is that of the input in all formats.
+    # The name of the parameter becomes the name of the input in all formats.
     translate = tf.function(lambda picture: {OUTPUT: model(picture, training=False)}, signature, autograph=False)
     return translate, signature

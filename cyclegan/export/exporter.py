@@ -1,4 +1,4 @@
-"""Export of a generator to a file: write, load with the program that will run it, compare, put into place."""
+"""Export of a generator to a file: write, load with the program that will run it, compare, move to the final name."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from cyclegan.export import portable
 from cyclegan.export.export_format import Translate
 from cyclegan.export.formats import FORMATS
 
-TOLERANCE = 1e-3  # largest difference from the network, of values in [-1, 1]
+TOLERANCE = 1e-3  # largest difference from the network's output in [-1, 1]
 FLOAT16_TOLERANCE = 0.02  # the same for weights that were rounded to float16
 EVERYTHING = re.compile(b"")
 
 
 class ExportError(UserError):
-    """The file does not compute what the network computes, although the request was right."""
+    """The output of the file differs from the network's, although the request was right."""
 
     exit_code = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """What to export.
+    """Options of an export.
 
     Attributes:
         format: Name in `FORMATS`.
         uint8: Whether images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1].
         float16: Whether to round the weights to float16, which halves the file.
-        size: (height, width) in pixels of the only image at a time; None for any number of images of any size.
+        size: (height, width) in pixels to export a batch of one image; `None` for any number of images of any size.
         overwrite: Whether to replace an existing file.
     """
 
@@ -51,7 +51,7 @@ class ExportOptions:
 
     @property
     def tolerance(self) -> float:
-        """Largest difference from the network: of values in [-1, 1], or of grey levels with `uint8`, 0.5 of it for rounding."""
+        """Largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, including 0.5 for rounding."""
         tolerance = FLOAT16_TOLERANCE if self.float16 else TOLERANCE
         return 0.5 + 127.5 * tolerance if self.uint8 else tolerance
 
@@ -60,7 +60,7 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     """Check that an export can be made, before anything is computed.
 
     Raises:
-        UserError: Packages are missing, or `out` is no name for such an export, or exists.
+        UserError: Packages are missing, or `out` has a wrong suffix or no parent folder, or exists.
     """
     out, form = pathlib.Path(out), FORMATS[options.format]
     missing = [name for name in form.packages if not importlib.util.find_spec(name)]
@@ -88,17 +88,17 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
 def export(
     generator: tf.keras.Model, out: str | pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
 ) -> float:
-    """Export a generator. The file is created, or replaced, only if it computes what the network computes.
+    """Export a generator. The file is created, or replaced, only if its output equals the network's within the tolerance.
 
     Args:
         generator: Result of `make_generator` that computes in float32.
         out: Path of the file, or of the folder of a SavedModel.
         images: uint8 images [H, W, C] to compare on, of sizes that the generator takes; with `options.size`, of this size.
-        options: What to export.
+        options: Options of the export.
 
     Returns:
-        The largest difference from the network: of values in [-1, 1], or of grey levels with `uint8`. The output of the
-        network is not rounded for the comparison.
+        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, where only the output of the
+        file is rounded.
 
     Raises:
         UserError: See `check`; or the file can't be written.
@@ -110,7 +110,7 @@ def export(
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
             with console.start(EVERYTHING), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # converters and runtimes warn about themselves, which users can't help
+                warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
                 form.write(portable.make_portable(generator, options.uint8, options.size), made, options.float16)
                 difference = _largest_difference(form.load(made), generator, images, options.uint8)
             if not difference <= options.tolerance:  # also if it is NaN
@@ -142,7 +142,7 @@ def _largest_difference(
 
 
 def _put_into_place(made: pathlib.Path, out: pathlib.Path) -> None:
-    """Move a new file or folder to its name. An old one disappears with the temporary folder that `made` is in."""
+    """Move a new file or folder to its final name. An old one is removed with the temporary folder of `made`."""
     old = made.with_name(".old")
     if os.path.lexists(out) and (out.is_dir() or made.is_dir()):  # a folder can't be replaced in one step
         os.rename(out, old)

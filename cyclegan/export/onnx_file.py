@@ -36,9 +36,9 @@ def load(path: pathlib.Path) -> Translate:
 
 @contextlib.contextmanager
 def _without_reshape_optimizer() -> Iterator[None]:
-    """Let tf2onnx skip an optimization that sometimes loses the last operation of networks to one channel.
+    """Disable an optimization of tf2onnx that sometimes loses the last operation of networks to one channel.
 
-    It did so in 2 of 12 trials with tf2onnx 1.17. `from_function` takes no list of optimizations, so this one is made idle.
+    It did so in 2 of 12 trials with tf2onnx 1.17. `from_function` takes no list of optimizations, so this one is replaced.
     """
     from tf2onnx.optimizer.reshape_optimizer import ReshapeOptimizer
 

@@ -11,7 +11,7 @@ from cyclegan.export.export_format import INPUT
 from cyclegan.networks import compat
 from cyclegan.networks.activation import NEGATIVE_SLOPE
 
-# From a layer of the generator and the input of its copy to the output of the copy.
+# Function of a layer of the generator and the input of the layer's copy, which returns the output of the copy.
 Convert = Callable[[Any, tf.Tensor], tf.Tensor]
 
 keras, ops = tf.keras.layers, compat.ops
@@ -25,7 +25,7 @@ def make_portable(
     Args:
         generator: Result of `make_generator` that computes in float32.
         uint8: Whether images are uint8 in [0, 255], as in files, on both sides; otherwise they are float32 in [-1, 1].
-        size: (height, width) in pixels of the only image at a time; by default any number of images of any size.
+        size: (height, width) in pixels for a batch of one image; by default any number of images of any size.
     """
     shape = (*(size or (None, None)), generator.input_shape[-1])
     image = tf.keras.Input(shape, 1 if size else None, dtype="uint8" if uint8 else "float32", name=INPUT)
@@ -59,7 +59,7 @@ def _transposed_convolution(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Te
 
 
 def _instance_normalization(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    # Not GroupNormalization, whose shapes TensorFlow Lite can't follow.
+    # Not GroupNormalization: TensorFlow Lite can't infer its shapes.
     y = keras.LayerNormalization(axis=[1, 2], epsilon=layer.epsilon, center=False, scale=False)(x)
     return y if layer.gamma is None else _scale(y, *layer.get_weights())
 
@@ -71,7 +71,7 @@ def _batch_normalization(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tenso
 
 
 def _nearest_upsampling(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    # Scaled by 1, because from Keras 3's UpSampling2D alone TensorFlow Lite does not see how many channels there are.
+    # Scaled by 1, because TensorFlow Lite can't infer the number of channels from Keras 3's UpSampling2D alone.
     return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
 
 

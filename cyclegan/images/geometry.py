@@ -1,6 +1,6 @@
 """Sizes of images: orientation, resizing, and the modes of --preprocess.
 
-The modes are those of pytorch-CycleGAN-and-pix2pix (`data/base_dataset.py`).
+The modes equal the ones of pytorch-CycleGAN-and-pix2pix (`data/base_dataset.py`).
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: 
 
     Args:
         data: The data section of the configuration.
-        multiple: Number of pixels that the sides of the networks' input have to be multiples of.
+        multiple: Pixels by which the sides of the networks' input must be divisible.
         sizes: int [N, 2], heights and widths in pixels.
-        training: Whether these are training images; `resize_and_crop` crops only those.
+        training: Whether these are training images; `resize_and_crop` crops no others.
 
     Returns:
         int [N, 2].
@@ -87,7 +87,7 @@ def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: 
         names: Names of the images.
 
     Raises:
-        UserError: An image is smaller than the crop; or, without a crop, images come out at two sizes, or too small.
+        UserError: An image is smaller than the crop; or, without a crop, resized images differ in size or are too small.
     """
 
     def describe(i: int) -> str:

@@ -35,7 +35,7 @@ class Header:
         bands: Number of bands of a pixel.
         deep: Whether bands have more than 8 bits.
         colors: Whether pixels are gray or RGB, or can be converted to them.
-        complete: Whether the file seems to have its end.
+        complete: Whether the file seems to be complete.
     """
 
     height: int

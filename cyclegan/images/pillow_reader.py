@@ -1,4 +1,4 @@
-"""Reading of images with Pillow: JPEG, BMP, WebP, GIF, and what Pillow decodes without loss of PNG and TIFF."""
+"""Reading of images with Pillow: JPEG, BMP, WebP, GIF, and the PNG and TIFF files that Pillow decodes without loss."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from PIL import ExifTags, Image, ImageFile, ImageOps
 from cyclegan.images.color import convert_bands
 from cyclegan.images.image import DecodedImage, Header, check_pixel_count
 
-END_MARKERS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # no compressed pixels look like them
-TAIL_BYTES = 4096  # where the end marker is searched: cameras and programs append to a file
+END_MARKERS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # compressed pixels never look like them
+TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs append data to a file
 ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB is a color
 
 Image.MAX_IMAGE_PIXELS = None  # `check_pixel_count` refuses large images before they are decoded
@@ -99,7 +99,7 @@ def _find_orientation(image: ImageFile.ImageFile, tail: bytes) -> int:
     """Return the EXIF orientation, 1 to 8, that Pillow has not applied to `size` yet."""
     if image.format == "TIFF":
         return 1  # Pillow has turned `size` and will turn the pixels
-    # For a PNG, `getexif` decodes the pixels to find a chunk behind them, and the base class's does not.
+    # For a PNG, `getexif` decodes the pixels to find a chunk behind them; the method of the base class does not.
     after_pixels = image.format == "PNG" and b"eXIf" in tail
     exif = image.getexif() if after_pixels else Image.Image.getexif(image)
     return exif.get(ExifTags.Base.Orientation, 1)

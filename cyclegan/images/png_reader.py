@@ -34,7 +34,7 @@ class PngReader(PillowReader):
         """Decode the image, upright.
 
         Raises:
-            OSError, SyntaxError: A checksum is wrong. Pillow would decode most damaged files to something.
+            OSError, SyntaxError: A checksum is wrong. Pillow alone would decode most damaged files without an error.
         """
         position = self._file.tell()
         self._file.seek(0)
@@ -45,11 +45,11 @@ class PngReader(PillowReader):
         return super().read(channels)
 
     def _read_deep(self, channels: int) -> DecodedImage:
-        """Decode 16 bits, of which Pillow drops 8 if there are several bands."""
+        """Decode 16 bits per band with imagecodecs, because Pillow drops 8 of them if there are several bands."""
         import imagecodecs  # few files need it
 
         self._file.seek(0)
         pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
-        has_opacity = pixels.shape[2] in (2, 4)  # of a transparent color, too
+        has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
         return DecodedImage(*converted, get_profile(self._image))

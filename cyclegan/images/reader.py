@@ -1,4 +1,4 @@
-"""Decoding of image files: their facts by the header, and their pixels, upright and at their full depth."""
+"""Decoding of image files: facts from their headers, and their pixels, upright and at full depth."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cyclegan.images.tiff_reader import TiffReader
 from cyclegan.images.value_range import to_depth
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # by content, not by name; no EPS, which is a program
-ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # those with several frames; a JPEG has previews at most
+ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # formats with several frames; a JPEG has previews at most
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
 _large_image_lock = threading.Lock()
 
 
 class ImageFacts(NamedTuple):
-    """Facts about an image that its header gives.
+    """Facts about an image from its header.
 
     Attributes:
         length: Length of the file in bytes.
@@ -50,15 +50,15 @@ def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8)
 
     Args:
         source: A path, or the content of a file.
-        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. For any other number, the file has to
-            have as many bands, which are returned as they are.
+        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal the number
+            of bands of the file, which are returned as they are.
         dtype: `np.uint8` or `np.uint16`; pixels of the other depth are scaled by 257.
 
     Returns:
         dtype [height, width, channels].
 
     Raises:
-        ValueError: By its header, the image has more than `MAX_PIXELS` pixels, or other bands. Nothing is decoded.
+        ValueError: The header names more than `MAX_PIXELS` pixels, or other bands. Nothing is decoded.
         OSError and errors of the libraries: The file is not an image, or is damaged.
     """
     return to_depth(decode_whole(source, channels).pixels, dtype)
@@ -67,7 +67,7 @@ def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8)
 def decode_whole(source: Source, channels: int = 3) -> DecodedImage:
     """Decode an image like `decode`, but at its own depth, and with its opacity and its ICC profile.
 
-    For other numbers of channels than 1 and 3, opacity is one of the bands.
+    Opacity is one of the bands unless `channels` is 1 or 3.
     """
     with _open(source) as file:
         reader = _open_reader(file, channels)
@@ -77,9 +77,9 @@ def decode_whole(source: Source, channels: int = 3) -> DecodedImage:
 
 
 def check(source: Source, channels: int = 3) -> ImageFacts:
-    """Check an image by its header and its end, which costs next to nothing.
+    """Check an image by its header and its end marker, without decoding it.
 
-    Decodes the image only where its end is not at the end of the file. Valid files may have anything behind it.
+    Only an image without an end marker near the end of the file is decoded, because valid files may have other data behind it.
 
     Raises:
         The errors of `decode`.
@@ -93,7 +93,7 @@ def check(source: Source, channels: int = 3) -> ImageFacts:
 
 
 def has_more_frames(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file has frames or pages after the first, which is the only one that is decoded."""
+    """Return whether a file has frames or pages besides the first one; only the first one is decoded."""
     try:
         with open(path, "rb") as file:
             if _is_tiff(file):

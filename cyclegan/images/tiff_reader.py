@@ -33,7 +33,7 @@ SAMPLE_FORMATS: dict[int, str] = {
 }
 EXPECTED = "expected a flat image of 8 or 16 bits, unsigned"
 
-logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises for what is wrong with a file
+logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
 
 
 class TiffReader:

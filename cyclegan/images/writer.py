@@ -1,4 +1,4 @@
-"""Writing of image files, at full depth where the format has it."""
+"""Writing of image files, at full depth if the format supports it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has t
 
 
 def format_of(name: str | os.PathLike[str]) -> Optional[str]:
-    """Return the format that the ending of a file name stands for, or `None`."""
+    """Return the format that belongs to the ending of a file name, or `None`."""
     ending = pathlib.PurePath(name).suffix.lower()
     return next((format for format, endings in FORMATS.items() if ending in endings), None)
 
@@ -41,15 +41,15 @@ def format_of(name: str | os.PathLike[str]) -> Optional[str]:
 def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[str] = None) -> None:
     """Write an image file, completely or not at all, and make its folder.
 
-    Leaves out what the format cannot hold: opacity, and the lower half of 16 bits. JPEG and WebP get quality 95.
+    Drops opacity and the lower 8 of 16 bits if the format does not support them. JPEG and WebP get quality 95.
 
     Args:
         path: The file.
         image: The image.
-        format: One of `FORMATS`; by default the one of the file name.
+        format: One of `FORMATS`; by default the format of the file name.
 
     Raises:
-        UserError: The format cannot hold so many channels.
+        UserError: The format does not support so many channels.
         OSError: The file cannot be written.
     """
     path = pathlib.Path(path)
@@ -77,7 +77,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[st
 
 def _write_with_pillow(path: pathlib.Path, bands: np.ndarray, format: Optional[str], profile: bytes) -> None:
     image = Image.fromarray(_without_single_axis(bands))
-    if format == "gif" and image.mode == "LA":  # of which Pillow would drop the opacity
+    if format == "gif" and image.mode == "LA":  # Pillow would drop its opacity
         image = image.convert("RGBA")
     options = {"icc_profile": profile} if profile else {}
     image.save(path, format, **OPTIONS.get(format or "", {}), **options)

@@ -27,7 +27,7 @@ def decode(image: Any, channels: int) -> DecodedImage:
     Raises:
         UserError: The file cannot be read.
         ValueError: A Pillow image cannot have so many channels.
-        TypeError: The image is neither.
+        TypeError: `image` is neither.
     """
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
@@ -61,7 +61,7 @@ def check_size(size: Any) -> None:
 
 
 def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
-    """Return a translation with the opacity of its original, and with the color profile if it has such colors."""
+    """Return a translation with the opacity of its original, and with the color profile if the color space is the same."""
     keeps_profile = image.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
     return DecodedImage(pixels, image.opacity, image.profile if keeps_profile else b"")
 
@@ -111,7 +111,7 @@ def resize_batch(images: np.ndarray, size: Optional[Size]) -> np.ndarray:
     if size is None:
         return images
     if images.dtype == np.float32:
-        raise ValueError("size with a float32 array: expected uint8 or uint16, or resize it before")
+        raise ValueError("size with a float32 array: expected uint8 or uint16, or resize the array first")
     check_size(size)
     return np.stack([geometry.resize(image, size[::-1]) for image in images])
 

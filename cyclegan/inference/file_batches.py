@@ -1,4 +1,4 @@
-"""Batches of files whose images have the same shape, found by looking at headers ahead of the translation."""
+"""Batches of files whose images have the same shape; headers are read ahead of the translation."""
 
 from __future__ import annotations
 

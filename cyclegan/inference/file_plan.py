@@ -1,4 +1,4 @@
-"""Plan of a translation of files: what to read, and what to write."""
+"""Plan of a translation of files: paths to read, and paths to write."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def make_plan(source: str, target: str, format: Optional[str]) -> Plan:
     Args:
         source: File, folder or pattern.
         target: Folder, or a file if `source` is one.
-        format: Format to write; by default that of each original.
+        format: Format to write; by default the format of each original.
 
     Raises:
         UserError: There are no images, or a target is not clear, or two files have the same target.
@@ -81,11 +81,13 @@ def _plan_file(source: str, target: str, format: Optional[str]) -> Plan:
         raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
     if is_file:
         if format and writer.format_of(target) != format:
-            raise UserError(f"{target}: --format {format} is called {' or '.join(writer.FORMATS[format])}")
+            raise UserError(
+                f"{target}: --format {format} expects a name that ends in {' or '.join(writer.FORMATS[format])}"
+            )
         return Plan([FileTask(1, name, source, pathlib.Path(target))], pathlib.Path(os.path.dirname(target)))
     if not format and not writer.format_of(name):
         raise UserError(
-            f"{printable(source)}: its name does not say which format to write; expected --format"
+            f"{printable(source)}: its name does not end in the suffix of a format; expected --format"
             f" ({', '.join(writer.FORMATS)}), or an output that is a file: {printable(pathlib.Path(name).stem)}.jpg"
         )
     folder = pathlib.Path(target)
@@ -128,7 +130,7 @@ def _find_images(source: str) -> tuple[str, list[str]]:
 
 
 def refuse_existing(targets: Sequence[pathlib.Path], overwrite: bool) -> None:
-    """Raise `UserError` if something that would be written exists, unless it may be replaced."""
+    """Raise `UserError` if a file to write exists, unless it may be replaced."""
     existing = [target for target in targets if os.path.lexists(target)]
     if existing and not overwrite:
         raise UserError(
@@ -140,7 +142,7 @@ def refuse_existing(targets: Sequence[pathlib.Path], overwrite: bool) -> None:
 
 
 def refuse_formats(tasks: Iterable[FileTask], format: Optional[str], channels: int) -> None:
-    """Raise `UserError` if a format to write has no place for so many channels."""
+    """Raise `UserError` if a format to write does not support so many channels."""
     if channels in (1, 3):
         return
     for task in tasks:

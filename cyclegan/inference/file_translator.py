@@ -31,11 +31,11 @@ class Outcome:
     """Outcome of one file.
 
     Attributes:
-        failed: Why it was not translated; `None` if it was.
-        unshown: Why it is not on the page although it was translated.
-        item: Its item on the page.
-        tiled: Whether it was too large to be translated at once.
-        cut: Whether it has more frames or pages than the one that was translated.
+        failed: Reason why the file was not translated; `None` if it was.
+        unshown: Reason why a translated file is not on the page; `None` if there is none.
+        item: Item of the file on the page.
+        tiled: Whether the image was too large to be translated at once.
+        cut: Whether the file has frames or pages after the first, which are not translated.
     """
 
     failed: Optional[str] = None
@@ -52,7 +52,7 @@ class Translation(NamedTuple):
         task: Its file.
         original: The image.
         output: Pixels of the translation.
-        cycle: Pixels of the translation back, if there is a page; else those of the translation.
+        cycle: Pixels of the translation back if there is a page; otherwise the same as `output`.
     """
 
     task: FileTask
@@ -68,7 +68,7 @@ class FileTranslator:
         models: A model for each device.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels to resize images to first; `None` keeps their sizes.
-        format: Format to write; `None` is that of each target's name.
+        format: Format to write; `None` for the format of each target's name.
         page_folder: Folder of the page that shows the translations; `None` for no page.
 
     Attributes:
@@ -115,7 +115,7 @@ class FileTranslator:
         return list(outcomes.values())
 
     def _translate(self, originals: dict[FileTask, DecodedImage]) -> tuple[list[Translation], dict[FileTask, Outcome]]:
-        """Translate images together, or, if that fails, one by one; return what worked, and what failed."""
+        """Translate images together or, if that fails, one by one; return the translations and the failures."""
         if not originals:
             return [], {}
         model = self._models.get()

@@ -71,7 +71,7 @@ class Model:
             A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for an array.
 
         Raises:
-            UserError: The file cannot be read, or Pillow has no images of the result.
+            UserError: The file cannot be read, or Pillow does not support the channels of the result.
             ValueError: The array or Pillow image does not fit.
             TypeError: `image` is none of these.
         """

@@ -24,7 +24,7 @@ def write_item(
 
     Args:
         folder: Folder of the page.
-        number: Number of the image, which the names of the copies begin with.
+        number: Number of the image; the names of the copies begin with it.
         name: Name of the image on the page.
         direction: "x2y" or "y2x".
         images: "input", "output" and "cycle", the translation back: uint8 or uint16 [h, w, C].

@@ -24,7 +24,7 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
     Args:
         run: Folder of the run.
         checkpoint: Name of one of its checkpoints; `None` for the newest.
-        options: What to score, and what to compare with.
+        options: Directions, features and images of the scores.
 
     Returns:
         "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a dict of

@@ -23,7 +23,7 @@ def test_a_folder_that_is_moved_or_replaced(tmp_path, replaced):
     path.rename(tmp_path / "elsewhere")
     if replaced:
         open_run(path).start(DATA)
-    with pytest.raises(TrainingError, match="was removed or moved while it was trained in"):
+    with pytest.raises(TrainingError, match="was removed or moved during training"):
         run.check()
 
 

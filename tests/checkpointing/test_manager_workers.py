@@ -61,5 +61,5 @@ def test_storage_that_is_not_shared(tmp_path):
     chief, other = in_threads(
         2, lambda workers: worker_of(workers, tmp_path / ("here", "there")[workers.index])[1].restore()
     )
-    assert "another worker could not read the checkpoint that the others have" in str(chief)
-    assert "but by the chief; expected --output_dir on storage that all workers share" in str(other)
+    assert "another worker could not read the chief's checkpoint" in str(chief)
+    assert "only by the chief; expected --output_dir on storage that all workers share" in str(other)

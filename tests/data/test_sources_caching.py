@@ -129,7 +129,7 @@ def test_an_image_whose_size_changes_is_named(photos, tmp_path, cache):
     images = load(photos, cache=cache, cache_dir=tmp_path).train_x.images
     photograph(photos / "trainA" / "s0" / "0.jpg", 0, 50)
     with pytest.raises(
-        TrainingError, match=r"0\.jpg \(it has 45 x 50 pixels, and had others when training was started"
+        TrainingError, match=r"0\.jpg \(it has 45 x 50 pixels, but had another size when training started"
     ):
         images[0]
 

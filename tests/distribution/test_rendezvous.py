@@ -154,5 +154,5 @@ def test_restarted_worker_is_met_again():
 def test_taken_port_is_refused():
     with socket.create_server(("", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"worker 0: {taken} can't be listened on .*: expected a free port"):
+        with pytest.raises(UserError, match=f"worker 0: can't listen on {taken} .*: expected a free port"):
             rendezvous.meet(Cluster((taken, "127.0.0.1:9"), 0), 1)

@@ -62,7 +62,7 @@ def test_ports_end_at_65535():
         ({"SLURM_STEP_NUM_TASKS": "four"}, "SLURM_STEP_NUM_TASKS=four: expected a number"),
         (
             {"SLURM_STEP_NUM_TASKS": "6"},
-            "task 3 of 6, 5 of them on n9, n10, gpu7: expected the variables of one job step",
+            "task 3 of 6, but 5 tasks on n9, n10, gpu7: expected the variables of one job step",
         ),
         ({"SLURM_JOB_ID": "-3"}, "SLURM_JOB_ID=-3"),
         (

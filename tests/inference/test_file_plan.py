@@ -23,13 +23,15 @@ def test_one_file(model, originals, tmp_path):
     resized = model.x2y(reader.decode(source), size=(12, 20))
     np.testing.assert_array_equal(reader.decode(tmp_path / "folder" / "a.tif"), resized)
     assert resized.shape == (20, 12, 3)
-    with pytest.raises(UserError, match=r"b\.png: --format tiff is called \.tif or \.tiff"):
+    with pytest.raises(UserError, match=r"b\.png: --format tiff expects a name that ends in \.tif or \.tiff"):
         translate([model], source, tmp_path / "b.png", format="tiff")
 
 
 def test_a_name_without_a_format(model, originals, tmp_path):
     (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
-    with pytest.raises(UserError, match=r"photo\.jfif: its name does not say .*expected --format .*file: photo\.jpg"):
+    with pytest.raises(
+        UserError, match=r"photo\.jfif: its name does not end in .*expected --format .*file: photo\.jpg"
+    ):
         translate([model], tmp_path / "photo.jfif", tmp_path / "out")
     assert translate([model], tmp_path / "photo.jfif", tmp_path / "out", format="jpeg").done == 1
     assert translate([model], tmp_path / "photo.jfif", tmp_path / "out" / "b.jpg").done == 1
