@@ -1,5 +1,4 @@
 import os
-import types
 
 import pytest
 
@@ -7,32 +6,7 @@ from cyclegan.config import Config, serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.presets import PRESETS
 from cyclegan.errors import UserError
-
-
-def flat(config):
-    """All settings of a configuration as attributes of one object."""
-    return types.SimpleNamespace(**config.settings())
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_preset_sets_its_values(preset):
-    config = flat(parse_args(["--preset", preset]))
-    assert config.preset == preset
-    assert {name: getattr(config, name) for name in PRESETS[preset]} == PRESETS[preset]
-    assert any(getattr(config, name) != getattr(flat(Config.from_settings()), name) for name in PRESETS[preset])
-
-
-def test_presets_are_the_published_settings():
-    paper, tutorial = (flat(parse_args(["--preset", name])) for name in ("paper", "tutorial"))
-    assert (paper.variant, paper.generator, paper.pool_size, paper.epochs, paper.decay_from) == (
-        *("paper", "resnet_9blocks", 50, 200, 100),
-    )
-    assert (tutorial.variant, tutorial.pool_size, tutorial.lr_schedule, tutorial.beta_2) == (
-        "keras",
-        0,
-        "constant",
-        0.9,
-    )
+from tests.config.helpers import flat
 
 
 def test_flags_win_over_file_over_preset(tmp_path):
@@ -73,39 +47,6 @@ def test_unknown_preset_is_refused(capsys):
     with pytest.raises(SystemExit):
         parse_args(["--preset", "best"])
     assert "invalid choice: 'best'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("steps", ["x", "0", "-1", "1.5", "", "lambda"])
-def test_invalid_steps_per_call_is_refused(steps, capsys):
-    with pytest.raises(SystemExit):
-        parse_args([f"--steps_per_call={steps}"])
-    message = capsys.readouterr().err
-    assert f"{steps!r}: expected auto, or a whole number of at least 1" in message and message.count("\n") == 1
-    assert flat(parse_args(["--steps_per_call=auto"])).steps_per_call is None
-
-
-def test_generator_and_residual_blocks_agree():
-    for flags in ([], ["--generator", "resnet_9blocks"], ["--residual_blocks", "9"]):
-        config = flat(parse_args(flags))
-        assert (config.generator, config.residual_blocks) == ("resnet_9blocks", 9)
-    small = flat(parse_args(["--image_size", "128"]))
-    assert (small.generator, small.residual_blocks) == ("resnet_6blocks", 6)
-    unet = flat(parse_args(["--generator", "unet_256"]))
-    assert (unet.generator, unet.residual_blocks) == ("unet_256", None)
-    assert flat(parse_args(["--dataset", "stripes"])).generator == "resnet_3blocks"
-
-
-def test_norm_affine_follows_variant():
-    assert (
-        Config.from_settings().networks.norm_affine == "yes"
-        and Config.from_settings(variant="paper").networks.norm_affine == "no"
-    )
-    assert Config.from_settings(variant="paper", norm_affine="yes").networks.norm_affine == "yes"
-
-
-def test_shapes_of_non_square_images():
-    config = Config.from_settings(image_size=128, image_width=256)
-    assert config.data.image_shape == (128, 256) and config.data.load_shape == (143, 286)
 
 
 @pytest.fixture

@@ -1,13 +1,8 @@
-import types
-
 import pytest
 
+from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
-
-
-def flat(config):
-    """All settings of a configuration as attributes of one object."""
-    return types.SimpleNamespace(**config.settings())
+from tests.config.helpers import flat
 
 
 def test_defaults_follow_dataset_and_size():
@@ -29,3 +24,28 @@ def test_load_size_of_scale_width_follows_image_width(preprocess, load_size):
     assert config.data.load_size == load_size
     assert parse_args(["--preprocess", preprocess]).data.load_size == 286
     assert parse_args(["--image_width", "512"]).data.load_shape == (286, 572)
+
+
+def test_generator_and_residual_blocks_agree():
+    for flags in ([], ["--generator", "resnet_9blocks"], ["--residual_blocks", "9"]):
+        config = flat(parse_args(flags))
+        assert (config.generator, config.residual_blocks) == ("resnet_9blocks", 9)
+    small = flat(parse_args(["--image_size", "128"]))
+    assert (small.generator, small.residual_blocks) == ("resnet_6blocks", 6)
+    unet = flat(parse_args(["--generator", "unet_256"]))
+    assert (unet.generator, unet.residual_blocks) == ("unet_256", None)
+    assert flat(parse_args(["--dataset", "stripes"])).generator == "resnet_3blocks"
+
+
+def test_norm_affine_follows_variant():
+    assert (
+        Config.from_settings().networks.norm_affine == "yes"
+        and Config.from_settings(variant="paper").networks.norm_affine == "no"
+    )
+    assert Config.from_settings(variant="paper", norm_affine="yes").networks.norm_affine == "yes"
+
+
+def test_tilde_is_expanded(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    config = flat(parse_args(["--output_dir=~/runs", "--data_dir=~/data"]))
+    assert (config.output_dir, config.data_dir) == ("/home/me/runs", "/home/me/data")

@@ -6,6 +6,7 @@ from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.performance import CALL_FLOPS, MAX_STEPS_PER_CALL
 from cyclegan.errors import UserError
+from tests.config.helpers import refusal_of
 
 FUZZ = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
@@ -25,6 +26,12 @@ def test_profile_is_off_by_default():
     assert parse_args([]).performance.profile_steps is None
     with pytest.raises(UserError, match="--profile '': expected START:END"):
         parse_args(["--profile", ""])
+
+
+@pytest.mark.parametrize("text", ["3", "3:", ":3", "5:3", "3:3", "1:2:3", "1.5:3", "a:b", "1:٣", "1:1234567890123"])
+def test_other_profiles_are_refused(text):
+    expected = f"--profile {text}: expected START:END, two numbers of steps with START < END"
+    assert expected in refusal_of(f"--profile {text}")
 
 
 @pytest.mark.parametrize("name, values", [("precision", "auto float32 bfloat16 float16"), ("xla", "auto on off")])
