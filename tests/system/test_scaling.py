@@ -1,4 +1,4 @@
-"""Run the examples of docs/scaling.md; recompute its numbers, and the modelled ones of docs/performance.md."""
+"""Run the examples of docs/scaling.md, and recompute its numbers."""
 
 import functools
 import json
@@ -155,7 +155,7 @@ def table(throughput):
     """Yield the lines of the table for GPUs of this many FLOP/s."""
     yield "| GPUs | fast, batch 1 | fast, batch 4 | slow, batch 1 | slow, batch 4 |"
     yield "|---|---|---|---|---|"
-    for n in (2**i for i in range(9)):
+    for n in (1, 2, 3, 4, 8, 16, 32, 64, 128, 256):
         cells = []
         for cluster, pairs in (("fast", 1), ("fast", 4), ("slow", 1), ("slow", 4)):
             how = pairs, throughput, cluster
@@ -171,12 +171,12 @@ def test_tables_of_images_per_second(tera):
 def test_table_of_the_measured_step():
     gan = GAN(1, Config.from_settings(image_size=128))
     page = (DOCS / "performance.md").read_text(encoding="utf-8")
-    milliseconds = re.search(r"\| default \| ([\d,]+) \|", page[page.index("## Records") :])[1]  # the latest record
+    milliseconds = re.search(r"\| default \| ([\d,]+) \|", page[page.index("## Records") :])[1]  # the first record
     assert f"the step time of the newest record: {milliseconds} ms at 128 px, batch 1" in TEXT
-    assert f"one GPU of 200 TFLOP/s would make {2 * 200e12 / gan.flops(128, 128):,.0f} images per second" in TEXT
+    assert f"One GPU of 200 TFLOP/s would make {2 * 200e12 / gan.flops(128, 128):,.0f} images per second" in TEXT
     size, seconds = 4.0 * 2 * sum(gan.networks.parameter_counts()), float(milliseconds.replace(",", "")) / 1000
     translations = 2 * 128 * 128 * 3 * 4
-    assert f"gradients of {size / 1e6:.1f} MB and translations of P = {translations / 1e6:.3f} MB" in TEXT
+    assert f"gradients have {size / 1e6:.1f} MB and the translations P = {translations / 1e6:.3f} MB" in TEXT
 
     def cell(n, bandwidth, latency):
         exchange = (2 * (n - 1) / n * size + 2 * (n - 1) * translations) / bandwidth + 4 * (n - 1) * latency
@@ -196,8 +196,8 @@ def test_numbers_in_the_text():
     assert 16 / step(16, *two) < 8 / step(8, *two)
     exchange = step(16, 1, float("inf"), "fast")
     assert f"Sixteen GPUs reach 50 % with up to {flop / exchange / 1e12:.0f} TFLOP/s each" in TEXT
-    wanted = [f"{(reduction(n, 1) + gathering(n, 1, 1)) / (flop / 200e12) / 1e9:.0f}" for n in (16, 256)]
-    assert f"of 200 TFLOP/s want {wanted[0]} GB/s between the machines at 16 and {wanted[1]} GB/s at 256" in TEXT
+    needed = [f"{(reduction(n, 1) + gathering(n, 1, 1)) / (flop / 200e12) / 1e9:.0f}" for n in (16, 256)]
+    assert f"of 200 TFLOP/s need {needed[0]} GB/s between the machines at 16 and {needed[1]} GB/s at 256" in TEXT
     assert f"the hops of {4 * 255 * 25e-6 * 1e3:.0f} ms" in TEXT and 4 * 255 * 25e-6 > flop / 200e12
     parts = f"{reduction(256, 1) / 1e6:.0f} and {gathering(256, 1, 1) / 1e6:.0f} MB"
     assert parts in TEXT and f"with batch 4 also take {256 * 4 * PAIR / 1e9:.1f} GB of each" in TEXT
@@ -210,39 +210,3 @@ def test_numbers_in_the_text():
         assert f"{start} {steps}{rest} | {200 * steps:,} |" in TEXT
     for k, rate in ((8, "5.7e-4 for 8"), (16, "8e-4 for 16")):
         assert rate in TEXT and float(rate.split()[0]) == pytest.approx(2e-4 * k**0.5, rel=0.01)
-
-
-LINKS = (25e9, 250e9, 11e9)  # bytes/s: PCIe, NVLink, Ethernet
-
-
-def exchanges():
-    """Yield the lines of the table of all-reduce times in performance.md."""
-    for n in (2, 3, 4, 8):
-        cells = []
-        for bandwidth in LINKS:
-            summed, gathered = (1e3 * seconds for seconds in (reduction(n, bandwidth), gathering(n, 1, bandwidth)))
-            cells.append(f"{summed:.{2 if summed < 1 else 1}f} + {gathered:.{3 if gathered < 0.1 else 2}f} ms")
-        yield f"| {n} | {' | '.join(cells)} |"
-
-
-def speed_ups():
-    """Yield the lines of its table of speed-ups."""
-    for tera, pairs in ((10, 1), (50, 1), (50, 4), (200, 1), (200, 4)):
-        alone = pairs * network_costs()[1] / (tera * 1e12)
-        cells = [f"{tera} TFLOP/s", str(pairs), f"{1e3 * alone:.{1 if alone < 0.01 else 0}f} ms"]
-        for n in (3, 8):
-            together = (alone + reduction(n, bandwidth) + gathering(n, pairs, bandwidth) for bandwidth in LINKS)
-            cells.append(", ".join(f"{n * alone / seconds:.1f}" for seconds in together))
-        yield f"| {' | '.join(cells)} |"
-
-
-def test_modelled_tables_of_performance():
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
-    for lines in (exchanges(), speed_ups()):
-        assert "\n".join(["---|", *lines, "", ""]) in page
-    size, flop = network_costs()
-    text = " ".join(page.split())
-    assert f"{size // 4:,} in all" in text and f"B = {size / 1e6:.1f} MB" in text and f"P = {PAIR / 1e6:.3f} MB" in text
-    assert f"b x {flop / 1e12:.3f} TFLOP / throughput" in text
-    never = [f"{2e3 * size / bandwidth:.{2 if bandwidth == 250e9 else 1}f}" for bandwidth in LINKS]
-    assert f"never exceeds 2 B / bandwidth: {never[0]}, {never[1]} and {never[2]} ms" in text
