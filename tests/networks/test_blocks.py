@@ -1,0 +1,86 @@
+"""Layers that the settings of the networks choose."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.networks.blocks import BlockBuilder
+from tests.networks.helpers import PAPER, network_config, noise
+
+RESIZE = {"upsample": "resize"}
+
+
+def built(append, channels=2, **settings):
+    """Return the model of the layers that a method of `BlockBuilder` appends."""
+    image = tf.keras.Input((None, None, channels))
+    return tf.keras.Model(image, append(BlockBuilder(network_config(**settings)), image))
+
+
+@pytest.mark.parametrize(
+    "settings, bias",
+    [
+        ({}, False),
+        ({"norm": "none"}, True),
+        ({"norm": "batch"}, False),
+        (PAPER, True),  # although an instance normalization removes it
+        ({"norm": "none", **PAPER}, True),
+        ({"norm": "batch", **PAPER}, False),
+    ],
+    ids=str,
+)
+def test_biases_before_a_normalization(settings, bias):
+    """Kernels by hand: 2 channels become 3, with 4 x 4, 7 x 7, 1 x 1, 3 x 3 and 3 x 3 numbers each."""
+    for append, kernel in (
+        (lambda blocks, x, **how: blocks.convolve(x, 3, 4, **how), 16 * 2 * 3),
+        (lambda blocks, x, **how: blocks.convolve_reflected(x, 3, 7, **how), 49 * 2 * 3),
+        (lambda blocks, x, **how: blocks.convolve_pixels(x, 3, **how), 2 * 3),
+        (lambda blocks, x, **how: blocks.upsample(x, 3, 3, **how), 9 * 2 * 3),
+    ):
+        assert built(append, **settings).count_params() == kernel + 3 * bias
+        for given in (True, False):
+            model = built(lambda blocks, x, append=append, given=given: append(blocks, x, use_bias=given), **settings)
+            assert model.count_params() == kernel + 3 * given
+
+
+@pytest.mark.parametrize("settings, side", [({}, (9, 5, 9)), (PAPER, (8, 4, 9))], ids=str)
+def test_sizes_after_convolutions(settings, side):
+    """Sides of 9 pixels: "same" padding gives ceil(9 / stride), padding of 1 pixel floor((9 + 2 - 4) / stride) + 1."""
+    for append, expected in zip(
+        (
+            lambda blocks, x: blocks.convolve(x, 3, 4),
+            lambda blocks, x: blocks.convolve(x, 3, 4, 2),
+            lambda blocks, x: blocks.convolve_reflected(x, 3, 7),
+        ),
+        side,
+    ):
+        assert built(append, **settings)(noise(1, 9, 9, 2)).shape == (1, expected, expected, 3)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("settings", [{}, PAPER, RESIZE, {**RESIZE, **PAPER}], ids=str)
+def test_upsampling_doubles_the_sides(settings, size):
+    model = built(lambda blocks, x: blocks.upsample(x, 3, size, use_bias=False), **settings)
+    assert model(noise(1, 5, 6, 2)).shape == (1, 10, 12, 3)
+    kernel = 3 if "upsample" in settings else size
+    assert model.count_params() == kernel * kernel * 2 * 3
+
+
+@pytest.mark.parametrize("settings, epsilon", [({}, 1e-3), (PAPER, 1e-5)], ids=str)
+def test_normalization_by_hand(settings, epsilon):
+    """The values 0 and 0.02 have the mean 0.01 and the variance 1e-4."""
+    model = built(lambda blocks, x: blocks.normalize(x), 1, norm_affine="no", **settings)
+    y = model(tf.constant([[[[0.0], [0.02]]]])).numpy()
+    np.testing.assert_allclose(y.ravel(), np.float64([-0.01, 0.01]) / np.sqrt(1e-4 + epsilon), rtol=1e-4)
+
+
+@pytest.mark.parametrize("settings, count", [({}, 4), (PAPER, 0), ({"norm": "batch"}, 8)], ids=str)
+def test_weights_of_normalizations(settings, count):
+    """For each of 2 channels a scale and an offset, and with batch normalization a mean and a variance."""
+    assert built(lambda blocks, x: blocks.normalize(x), **settings).count_params() == count
+
+
+def test_what_is_off_adds_no_layer():
+    image = tf.keras.Input((None, None, 2))
+    blocks = BlockBuilder(network_config(norm="none", dropout=0.0))
+    assert blocks.normalize(image) is image and blocks.dropout(image) is image
+    assert BlockBuilder(network_config(dropout=0.5)).dropout(image) is not image
