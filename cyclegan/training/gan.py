@@ -9,6 +9,7 @@ import tensorflow as tf
 from cyclegan.config.config import Config
 from cyclegan.training.image_pool import ImagePool
 from cyclegan.training.metric_names import WEIGHT_DECAY
+from cyclegan.training.network_set import NetworkSet
 from cyclegan.training.objectives import OBJECTIVES
 from cyclegan.training.optimizers import Adam, LossScale
 
@@ -20,8 +21,10 @@ class GAN:
     updates each weight by itself, so one for both generators does the same as two with equal settings.
 
     Attributes:
-        config: The configuration.
         global_batch_size: Image pairs of a step, over all replicas.
+        optimization: Settings of the updates, and the seed.
+        compiles_with_xla: Whether XLA compiles the forward and backward passes.
+        uses_loss_scale: Whether the losses are scaled before gradients are taken.
         objective: The losses.
         networks: The generators and discriminators.
         generator_optimizer: Adam of the generators.
@@ -46,26 +49,33 @@ class GAN:
             image_shape: (height, width) of the images in training; by default those of the configuration.
             objective: Name of the objective, a key of `objectives.OBJECTIVES`.
         """
-        tf.keras.utils.set_random_seed(config.optimization.seed)
-        self.config = config
+        self.optimization, data, precision = config.optimization, config.data, config.performance.precision
+        tf.keras.utils.set_random_seed(self.optimization.seed)
         self.global_batch_size = global_batch_size
-        self.objective = OBJECTIVES[objective](config, global_batch_size)
-        self.networks = self.objective.make_networks(config)
-        betas = config.optimization.beta_1, config.optimization.beta_2
+        self.compiles_with_xla = config.performance.xla == "on"
+        self.uses_loss_scale = precision == "float16"
+        self.objective = OBJECTIVES[objective](config.objective, global_batch_size, data.same_channels, precision)
+        channels = {"X": data.channels_x, "Y": data.channels_y}
+        self.networks = NetworkSet.make(
+            self.objective.adversaries,
+            config.networks,
+            channels,
+            precision,
+            second_derivatives=config.objective.has_penalty,
+            with_ema=self.optimization.ema > 0,
+        )
+        betas = self.optimization.beta_1, self.optimization.beta_2
         self.generator_optimizer = Adam(self.networks.generator_variables, *betas)
         self.discriminator_optimizer = Adam(self.networks.discriminator_variables, *betas)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits whatever the precision
-        self.pools = self._make_pools(image_shape or config.data.image_shape)
-        weight_decay = WEIGHT_DECAY if config.optimization.weight_decay else ()
+        size, shape = config.objective.pool_size, image_shape or data.image_shape
+        domains = sorted(pair.domain for pair in self.objective.adversaries)
+        self.pools = {domain: ImagePool(size, (*shape, channels[domain])) for domain in domains if size}
+        weight_decay = WEIGHT_DECAY if self.optimization.weight_decay else ()
         self.metric_names = {
             "train": (*self.objective.loss_names, *self.objective.adversarial.penalty_names, *weight_decay),
             "test": (*self.objective.loss_names, *self.objective.test_names),
         }
-
-    @property
-    def uses_loss_scale(self) -> bool:
-        """Whether the losses are scaled before gradients are taken."""
-        return self.config.performance.precision == "float16"
 
     @property
     def generators_in_use(self) -> list[tf.keras.Model]:
@@ -100,9 +110,3 @@ class GAN:
     def flops(self, height: int, width: int) -> float:
         """Return the floating-point operations of a training step for one pair of images, see `Objective.flops`."""
         return self.objective.flops(self.networks, height, width)
-
-    def _make_pools(self, image_shape: tuple[int, int]) -> dict[str, ImagePool]:
-        size = self.config.objective.pool_size
-        channels = {"X": self.config.data.channels_x, "Y": self.config.data.channels_y}
-        domains = sorted(pair.domain for pair in self.objective.adversaries)
-        return {domain: ImagePool(size, (*image_shape, channels[domain])) for domain in domains if size}

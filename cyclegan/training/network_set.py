@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from cyclegan.config.config import Config
+from cyclegan.config.networks import NetworkConfig
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.generators import make_generator
@@ -73,34 +73,46 @@ class NetworkSet:
         return {**self.generators, **self.discriminators}[name]
 
     @classmethod
-    def make(cls, config: Config, adversaries: Sequence[Adversaries]) -> NetworkSet:
+    def make(
+        cls,
+        adversaries: Sequence[Adversaries],
+        settings: NetworkConfig,
+        channels: Mapping[str, int],
+        precision: str,
+        second_derivatives: bool,
+        with_ema: bool,
+    ) -> NetworkSet:
         """Return new networks; call it in the scope of the strategy.
 
-        The precision "auto" means float32 here. Variables, normalization statistics and the generators' tanh are float32 in any
-        precision.
+        Args:
+            adversaries: The generators and the discriminators of their translations.
+            settings: Architecture of the networks.
+            channels: Channels of the images of each domain, "X" and "Y".
+            precision: Type to compute in; "auto" means float32 here. Variables, normalization statistics and the generators' tanh
+                are float32 in any precision.
+            second_derivatives: Whether a loss contains gradients of the discriminators.
+            with_ema: Whether the generators have EMA copies.
         """
-        channels = {"X": config.data.channels_x, "Y": config.data.channels_y}
         source = {"X": "Y", "Y": "X"}
 
         def make_generators(suffix: str = "") -> dict[str, tf.keras.Model]:
             return {
                 each.generator: make_generator(
-                    config.networks, channels[source[each.domain]], channels[each.domain], name=each.generator + suffix
+                    settings, channels[source[each.domain]], channels[each.domain], name=each.generator + suffix
                 )
                 for each in adversaries
             }
 
-        precision = config.performance.precision
         with compat.precision_policy("float32" if precision == "auto" else precision):
             generators = make_generators()
             discriminators = {
                 each.discriminator: make_discriminator(
-                    config.networks, channels[each.domain], config.objective.has_penalty, each.discriminator
+                    settings, channels[each.domain], second_derivatives, each.discriminator
                 )
                 for each in sorted(adversaries, key=lambda each: each.domain)
             }
-            ema_generators = make_generators("_ema") if config.optimization.ema else {}
-        networks = cls(generators, discriminators, ema_generators, joins_inputs=config.networks.norm != "batch")
+            ema_generators = make_generators("_ema") if with_ema else {}
+        networks = cls(generators, discriminators, ema_generators, joins_inputs=settings.norm != "batch")
         networks.reset_ema()
         return networks
 

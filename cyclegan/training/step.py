@@ -69,14 +69,14 @@ def train_step(
         the generators and of the discriminators, times the loss scale.
     """
     networks = gan.networks
-    random = StepRandomness(gan.config.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, x.shape[0])
+    random = StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, x.shape[0])
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     noise = gan.objective.adversarial.draw(random)
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
     # The tapes meet at the fakes: the discriminators' tape gives the gradients there, and the generators' tape goes on from them.
     with tf.GradientTape() as tape:
         generated = _generate(gan, x, y, weight, random)
-        decay = _weight_decay(gan, networks.generator_variables)
+        decay = _weight_decay(gan.optimization.weight_decay, networks.generator_variables)
         decay_share = tf.nn.scale_regularization_loss(decay)
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, random)
     images = DiscriminatorInput(generated.reals, generated.fakes, shown)
@@ -86,8 +86,8 @@ def train_step(
     seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
     gradients = (tape.gradient(targets, networks.generator_variables, seeds), discriminated.gradients)
     metrics = gan.objective.collect({**generated.losses, **discriminated.losses}, weight)
-    if gan.config.optimization.weight_decay:
-        decays = decay, _weight_decay(gan, networks.discriminator_variables)
+    if gan.optimization.weight_decay:
+        decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
         metrics.update({name: metrics[SAMPLES] * value for name, value in zip(WEIGHT_DECAY, decays)})
     metrics.update({name: tf.linalg.global_norm(part) / scale for name, part in zip(GRADIENTS, gradients)})
     if gan.uses_loss_scale:
@@ -116,7 +116,7 @@ def _to_float(images: tf.Tensor) -> tf.Tensor:
 
 def _compiled(gan: GAN, function: Callable) -> Callable:
     """Return a function compiled with XLA if the configuration wants it, else the function itself."""
-    return tf.function(function, autograph=False, jit_compile=True) if gan.config.performance.xla == "on" else function
+    return tf.function(function, autograph=False, jit_compile=True) if gan.compiles_with_xla else function
 
 
 def _generate(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness) -> Generated:
@@ -158,7 +158,7 @@ def _discriminate(
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(images.fakes)
             generators, discriminators = gan.objective.adversarial.compute_losses(gan.networks, images, weight, noise)
-            decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan, variables))
+            decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan.optimization.weight_decay, variables))
             targets = [*discriminators.values(), decay_share]
         fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))
         gradients = tape.gradient(targets, variables, [scale] * len(targets))
@@ -167,9 +167,8 @@ def _discriminate(
     return _compiled(gan, discriminate)(images, weight, noise, scale)
 
 
-def _weight_decay(gan: GAN, variables: list[tf.Variable]) -> tf.Tensor:
-    """Return half the sum of the squares of all kernels, times the weight of the decay."""
-    factor = gan.config.optimization.weight_decay
+def _weight_decay(factor: float, variables: list[tf.Variable]) -> tf.Tensor:
+    """Return half the sum of the squares of all kernels, times a factor."""
     if not factor:
         return tf.constant(0.0)
     return factor * tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) == 4])

@@ -30,7 +30,7 @@ def update(
         step: Number of the step.
         learning_rates: Learning rates of the generators and of the discriminators, float32 [2]; by default the initial ones.
     """
-    optimization, networks = gan.config.optimization, gan.networks
+    optimization, networks = gan.optimization, gan.networks
     initial_rates = [optimization.lr, optimization.lr_discriminator]
     rates = tf.unstack(initial_rates if learning_rates is None else learning_rates, num=2)
     if gan.uses_loss_scale:

@@ -27,7 +27,7 @@ UNET = {"generator": "unet_128", "residual_blocks": None, "image_size": 128, "lo
 
 
 def make_run(folder, strategy, **changes):
-    """A run of two checkpoints, made on a strategy. Returns its `GAN`, which is what the second holds."""
+    """A run of two checkpoints, made on a strategy. Returns (`GAN`, configuration); the second holds the `GAN`."""
     config = Config.from_settings(output_dir=str(folder), **{**TINY, **changes})
     folder.mkdir()
     serialization.save(folder / "config.json", config, compat.stack(), {})
@@ -42,16 +42,16 @@ def make_run(folder, strategy, **changes):
             weight = gan.networks.generators["G"].variables[0]
             weight.assign_add(tf.ones(weight.shape))  # which is not what is used
         checkpoints.save(TrainState(epoch=2, step=7))
-    return gan
+    return gan, config
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"norm": "batch"}, UNET], ids=str)
 def test_three_replicas_restore_without_a_strategy(tmp_path, strategies, changes):
-    gan = make_run(tmp_path / "run", strategies[3], **changes)
+    gan, config = make_run(tmp_path / "run", strategies[3], **changes)
     found = restore(tmp_path / "run")
     assert (found.train_state.epoch, found.train_state.step, found.checkpoint.name) == (2, 7, "epoch_0002")
-    assert found.config == gan.config
+    assert found.config == config
     shape = (1, *found.config.data.image_shape)
     x, y = (np.random.default_rng(0).uniform(-1, 1, (*shape, c)).astype(np.float32) for c in (3, 2))
     fake_y, cycle_x, fake_x, _ = gan.cycle(x, y)
@@ -88,7 +88,7 @@ def test_gpu_memory_grows(tmp_path, strategies, monkeypatch):
 
 
 def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
-    config = make_run(tmp_path / "run", strategies[1]).config
+    _, config = make_run(tmp_path / "run", strategies[1])
     restore(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, it is as an imported run
     serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
@@ -134,7 +134,7 @@ def test_a_folder_without_a_run(tmp_path, strategies):
 
 
 def test_a_checkpoint_of_other_networks(tmp_path, strategies):
-    gan = make_run(tmp_path / "run", strategies[1])
-    serialization.save(tmp_path / "run" / "config.json", gan.config.replace(filters=8), compat.stack(), {})
+    _, config = make_run(tmp_path / "run", strategies[1])
+    serialization.save(tmp_path / "run" / "config.json", config.replace(filters=8), compat.stack(), {})
     with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):
         restore(tmp_path / "run")

@@ -123,7 +123,7 @@ def network_costs(pool_size=50):
     # One of each instead of two, because building them takes seconds.
     G, D = generators.make_generator(config.networks), discriminators.make_discriminator(config.networks)
     networks = NetworkSet({"G": G, "F": G}, {"D_X": D, "D_Y": D}, {}, joins_inputs=True)
-    flops = OBJECTIVES["cyclegan"](config, 1).flops(networks, 256, 256)
+    flops = OBJECTIVES["cyclegan"](config.objective, 1).flops(networks, 256, 256)
     return 4 * 2 * sum(networks.parameter_counts()), flops
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import tensorflow as tf
 
-from cyclegan.config.config import Config
+from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.networks import flops
 from cyclegan.training import losses
 from cyclegan.training.metric_names import SAMPLES
@@ -38,6 +38,12 @@ class Objective(abc.ABC):
     Every metric is this replica's share of the mean over the global batch: summed over the replicas, the shares are the mean.
     No method changes any state. A new objective is a subclass in a file of its own, and a line in `OBJECTIVES`.
 
+    Args:
+        settings: Weights and kinds of the losses.
+        global_batch_size: Samples on all replicas.
+        same_channels: Whether the images of both domains have the same number of channels.
+        precision: Type in which the networks compute.
+
     Attributes:
         adversaries: The generators and the discriminators of their translations, at most two pairs.
         loss_names: Names of the losses in training and in testing, without penalties; "NAME/total" is the sum of the other losses
@@ -48,12 +54,14 @@ class Objective(abc.ABC):
     adversaries: ClassVar[tuple[Adversaries, ...]]
     loss_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, config: Config, global_batch_size: int) -> None:
-        self.settings = config.objective
-        self.same_channels = config.data.same_channels
+    def __init__(
+        self, settings: ObjectiveConfig, global_batch_size: int, same_channels: bool = True, precision: str = "float32"
+    ) -> None:
+        self.settings = settings
+        self.same_channels = same_channels
         self.global_batch_size = global_batch_size
-        scale = FLOAT16_GRADIENT_SCALE if config.performance.precision == "float16" else 1.0
-        self.adversarial = AdversarialPart(self.adversaries, config.objective, global_batch_size, scale)
+        scale = FLOAT16_GRADIENT_SCALE if precision == "float16" else 1.0
+        self.adversarial = AdversarialPart(self.adversaries, settings, global_batch_size, scale)
 
     @property
     @abc.abstractmethod
@@ -94,10 +102,6 @@ class Objective(abc.ABC):
             x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
             y: Images of domain Y.
         """
-
-    def make_networks(self, config: Config) -> NetworkSet:
-        """Return new networks; call it in the scope of the strategy."""
-        return NetworkSet.make(config, self.adversaries)
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.
