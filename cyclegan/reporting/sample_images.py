@@ -15,6 +15,7 @@ import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Optional
 
 import numpy as np
 from PIL import Image
@@ -24,9 +25,9 @@ from cyclegan.reporting.image_grid import visible_channels
 
 logger = logging.getLogger(__name__)
 
-# Images of a domain, their translations, and the translations back: float32 [N, H, W, C] in [-1, 1] each. The number of channels of
-# X and Y may differ.
-Cycle = tuple[np.ndarray, np.ndarray, np.ndarray]
+# Images of a domain, their translations, and the translations back, if there are any: float32 [N, H, W, C] in [-1, 1] each. Empty
+# without translations. The number of channels of X and Y may differ.
+Cycle = Sequence[np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
@@ -44,7 +45,7 @@ def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, nam
     Args:
         folder: Folder of the run.
         epoch: Epochs done.
-        forward: Images of X, their translations, and the translations back.
+        forward: Images of X, their translations, and the translations back, if there are any; or nothing.
         backward: The same for images of Y.
         names: Names of the images of X, and names of the images of Y.
 
@@ -55,13 +56,13 @@ def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, nam
     for path in (inputs.parent, inputs, outputs):
         path.mkdir(exist_ok=True)
     samples: dict[str, list[tuple[str, dict[str, float]]]] = {}
-    for (domain, (_, fake, cycle)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
+    for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
         samples[domain] = []
-        for i, (name, image, translated, back) in enumerate(zip(domain_names, *images), 1):
+        for i, (name, (image, *translations)) in enumerate(zip(domain_names, zip(*images)), 1):
             (inputs / f"{domain}_{i}.png").write_bytes(_png(image))
-            (outputs / f"{fake}_{i}.png").write_bytes(_png(translated))
-            (outputs / f"{cycle}_{i}.png").write_bytes(_png(back))
-            samples[domain].append((name, _scores(image, translated, back)))
+            for kind, translated in zip(kinds, translations):
+                (outputs / f"{kind}_{i}.png").write_bytes(_png(translated))
+            samples[domain].append((name, _scores(image, *translations)))
     (outputs / "frames.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
 
 
@@ -104,8 +105,8 @@ def write_report(folder: pathlib.Path) -> None:
         for domain, i, name, scores in samples:
             direction, fake, cycle = DOMAINS[domain]
             item = html_report.Item(name, direction, f"samples/inputs/{domain}_{i}.png", [])
-            parent = f"samples/{path.name}"
-            frame = html_report.Frame(f"{parent}/{fake}_{i}.png", f"{parent}/{cycle}_{i}.png", scores, epoch)
+            output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in (fake, cycle))
+            frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
             items.setdefault((domain, i), item).frames.append(frame)
     html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], NOTES)
 
@@ -130,9 +131,9 @@ def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, 
     return samples
 
 
-def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray) -> dict[str, float]:
+def _scores(image: np.ndarray, translated: np.ndarray, back: Optional[np.ndarray] = None) -> dict[str, float]:
     """Return the finite scores of a sample by name, in gray levels; all images are float [h, w, C] in [-1, 1]."""
-    scores = {"cycle error": np.abs(image - back).mean()}
+    scores = {} if back is None else {"cycle error": np.abs(image - back).mean()}
     if image.shape == translated.shape:
         scores["change"] = np.abs(image - translated).mean()
     return {name: 127.5 * float(score) for name, score in scores.items() if math.isfinite(score)}

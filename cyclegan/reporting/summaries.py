@@ -100,7 +100,7 @@ class SummaryWriter:
 
         Args:
             epoch: Epochs done.
-            forward: Images of X, their translations, and the translations back.
+            forward: Images of X, their translations, and the translations back, if there are any; or nothing.
             backward: The same for images of Y.
             names: Names of the images of X, and names of the images of Y.
 
@@ -109,12 +109,12 @@ class SummaryWriter:
         """
         for (name, titles), cycle in zip(TITLES.items(), (forward, backward)):
             for i, row in enumerate(zip(*cycle), 1):
-                self._events["test"].add_image(epoch, f"{name}/sample_{i}", *grid_png([row], titles))
+                self._events["test"].add_image(epoch, f"{name}/sample_{i}", *grid_png([row], titles[: len(cycle)]))
         path = self.folder / "samples" / f"epoch_{epoch:03d}.png"
-        rows = [(*x_row, *y_row) for x_row, y_row in zip(zip(*forward), zip(*backward))]
+        columns = TITLES["X_cycle"][: len(forward)] + TITLES["Y_cycle"][: len(backward)]
         with _warn_of_disk_errors():
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(grid_png(rows, TITLES["X_cycle"] + TITLES["Y_cycle"])[0])
+            path.write_bytes(grid_png([*zip(*forward, *backward)], columns)[0])
             sample_images.write(self.folder, epoch, forward, backward, names)
             sample_images.write_report(self.folder)
         gc.collect()  # matplotlib's figures are reference cycles; ten of them uncollected cost 13 MB

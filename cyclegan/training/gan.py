@@ -82,19 +82,6 @@ class GAN:
         """G and F for testing and plots: with EMA weights, if there are any."""
         return list(self.networks.in_use.generators.values())
 
-    def cycle(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Translate there and back with the generators in use.
-
-        Args:
-            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
-            y: Images of domain Y.
-
-        Returns:
-            (fake_y, cycle_x, fake_x, cycle_y), like the images.
-        """
-        beside_x, beside_y = self.objective.translate_samples(self.networks.in_use, x, y)
-        return (*beside_x, *beside_y)
-
     def state(self) -> dict[str, Union[tf.Module, tf.keras.Model]]:
         """Return everything that evolves, by its name in a checkpoint."""
         return {

@@ -69,6 +69,15 @@ def test_image_files(tmp_path):
     }  # fmt: skip
 
 
+def test_one_direction_without_a_way_back(tmp_path):
+    write(tmp_path, 1, FORWARD[:2], ())
+    (item,) = items(tmp_path)
+    (frame,) = item["frames"]
+    assert (frame["output"], frame["cycle"]) == ("samples/epoch_001/fake_y_1.png", "")
+    assert list(frame["scores"]) == ["change"]
+    assert files(tmp_path / "samples") == ["epoch_001/fake_y_1.png", "epoch_001/frames.json", "inputs/x_1.png"]
+
+
 def test_scores_in_grey_levels(tmp_path):
     not_finite = flat(np.nan, 0, 0)
     write(tmp_path, 1, (flat(0), flat(0, 0, 0), flat(0.1)), (flat(0, 0, 0), not_finite, flat(1, 0, 0)))

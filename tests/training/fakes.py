@@ -98,9 +98,15 @@ def make_dataset(images, batch_size, seed, steps_per_call=1):
     return UnpairedDataset(images, images, batch_size, images.shape[1:3], seed, None, steps_per_call)
 
 
+def fake_model(translate_samples):
+    """Return a model whose sample images a function makes."""
+    objective = types.SimpleNamespace(translate_samples=translate_samples)
+    return types.SimpleNamespace(objective=objective, networks=types.SimpleNamespace(in_use=None))
+
+
 def make_trainer(strategy, recorder, train, test, state=None, evaluation=None, **settings):
     """Return a trainer for fake splits: (dataset, steps) each."""
-    model = types.SimpleNamespace(cycle=lambda x, y: [tf.constant(x), tf.constant(x), tf.constant(y), tf.constant(y)])
+    model = fake_model(lambda networks, x, y: ((tf.constant(x),) * 2, (tf.constant(y),) * 2))
     train, test = (
         Split(name, dataset, steps, METRIC_NAMES[name], Throughput(1e9 if name == "train" else 0.0))
         for name, (dataset, steps) in (("train", train), ("test", test))

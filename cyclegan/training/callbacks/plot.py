@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training.callbacks.base import Callback, Epoch
+from cyclegan.training.gan import GAN
 
 SAMPLES = 5  # held-out images of each domain
-
-
-class CycleModel(Protocol):
-    """The part of the model that sample images need."""
-
-    def cycle(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return (fake_y, cycle_x, fake_x, cycle_y) for images float32 [N, H, W, C] in [-1, 1]."""
 
 
 class PlotCallback(Callback):
@@ -33,7 +25,7 @@ class PlotCallback(Callback):
         every: Epochs between sample images.
     """
 
-    def __init__(self, model: CycleModel, dataset: UnpairedDataset, summary: SummaryWriter, every: int) -> None:
+    def __init__(self, model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, every: int) -> None:
         self._model = model
         self._dataset = dataset
         self._summary = summary
@@ -45,10 +37,14 @@ class PlotCallback(Callback):
             plot_samples(self._model, self._dataset, self._summary, epoch.state.epoch)
 
 
-def plot_samples(model: CycleModel, dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> os.PathLike[str]:
-    """Write the cycles of the first held-out images, and return the path of the figure."""
+def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> os.PathLike[str]:
+    """Write the translations of the first held-out images, and return the path of the figure."""
     count = min(SAMPLES, dataset.epoch_size)
     x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
-    fake_y, cycle_x, fake_x, cycle_y = (images.numpy() for images in model.cycle(x, y))
+    beside = model.objective.translate_samples(model.networks.in_use, x, y)
+    forward, backward = (
+        (images, *(each.numpy() for each in translations)) if translations else ()
+        for images, translations in zip((x, y), beside)
+    )
     names = [part[:count] for part in dataset.names]
-    return summary.write_cycles(epoch, (x, fake_y, cycle_x), (y, fake_x, cycle_y), names)
+    return summary.write_cycles(epoch, forward, backward, names)

@@ -95,7 +95,7 @@ class Objective(abc.ABC):
     def translate_samples(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-        """Return the images to plot beside x, and those to plot beside y: translations first.
+        """Return the images to plot beside x and beside y: translations, then translations back, if there are any.
 
         Args:
             networks: The networks.

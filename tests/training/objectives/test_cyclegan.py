@@ -71,4 +71,5 @@ def test_different_channels_have_no_identity_loss():
         "error/MAE(X, F(G(X)))",
         *LOSSES,
     } <= set(tested)
-    assert [part.shape[3] for part in gan.cycle(to_float(x), to_float(y))] == [4, 1, 1, 4]
+    beside_x, beside_y = gan.objective.translate_samples(gan.networks.in_use, to_float(x), to_float(y))
+    assert [part.shape[3] for part in (*beside_x, *beside_y)] == [4, 1, 1, 4]

@@ -3,10 +3,12 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.images.value_range import to_float
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.networks import flops
+from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training import losses
 from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.plot import plot_samples
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import GRADIENTS, SAMPLES
 from cyclegan.training.network_set import Adversaries
@@ -54,7 +56,7 @@ class OneWay(Objective):
         return (networks["G"](x),), ()
 
 
-def test_objective_of_one_generator(make_images, monkeypatch):
+def test_objective_of_one_generator(make_images, monkeypatch, tmp_path):
     """Everything around the objective works with other networks and other losses."""
     monkeypatch.setitem(OBJECTIVES, "one-way", OneWay)
     options = {"pool_size": 2, "adversarial": "wgan-gp", "diffaugment": "color", "ema": 0.5}
@@ -69,4 +71,5 @@ def test_objective_of_one_generator(make_images, monkeypatch):
     assert metrics["loss_G/total"] == pytest.approx(metrics["loss_G/loss"] + metrics["loss_G/identity"])
     assert not any(np.array_equal(old, new) for old, new in zip(before, state_values(gan)) if old.ndim == 4)
     assert set(step_module.test_step(gan, x, y, tf.ones([2]))[0]) == {*OneWay.loss_names, SAMPLES}
-    assert len(gan.cycle(to_float(x), to_float(y))) == 1
+    path = plot_samples(gan, UnpairedDataset(x, y, 2, (32, 32)), SummaryWriter(tmp_path), 1)
+    assert path.exists() and (tmp_path / "samples" / "epoch_001" / "fake_y_2.png").exists()
