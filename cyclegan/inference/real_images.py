@@ -8,19 +8,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cyclegan.config.config import Config
+from cyclegan.config.data import DataConfig
 from cyclegan.data import folder_source, loading
 from cyclegan.data.lazy_images import LazyImages
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 
 
-def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple[int, int]) -> LazyImages:
+def read_folder(
+    folder: pathlib.Path, data: DataConfig, multiple: int, channels: int, size: tuple[int, int]
+) -> LazyImages:
     """Read the images of a folder, resized like the held-out images of a run.
 
     Args:
-        config: Configuration of the run.
         folder: The folder.
+        data: How the run resizes its images.
+        multiple: Number of pixels by which the sides must be divisible.
         channels: Number of channels to decode.
         size: (height, width) in pixels that the networks of the run see.
 
@@ -35,8 +38,8 @@ def read_folder(config: Config, folder: pathlib.Path, channels: int, size: tuple
         raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
     facts = loading.check_files({"real": paths}, {"real": channels})["real"]
     sizes = np.stack([facts["height"], facts["width"]], axis=1)
-    resized = geometry.resized_sizes(config.data, config.networks.multiple, sizes, training=False)
-    final = geometry.final_size(config.data, sizes, resized, paths)
+    resized = geometry.resized_sizes(data, multiple, sizes, training=False)
+    final = geometry.final_size(data, sizes, resized, paths)
     if tuple(final) != tuple(size):
         raise UserError(
             f"--real {folder}: the images come out at {geometry.format_size(final)}; expected the run's"

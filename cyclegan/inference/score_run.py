@@ -73,7 +73,9 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     if options.paired and not stripes:
         check_same_names(domains.test_x.names, domains.test_y.names)
     real = {
-        direction: read_folder(config, options.real_folder(direction), channels[direction], domains.size)
+        direction: read_folder(
+            options.real_folder(direction), config.data, config.networks.multiple, channels[direction], domains.size
+        )
         for direction in (options.directions if options.real else ())
     }
     return Evaluator(

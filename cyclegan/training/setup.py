@@ -90,7 +90,15 @@ def make_trainer(
     train, test = _make_splits(config, workers, model, data, peak)
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
-        evaluator = make_evaluator(config, model.generators_in_use, data.test_x.images, data.test_y.images, data.size)
+        evaluator = make_evaluator(
+            config.evaluation.evaluate_features,
+            model.generators_in_use,
+            data.test_x.images,
+            data.test_y.images,
+            data.size,
+            paired=config.data.dataset == "stripes",
+            bars=config.run.verbose > 0,
+        )
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
     overview.log(config, _facts(workers, run, data, parts))
     if state.epoch < config.optimization.epochs:
