@@ -83,18 +83,13 @@ class _StepLoop:
             metrics, gradients, kept = self.strategy.run(self._replica_step, args=args)
             metrics = collectives.reduce_dict(self.strategy, metrics)
             names[:] = metrics
-            scale = self.global_batch_size
-            sums = {name: total + tf.cast(metrics[name], tf.float64) * scale for name, total in totals.items()}
-            finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(metrics.values()))))
+            values = tf.stack(list(metrics.values()))
+            finite = tf.reduce_all(tf.math.is_finite(values))
             if self.update:
                 chosen = None if rates is None else rates[number]
                 self.strategy.run(self.update, args=(gradients, finite, kept, index, chosen))
-            return (
-                number + 1,
-                {name: tf.where(finite, sums[name], total) for name, total in totals.items()},
-                good.write(number, finite),
-                history.write(number, tf.stack(list(metrics.values()))),
-            )
+            totals = self._add(totals, metrics, finite)
+            return number + 1, totals, good.write(number, finite), history.write(number, values)
 
         arrays = [tf.TensorArray(kind, steps, element_shape=None) for kind in (tf.bool, tf.float32)]
         _, totals, good, history = tf.while_loop(
@@ -102,6 +97,12 @@ class _StepLoop:
         )
         metrics = tf.unstack(history.stack(), num=len(names), axis=1)
         return totals, good.stack(), dict(zip(names, metrics))
+
+    def _add(self, totals: Scalars, metrics: Scalars, finite: tf.Tensor) -> Scalars:
+        """Return the totals with the sums over the samples of a step added, if the step is finite."""
+        scale = self.global_batch_size
+        sums = {name: total + tf.cast(metrics[name], tf.float64) * scale for name, total in totals.items()}
+        return {name: tf.where(finite, sums[name], total) for name, total in totals.items()}
 
     def _replica_step(
         self, number: tf.Tensor, index: tf.Tensor, requests: Scalars, *batches: tf.Tensor

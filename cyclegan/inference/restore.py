@@ -87,20 +87,22 @@ def restore(
         G = generators.make_generator(config.networks, x, y, name=f"G{suffix}")
         F = generators.make_generator(config.networks, y, x, name=f"F{suffix}")
     checkpoints = CheckpointManager(run / "checkpoints", {f"G{suffix}": G, f"F{suffix}": F})
-    if checkpoint:
-        train_state, path = _restore_by_name(checkpoints, checkpoint)
-    else:
-        found = checkpoints.restore(strict=False)
-        if not found:
-            raise UserError(
-                f"{run}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
-            )
-        train_state, path = found
+    train_state, path = _restore_by_name(checkpoints, checkpoint) if checkpoint else _restore_newest(checkpoints)
     if not saved.imported and not train_state.step:
         _warn_once(
             f"{path} is from before the first step of training, when the networks are random; expected a later one"
         )
     return RestoredRun(run, config, G, F, path, train_state)
+
+
+def _restore_newest(checkpoints: CheckpointManager) -> Restored:
+    found = checkpoints.restore(strict=False)
+    if not found:
+        run = checkpoints.folder.parent
+        raise UserError(
+            f"{run}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
+        )
+    return found
 
 
 def _restore_by_name(checkpoints: CheckpointManager, name: str) -> Restored:

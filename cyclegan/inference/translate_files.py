@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Optional, Union
 
 import tqdm
@@ -118,11 +118,7 @@ def translate(  # noqa: PLR0913  the public API
             items += filter(None, [outcome.item])
     report.seconds = time.perf_counter() - began
     if html:
-        notes = [f"{models[0].checkpoint}, after {models[0].train_state.epoch} epochs"]
-        try:
-            report.page = html_report.write(plan.folder, title, items, notes)
-        except OSError as error:
-            report.unshown.append(printable(f"{plan.folder / 'index.html'} ({error})"))
+        _write_page(report, plan.folder, title, items, models[0])
     return report
 
 
@@ -144,6 +140,16 @@ def _as_models(run: Union[Path, Model, list[Model]], checkpoint: Optional[str]) 
     if isinstance(run, Model):
         return [run]
     return run if isinstance(run, list) else load_on_devices(run, checkpoint)
+
+
+def _write_page(
+    report: Report, folder: pathlib.Path, title: str, items: Sequence[html_report.Item], model: Model
+) -> None:
+    notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
+    try:
+        report.page = html_report.write(folder, title, items, notes)
+    except OSError as error:
+        report.unshown.append(printable(f"{folder / 'index.html'} ({error})"))
 
 
 @contextlib.contextmanager
