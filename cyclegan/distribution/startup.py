@@ -67,7 +67,7 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
     with _limit_time(cluster, config.start_timeout), _keep_sigterm():
         try:
             workers = Workers(tf.distribute.MultiWorkerMirroredStrategy(resolver, options), cluster)
-            workers.keep_alive(workers.strategy)
+            workers.keep_alive(workers)
             workers.barrier()
         except (RuntimeError, tf.errors.OpError) as error:
             raise TrainingError(

@@ -7,7 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,7 @@ LOST = (
 )
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
 LEAVE_SECONDS = 0.5
+T = TypeVar("T")
 _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 
 
@@ -99,10 +100,11 @@ class Workers:
                 " for all workers"
             )
 
-    def keep_alive(self, *objects: object) -> None:
-        """Keep objects until the process ends if there are several workers, because their destruction involves the others."""
+    def keep_alive(self, value: T) -> T:
+        """Return an object, kept until the process ends if there are several workers: its destruction would involve the others."""
         if self.count > 1:
-            _KEPT_ALIVE.extend((self, *objects))
+            _KEPT_ALIVE.append(value)
+        return value
 
     def count_on_this_host(self) -> int:
         """Return the number of workers on this machine; 0 for a single process."""

@@ -82,10 +82,11 @@ def make_trainer(
     peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
     global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
     with workers.strategy.scope():
-        model = GAN(global_batch_size, config, data.size)
-        checkpoints = CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
+        model = workers.keep_alive(GAN(global_batch_size, config, data.size))
+        checkpoints = workers.keep_alive(
+            CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
+        )
         restored = None if config.run.clear_output_dir else checkpoints.restore()
-    workers.keep_alive(model, checkpoints)
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
     evaluator = None
@@ -103,9 +104,7 @@ def make_trainer(
     overview.log(config, _facts(workers, run, data, parts))
     if state.epoch < config.optimization.epochs:
         parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
-    trainer = assemble_trainer(config, workers, parts, evaluator, check_folder=run.check)
-    workers.keep_alive(trainer)
-    return trainer
+    return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, check_folder=run.check))
 
 
 def _facts(workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
