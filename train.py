@@ -20,12 +20,12 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     """Train as the command line says; return the metrics of the last epoch, by split and name.
 
     Raises:
-        UserError: The request can't work, or training failed. The run is as it was at its last checkpoint.
+        UserError: The request can't work, or training failed. A run that had begun keeps its last checkpoint.
     """
     config = parse_args(argv)
     console.configure_logging(config.run.verbose)
     signals.ignore_save_signal()
-    with console.start():  # not earlier: --help and mistakes in flags answer at once, TensorFlow takes seconds
+    with console.start():  # not earlier: TensorFlow takes seconds, --help and wrong flags need none
         from cyclegan.checkpointing.run_directory import RunDirectory
         from cyclegan.distribution.gpus import explain_unseen_gpus
         from cyclegan.distribution.startup import start_workers

@@ -1,6 +1,6 @@
 """Copy stdin to stderr line by line, without the lines that match a pattern; `console.start` runs this file as a process.
 
-A process of its own, so that the last lines of a program that crashes are shown, too.
+It is a process of its own so that it also shows the last lines of a program that crashes.
 """
 
 from __future__ import annotations

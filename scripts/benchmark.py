@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Time training on synthetic images: `scripts/benchmark.py --help`; docs/performance.md explains the tables.
 
-Everything that a table compares is built first and then takes turns, call by call, so that other load on the machine slows all
-of it: compare the rows of one table, not those of two runs.
+All rows of a table are built first and then timed in turns, call by call, so that other load on the machine slows all of them.
+Therefore compare only rows of one table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def start_tensorflow(options: argparse.Namespace, plans: Sequence[Plan]) -> list
 
 
 def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
-    """Time what the command line asks for; return what `--json` writes: the command, the machine, and the rows of each part.
+    """Time the parts that the command line names; return the content of the file of `--json`.
 
     Raises:
         UserError: Some settings are impossible.
@@ -72,4 +72,4 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped; a file of --json has the turns until then"))
+    sys.exit(console.run(main, "stopped; the file of --json has the turns until then"))

@@ -25,7 +25,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
-        epilog="docs/evaluation.md explains the scores, and which of them compare.",
+        epilog="docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")
@@ -48,7 +48,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--paired",
         action="store_true",
-        help="held-out images of the same name show the same, so the ground truth is known (stripes: always)",
+        help="held-out images of the same name show the same scene, so the ground truth is known (stripes: always)",
     )
     parser.add_argument(
         "--max_images", type=int, metavar="N", help="use at most the first N held-out images of each domain"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Export a trained generator: `python scripts/export.py runs/horse2zebra horse2zebra.onnx --format onnx`.
 
-The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again, and its output is
-compared with that of the network. The file is put into place only if they agree. docs/export.md shows how to use each format.
+The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept only if its
+output there agrees with the network's. docs/export.md shows how to use each format.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger("cyclegan.scripts.export")
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
-        description="Export a trained generator, and compare the output of the file with that of the network."
+        description="Export a trained generator, and compare the output of the file with the network's."
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel")
@@ -40,7 +40,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
     parser.add_argument(
-        "--uint8", action="store_true", help="images are uint8 in [0, 255] on both sides, not float32 in [-1, 1]"
+        "--uint8", action="store_true", help="input and output are uint8 in [0, 255], not float32 in [-1, 1]"
     )
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by TensorFlow"
         " Datasets and still exists; otherwise drawn ones)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     return parser.parse_args(argv)
 
 
@@ -65,10 +65,10 @@ def main(argv: Sequence[str] | None = None) -> float:
     """Export, and log the input and output of the file. Return the largest difference from the network.
 
     Raises:
-        UserError: The export can't be made; OUT is as it was.
+        UserError: The export can't be made; OUT is unchanged.
     """
     given = parse(argv)
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the formats that are compared with them
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
     with console.start():
         from cyclegan.data.comparison_images import comparison_images
         from cyclegan.export.exporter import ExportOptions, check, export
@@ -112,4 +112,4 @@ def _log_signature(
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped; what was there before still is"))
+    sys.exit(console.run(main, "stopped; OUT is unchanged"))

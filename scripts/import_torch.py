@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Make a run of networks that pytorch-CycleGAN-and-pix2pix has trained.
+"""Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.
 
     python scripts/import_torch.py latest_net_G_A.pth latest_net_G_B.pth \
         --discriminators latest_net_D_A.pth latest_net_D_B.pth --output_dir runs/mine
 
-G_A translates from X to Y, G_B back; D_A judges images of Y, D_B images of X. Networks that are not given begin with random
-weights. The architecture is found in the files; any flag of train.py says how training continues. PyTorch reads the files, and
+G_A translates from X to Y, G_B back; D_A is the discriminator of Y, D_B of X. Networks that are not given begin with random
+weights. The files determine the architecture; flags of train.py set how training continues. PyTorch reads the files, and
 nothing in them is executed.
 """
 
@@ -39,8 +39,8 @@ MEANING = {
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the files by the name of the network, and the flags of train.py."""
     parser = argparse.ArgumentParser(
-        description="Make a run of networks that pytorch-CycleGAN-and-pix2pix has trained.",
-        epilog="All flags of train.py may follow. --dataset and --image_size say what the run is to be trained on.",
+        description="Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.",
+        epilog="All flags of train.py may follow. --dataset and --image_size choose the images for further training.",
         allow_abbrev=False,
     )
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
@@ -66,7 +66,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Config:
-    """Return the configuration of the run: that of the networks, and the flags.
+    """Return the configuration of the run from the settings of the networks and the flags.
 
     Raises:
         UserError: A flag contradicts the networks, or has no effect, or asks for a run that can't be made.
@@ -97,7 +97,7 @@ def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Pa
     """Write the folder of a run with these networks; return its path.
 
     Raises:
-        UserError: Weights do not fit, or the folder can't be written; there is no run then.
+        UserError: Weights do not fit, or the folder can't be written; no run is left then.
     """
     with console.start():
         from cyclegan.checkpointing.manager import CheckpointManager
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> pathlib.Path:
     """Read the files and write the folder of a run; return its path.
 
     Raises:
-        UserError: A file, a flag or the folder does not do; there is no run then.
+        UserError: A file, a flag or the folder can't be used; no run is left then.
     """
     files, flags = parse(sys.argv[1:] if argv is None else argv)
     parse_flags(flags)  # wrong flags are refused before the files are read

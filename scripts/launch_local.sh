@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Train with N workers on this machine, as if they were several machines. Makes the environment first, see setup.sh.
 #   scripts/launch_local.sh 2 -- --dataset stripes --epochs 1     each train.py gets the flags after N (and --)
-#   VENV=.venv          where the environment is
+#   VENV=.venv          folder of the environment
 #   GRACE=60            seconds for workers to save and exit after a signal to stop; then they are killed
-# The GPUs, those of CUDA_VISIBLE_DEVICES or all, are divided among the workers. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each one.
-# The exit code is the first code of a worker that is not 0, or 128 + the number of a signal that this script got.
+# The workers share the GPUs of CUDA_VISIBLE_DEVICES, or all. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each worker.
+# The exit code is the first exit code of a worker that is not 0, or 128 + the number of a signal that this script received.
 set -euo pipefail
 root=$(CDPATH= cd "$(dirname "$0")/.." && pwd)
 usage="usage: scripts/launch_local.sh N [--] [flags of train.py]"
@@ -53,7 +53,7 @@ worker() {  # its index, the flags
   exec "$venv/bin/python" "$root/train.py" "$@"
 }
 
-# Runs beside the workers. Their time to exit begins with a line "stop", or when this script dies without a line.
+# Runs beside the workers, and kills them if they do not exit in time after a line "stop", or after the end of this script.
 guard() {
   trap '' HUP INT TERM USR1
   local word=
@@ -80,8 +80,8 @@ trap 'forward INT 130' INT
 trap 'forward TERM 143' TERM
 trap 'forward USR1' USR1
 
-# With job control each worker has its own process group, which Ctrl-C in a terminal does not reach, and does not ignore SIGINT
-# as background processes of a script do.
+# Job control gives each worker its own process group, so that Ctrl-C in a terminal does not reach the worker. It also keeps bash
+# from ignoring SIGINT in background processes.
 set -m
 for ((i = 0; i < count; i++)); do
   [ -z "$forwarded" ] || break

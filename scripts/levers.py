@@ -72,7 +72,7 @@ FEEDING: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
 def without(name: str) -> contextlib.AbstractContextManager:
     """Return a context in which the package trains without an optimization; an empty name leaves all on.
 
-    Those of the step have to be off while the step is made:
+    Optimizations of the step, which have to be off while the step is made:
 
     - few: convolutions to few channels in blocks, see `convolution.FEW_CHANNELS`
     - norm: one operation for the normalization of a large sample, see `instance_normalization.LARGE_SAMPLE`
@@ -80,7 +80,7 @@ def without(name: str) -> contextlib.AbstractContextManager:
     - adam: one operation per variable for Adam
     - packed: one reduction for all gradients, which matters with several replicas
 
-    Those of feeding the step:
+    Optimizations of feeding the step:
 
     - ahead: the host reads the metrics of a call two calls later
     - prefetch: images are read before they are due; without it, there can be only one replica

@@ -107,7 +107,7 @@ def run_disturbed(run: Run, kills: int, start_seconds: float, rng: random.Random
     """Kill a run several times, then let it end; return the exit codes of all starts.
 
     A third of the kills come at a random moment of the start, which takes about `start_seconds`. The others come at a random step,
-    each later in training. They do not come after a random time, in which a busy machine may do a whole run or nothing.
+    each later in training. A random time would not do: a busy machine may do a whole run or nothing in it.
     """
     codes: list[int] = []
     while len(codes) < kills:
@@ -150,7 +150,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="number of kills (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=20, help=f"epochs of {STEPS} steps (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments (default: %(default)s)")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -85,10 +85,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=argument_types.size,
         help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
     )
-    parser.add_argument("--format", choices=writer.FORMATS, help="of the translations (default: the original's)")
+    parser.add_argument("--format", choices=writer.FORMATS, help="format of the translations (default: the original's)")
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(
-        "--skip_existing", action="store_true", help="leave existing files and translate the others: after a stop"
+        "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
     )
     parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
     parser.add_argument(
@@ -104,4 +104,4 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped; what was written is complete; --skip_existing translates the rest"))
+    sys.exit(console.run(main, "stopped; the written files are complete; --skip_existing translates the rest"))

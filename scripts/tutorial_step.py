@@ -23,8 +23,8 @@ def _normalization(epsilon: float, affine: bool, second_derivatives: bool) -> tf
 def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[GAN, Callable]:
     """Return the networks of the package and a function that trains them as tutorials do.
 
-    Every network runs on every input by itself, in float32, with Keras's own convolutions and the instance normalization of
-    TensorFlow Addons. Each network has a tape and Keras's Adam; a call is one step. As in the Keras example, each network descends
+    Every network runs on each input separately, in float32, with Keras's own convolutions and the instance normalization of
+    TensorFlow Addons. Each network has a tape and Keras's Adam; a call is one step. As in the Keras example, each network minimizes
     its own total only, which is no more work than the paper's objective.
 
     Args:

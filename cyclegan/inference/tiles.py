@@ -1,4 +1,4 @@
-"""Large images in overlapping tiles, between which the result fades."""
+"""Translation of large images in overlapping tiles that fade into each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Span(NamedTuple):
     Attributes:
         start: First pixel.
         stop: Pixel after the last.
-        weights: Weight of each pixel, float32 [stop - start]; those of all tiles add up to 1.
+        weights: Weight of each pixel, float32 [stop - start]; the weights of all tiles add up to 1.
     """
 
     start: int
@@ -30,7 +30,7 @@ class Span(NamedTuple):
 def make_spans(length: int, tile: int) -> list[Span]:
     """Divide a side into spans of at most `tile` pixels.
 
-    Each span shares `OVERLAP` pixels with the next, over which its weights fall to 0 while those of the next rise to 1.
+    Each span shares `OVERLAP` pixels with the next. There its weights fall to 0 while the weights of the next span rise to 1.
     """
     count = 1 if length <= tile else math.ceil(length / (tile - OVERLAP))
     ends = [round(i * length / count) for i in range(count + 1)]
@@ -50,7 +50,7 @@ def make_spans(length: int, tile: int) -> list[Span]:
 def translate_strips(
     image: np.ndarray, translate: Callable[[np.ndarray], np.ndarray], tile: int, channels: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Translate an image tile by tile, in memory for one row of tiles.
+    """Translate an image tile by tile, with memory for one row of tiles only.
 
     Args:
         image: [h, w, C].

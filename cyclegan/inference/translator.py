@@ -23,7 +23,7 @@ class Translator:
 
     Args:
         network: Keras model of float32 [N, H, W, C] in [-1, 1].
-        multiple: The network accepts sides that are multiples of this.
+        multiple: Pixels by which the sides of the network's input must be divisible.
         device: TensorFlow's name of the device that has the variables of the network; by default TensorFlow chooses.
         tile: Side in pixels of the largest square that is translated at once; at least `MIN_TILE`.
 

@@ -13,10 +13,10 @@ EXPECTED = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-
 
 
 def find_discriminator(state: StateDict) -> Layout:
-    """Return the discriminator that a state dict belongs to.
+    """Return the layout of the discriminator in a state dict.
 
     Raises:
-        UserError: It is no discriminator of pytorch-CycleGAN-and-pix2pix.
+        UserError: The state dict does not belong to a discriminator of pytorch-CycleGAN-and-pix2pix.
     """
     settings: dict[str, Any]
     if "net.0.weight" in state:

@@ -12,15 +12,15 @@ from cyclegan.interop.layout import Layout, following, kernel_of, normalization_
 from cyclegan.interop.state_dict import StateDict
 
 UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
-DROPOUT = 0.5  # only rate of the reference
+DROPOUT = 0.5  # the only rate of the reference
 EXPECTED = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix"
 
 
 def find_generator(state: StateDict) -> Layout:
-    """Return the generator that a state dict belongs to.
+    """Return the layout of the generator in a state dict.
 
     Raises:
-        UserError: It is no generator of pytorch-CycleGAN-and-pix2pix.
+        UserError: The state dict does not belong to a generator of pytorch-CycleGAN-and-pix2pix.
     """
     unet = "model.model.0.weight" in state
     settings, convolutions, normalizations = _find_unet(state) if unet else _find_resnet(state)

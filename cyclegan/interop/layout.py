@@ -1,6 +1,6 @@
-"""Where the modules of a network are in a state dict of pytorch-CycleGAN-and-pix2pix.
+"""Names of the modules of a network in a state dict of pytorch-CycleGAN-and-pix2pix.
 
-A state dict names each tensor by the position of its module among the others, so the names tell what the network is.
+A state dict names each tensor by the position of its module among the others, so the names determine the architecture.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def kernel_of(state: StateDict, name: str, expected: str) -> np.ndarray:
 
 
 def normalization_settings(state: StateDict, name: str) -> dict[str, str]:
-    """Return the settings of the normalizations, of which `name` is one, directly after its convolution.
+    """Return the settings of the normalizations, found from the normalization `name` and the convolution before it.
 
     The reference has no biases before batch normalization.
     """

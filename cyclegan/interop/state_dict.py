@@ -14,7 +14,7 @@ from cyclegan.errors import UserError
 SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of weights_only=True (CVE-2025-32434)
 INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 ZIP_HEADER = b"PK\x03\x04"  # of the format since PyTorch 1.6
-EXPECTED = "expected what torch.save wrote of a network's state_dict()"
+EXPECTED = "expected a network's state_dict() that torch.save wrote"
 
 StateDict = dict[str, np.ndarray]
 
@@ -66,7 +66,7 @@ def _import_torch() -> ModuleType:
 
 
 def _check_archive(path: str) -> None:
-    """Compare the checksums of a file of the newer format, which PyTorch does not do."""
+    """Verify the checksums of a file in the zip format, because PyTorch does not."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
@@ -85,7 +85,7 @@ def _to_arrays(torch: ModuleType, content: object) -> StateDict:
 
 
 def _reason(error: Exception) -> str:
-    """Return in a few words why PyTorch refuses a file; its own text advises to execute what the file holds."""
+    """Return a short reason why PyTorch refuses a file; PyTorch's own message advises to execute the file's content."""
     text = str(error)
     if refused := re.search(r"GLOBAL ([\w.]{0,80}\w)", text):
         return f"it asks for {refused[1]}, which no state dict needs"

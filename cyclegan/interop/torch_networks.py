@@ -1,4 +1,4 @@
-"""The networks of a training of pytorch-CycleGAN-and-pix2pix, read from their files and checked to belong together."""
+"""Networks that pytorch-CycleGAN-and-pix2pix trained together, read from their files and checked to fit each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TorchNetwork:
     Attributes:
         path: The file.
         state: Arrays by name.
-        layout: Where the modules of the network are in `state`.
+        layout: Names of the network's modules in `state`.
     """
 
     path: str
@@ -33,7 +33,7 @@ class TorchNetwork:
     layout: Layout
 
     def copy_to(self, network: tf.keras.Model) -> None:
-        """Give a network of this package the weights.
+        """Copy the weights into a network of this package.
 
         Raises:
             UserError: They do not fit; see `copy_weights`.
@@ -92,15 +92,15 @@ def _check_reverse_generator(F: TorchNetwork, G: TorchNetwork) -> None:
 def _check_discriminator(D: TorchNetwork, G: TorchNetwork, channels: int) -> None:
     if D.layout.channels_in != channels:
         raise UserError(
-            f"{D.path} judges images of {D.layout.channels_in} channels; expected {channels}, as {G.path} is {G.layout}:"
-            " D_A judges what G_A makes, D_B what G_B makes"
+            f"{D.path} takes images of {D.layout.channels_in} channels; expected {channels}, as {G.path} is {G.layout}:"
+            " D_A takes the output of G_A, D_B the output of G_B"
         )
     for name in SHARED:
         ours, theirs = D.layout.settings.get(name), G.layout.settings.get(name)
         if ours != theirs:
             raise UserError(
-                f"{D.path} has {name} {ours}; expected {theirs}, as {G.path} has: --{name} holds for all four networks;"
-                " leave the discriminators out to begin with new ones"
+                f"{D.path} has {name} {ours}; expected {theirs}, as in {G.path}: --{name} is the same for all four"
+                " networks; leave the discriminators out to begin with new ones"
             )
 
 

@@ -1,7 +1,7 @@
 """Copying of the weights of a state dict into a network.
 
-Kernels are [out, in, H, W] in PyTorch, those of transposed convolutions [in, out, H, W]; here they are [H, W, in, out]
-and [H, W, out, in].
+Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here. Kernels of transposed convolutions are [in, out, H, W] in PyTorch
+and [H, W, out, in] here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> None:
-    """Give a network that was built with the settings of a layout the weights of its state dict.
+    """Copy the weights of a state dict into a network that was built with the settings of its layout.
 
     Raises:
         UserError: A tensor is missing, left over, of another size, or not finite.
@@ -45,7 +45,7 @@ def copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> N
     statistics = ("running_mean", "running_var", "num_batches_tracked")
     unused = {f"{name}.{part}" for name in layout.normalizations for part in statistics}
     if left := sorted(set(rest) - unused):
-        raise UserError(f"it has {len(left)} tensors too many, {left[0]!r:.80} for one; {layout.expected}")
+        raise UserError(f"it has {len(left)} tensors too many, for example {left[0]!r:.80}; {layout.expected}")
 
 
 def _assign(variable: tf.Variable, value: np.ndarray, name: str) -> None:

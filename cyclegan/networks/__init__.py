@@ -1,1 +1,1 @@
-"""Generators and discriminators, the layers that they consist of, and the two Keras versions that both run on."""
+"""Generators and discriminators, their layers, and the differences between the two Keras versions."""

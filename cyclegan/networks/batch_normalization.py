@@ -16,11 +16,11 @@ MOMENTUM = 0.9  # PyTorch's default of 0.1 is 1 minus this
 class BatchNormalization(tf.keras.layers.Layer):
     """Normalize each channel: (x - mean) / sqrt(variance + epsilon) * gamma + beta (Ioffe and Szegedy 2015).
 
-    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are those of the global batch, N H W
-    values on each of the replicas, which all have the same N, H and W. So the result and the gradients do not depend on
-    the number of replicas. Samples that only fill a batch up count like any other. Without `training`, the running
-    statistics take their place. Each training call moves them a tenth of the way to the statistics of the batch (with
-    the unbiased variance, as in PyTorch), unless these are not finite.
+    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch.
+    All replicas must have the same N, H and W. The result and the gradients do not depend on the number of replicas.
+    Padding samples count like any other. Without `training`, the running statistics are used. Each training call moves
+    them a tenth of the way to the statistics of the batch (with the unbiased variance, as in PyTorch), unless the
+    statistics of the batch are not finite.
 
     On several replicas, a function that is compiled with XLA inside of `strategy.run` can't contain this layer.
 
@@ -73,7 +73,7 @@ class BatchNormalization(tf.keras.layers.Layer):
 
 
 def _global_moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return mean [C], variance [C] and count of the values per channel on all replicas, which have as many each."""
+    """Return mean [C], variance [C] and count of the values per channel over all replicas, which have equal counts."""
     mean, variance = tf.nn.moments(x, axes=[0, 1, 2])
     count = tf.cast(tf.reduce_prod(tf.shape(x)[:3]), tf.float32)
     context = tf.distribute.get_replica_context()
@@ -81,7 +81,7 @@ def _global_moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     if replicas == 1:
         return mean, variance, count
     # Each replica fills one row of a matrix, so one all-reduce gives every replica the statistics of all. (Sums of the
-    # values and of their squares would need no rows, but lose the variance of values with a large mean.)
+    # values and of their squares would need no rows, but lose the variance if the mean is large.)
     row = tf.one_hot(context.replica_id_in_sync_group, replicas)[:, None, None]
     own = row * tf.stack([mean, variance])
     means, variances = tf.unstack(_with_summed_gradient(own, _sum_over_replicas(own)), axis=1)
@@ -92,8 +92,8 @@ def _global_moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 @tf.custom_gradient
 def _with_summed_gradient(own: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
     """Return `total`, the sum of `own` over the replicas, with a gradient that is summed over the replicas, too."""
-    # If the sum itself were in here, as in TensorFlow's all_reduce, each call would search the graphs of all replicas
-    # for variables, and the time to trace a network would grow with the square of its layers.
+    # The sum is computed by the caller: in here, as in TensorFlow's all_reduce, each call would search the graphs of all
+    # replicas for variables, and the time to trace a network would grow with the square of its layers.
     return tf.identity(total), lambda dy: (_sum_over_replicas(dy), None)
 
 

@@ -22,8 +22,8 @@ PAPER_EPSILON = 1e-5  # default of PyTorch
 class BlockBuilder:
     """Append layers to a Keras model under construction.
 
-    Each method takes a symbolic tensor and returns one. `use_bias` says whether a convolution has a bias; None stands
-    for the setting's default for convolutions before a normalization.
+    Each method takes a symbolic tensor and returns one. `use_bias` is whether a convolution has a bias; `None` means the
+    default of convolutions before a normalization.
 
     Attributes:
         config: Settings of the networks.
@@ -34,12 +34,12 @@ class BlockBuilder:
 
         Args:
             config: Settings of the networks.
-            second_derivatives: Whether second derivatives of the network have to be right.
+            second_derivatives: Whether second derivatives of the network must be correct.
         """
         self.config = config
         self._second_derivatives = second_derivatives
         self._paper = config.variant == "paper"
-        # A normalization removes a bias before it; the paper's networks have such biases all the same.
+        # A normalization cancels a bias before it, but the paper's networks have such biases.
         self._use_bias = config.norm == "none" or (config.norm == "instance" and self._paper)
 
     def convolve(
@@ -73,7 +73,7 @@ class BlockBuilder:
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Double the height and width.
 
-        Either by a transposed convolution with a kernel of `size`, or by repeating pixels and a convolution of 3 x 3
+        Use either a transposed convolution with a kernel of `size`, or repeated pixels and a convolution of 3 x 3
         (Odena et al. 2016).
         """
         if self.config.upsample == "resize":

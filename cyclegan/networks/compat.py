@@ -16,12 +16,12 @@ from cyclegan.networks.initializers import normal
 
 KERAS_MAJOR = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # tf.keras of TensorFlow 2.15 has no version
 
-# Of this namespace, `pad`, `round` and `cast` take the symbolic tensors of a Keras model under construction.
+# Namespace whose `pad`, `round` and `cast` take the symbolic tensors of a Keras model under construction.
 ops = tf.keras.ops if KERAS_MAJOR > 2 else tf
 
 
 def stack() -> dict[str, Any]:
-    """Return the versions that a checkpoint depends on; it fits every stack with the same major version "keras"."""
+    """Return the versions that a checkpoint depends on; a checkpoint fits all stacks with the same major version "keras"."""
     return {"keras": KERAS_MAJOR, "tensorflow": tf.__version__}
 
 
@@ -46,7 +46,7 @@ def precision_policy(precision: str) -> Iterator[None]:
 def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Model:
     """Return a Keras model in which each layer keeps its own precision."""
     model = tf.keras.Model(inputs, outputs, name=name)
-    if KERAS_MAJOR > 2:  # it would round the variables of float32 layers to the precision that the model was created in
+    if KERAS_MAJOR > 2:  # otherwise float32 layers round their variables to the precision of the model's creation
         model.dtype_policy = tf.keras.mixed_precision.Policy("float32")
     return model
 
@@ -54,7 +54,7 @@ def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Mod
 def addons_instance_normalization(epsilon: float, affine: bool) -> tf.keras.layers.Layer:
     """Return the instance normalization layer of TensorFlow Addons, in float32 and with gamma ~ N(0, 0.02); for Keras 2 only."""
     with warnings.catch_warnings():
-        # The only message of Addons is that its development has ended, which is why the later stack does without it.
+        # The only message of Addons is that its development has ended; the later stack does not use it.
         warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow_addons")
         import tensorflow_addons as tfa
     return tfa.layers.InstanceNormalization(

@@ -30,7 +30,7 @@ def make_discriminator(
 
     Args:
         config: Settings of the networks.
-        channels: Channels of the images to judge.
+        channels: Channels of the images.
         second_derivatives: Whether losses contain gradients of the discriminator.
         name: Name of the Keras model.
     """

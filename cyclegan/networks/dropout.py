@@ -14,11 +14,11 @@ _active = threading.local()  # each replica is traced in a thread of its own
 
 @contextlib.contextmanager
 def random_stream(seed: tf.Tensor, global_batch_size: int, start: tf.Tensor | int, count: int) -> Iterator[None]:
-    """Let `Dropout` layers draw their random numbers from this stream while this context is active in this thread.
+    """Make `Dropout` layers use this random stream while this context is active in this thread.
 
-    The numbers of a sample are a function of the seed, the position of the sample in the global batch, and how many
-    dropout layers were called before in this context. So they differ between layers and between calls of a network, and
-    are the same on any number of replicas and in a resumed run.
+    The random numbers of a sample are a function of the seed, the position of the sample in the global batch, and the
+    number of earlier calls of dropout layers in this context. So they differ between layers and between calls of a
+    network, and are the same on any number of replicas and in a resumed run.
 
     Args:
         seed: int32 or int64 tensor [2], different in each step.
@@ -50,7 +50,7 @@ class _RandomStream:
         if shape[0] is None or shape[0] % self._count:
             raise ValueError(f"a batch of {shape[0]} for dropout; expected {self._count} samples or a multiple of it")
         inputs, rest = shape[0] // self._count, shape[1:]
-        # int64, because TensorFlow computes int32 on the host, which the device would wait for.
+        # int64, because TensorFlow computes int32 on the host, and the device would wait for the host.
         seed = tf.random.fold_in(self._seed, tf.constant(self._calls, tf.int64), alg="philox")
         self._calls += 1
         rows = tf.random.stateless_uniform([inputs, self._global_batch_size, *rest], seed, alg="philox")

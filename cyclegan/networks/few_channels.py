@@ -13,8 +13,8 @@ def convolve_to_few_channels(
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
     """Convolve without padding: [N, H, W, C] by [K, L, C, D] -> [N, H - K + 1, W - L + 1, D], fast for a small D.
 
-    The forward pass works on blocks of 2 x 2 pixels with four times as many channels. In the backward pass, the output
-    gradient, which has few channels, takes the part of the input: both gradients are convolutions of it.
+    The forward pass works on blocks of 2 x 2 pixels with four times as many channels. In the backward pass, both
+    gradients are convolutions of the output gradient, which has few channels.
     """
     height, width = kernel.shape[:2]
 
@@ -34,7 +34,7 @@ def convolve_to_few_channels(
 
 
 def _block_kernel(kernel: tf.Tensor) -> tf.Tensor:
-    """Return the kernel that does on blocks of 2 x 2 pixels what `kernel` does on pixels.
+    """Return the kernel for blocks of 2 x 2 pixels that is equivalent to `kernel` for pixels.
 
     [K, L, C, D] with odd K and L -> [(K + 1) / 2, (L + 1) / 2, 4 C, 4 D], channels in the order of
     `tf.nn.space_to_depth`.

@@ -19,7 +19,7 @@ def count_macs(network: tf.keras.Model, height: int, width: int) -> int:
         width: Width of the image in pixels.
     """
     keras, macs = tf.keras.layers, 0
-    for layer in network.layers:  # in the order of computation; branches around others keep the size
+    for layer in network.layers:  # in the order of computation; skip connections keep the size
         if isinstance(layer, ReflectionPadding2D):
             height, width = height + 2 * layer.padding, width + 2 * layer.padding
         elif isinstance(layer, keras.ZeroPadding2D):

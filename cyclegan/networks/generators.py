@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from cyclegan.config.networks import NetworkConfig
 
 # Architectures by the part of `NetworkConfig.generator` before the first underscore. Each appends its layers to the
-# input image and returns as many channels as asked for, before the tanh. `cyclegan.config.networks` lists the complete
-# names.
+# input image and returns the given number of channels, before the tanh. `cyclegan.config.networks` lists all names.
 ARCHITECTURES: dict[str, Callable[[BlockBuilder, tf.Tensor, int], tf.Tensor]] = {
     "resnet": build_resnet,
     "unet": build_unet,

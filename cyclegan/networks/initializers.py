@@ -8,12 +8,12 @@ GAIN = 0.02  # scale of the initial values (Zhu et al. 2017, section 4)
 
 
 def normal(mean: float = 0.0) -> tf.keras.initializers.Initializer:
-    """Return an initializer that draws from N(mean, 0.02)."""
+    """Return an initializer with the distribution N(mean, 0.02)."""
     return tf.keras.initializers.RandomNormal(mean, GAIN)
 
 
 def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
-    """Return an initializer for convolution kernels, as `init_weights` of pytorch-CycleGAN-and-pix2pix has it.
+    """Return an initializer for convolution kernels, the same as in `init_weights` of pytorch-CycleGAN-and-pix2pix.
 
     For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
 

@@ -11,21 +11,21 @@ from cyclegan.networks import compat
 from cyclegan.networks.initializers import normal
 
 EPSILON = 1e-3  # default of TensorFlow Addons
-LARGE_SAMPLE = 2**16  # values of a sample from which a CPU is faster with one fused operation per sample
+LARGE_SAMPLE = 2**16  # number of values in a sample from which one fused operation per sample is faster on a CPU
 
 
 def make_instance_normalization(
     epsilon: float = EPSILON, affine: bool = True, second_derivatives: bool = False
 ) -> tf.keras.layers.Layer:
-    """Return an instance normalization layer: the one of TensorFlow Addons on GPUs, if it is installed, else our own.
+    """Return an instance normalization layer: on GPUs the layer of TensorFlow Addons if it is installed, else our own.
 
-    The layer computes in float32 whatever the precision policy: statistics in bfloat16 are badly wrong for inputs with
-    a large mean.
+    The layer computes in float32 under any precision policy, because statistics in bfloat16 are badly wrong for inputs
+    with a large mean.
 
     Args:
         epsilon: Added to the variance.
         affine: Whether the layer learns gamma, initially N(0, 0.02), and beta, initially 0.
-        second_derivatives: Whether second derivatives of the layer have to be right.
+        second_derivatives: Whether second derivatives of the layer must be correct.
     """
     if second_derivatives or compat.KERAS_MAJOR > 2 or not hardware.has_accelerator():
         return InstanceNormalization(epsilon, affine, fused=not second_derivatives)
@@ -42,8 +42,8 @@ class InstanceNormalization(tf.keras.layers.Layer):
     Attributes:
         epsilon: Added to the variance.
         affine: Whether there are a gamma and a beta.
-        fused: Whether a CPU may normalize large samples by one fused operation each in training, see `LARGE_SAMPLE`.
-            First derivatives are right then; derivatives of any order are right without it.
+        fused: Whether a CPU may normalize each large sample (see `LARGE_SAMPLE`) by one fused operation in training.
+            Then only first derivatives are correct; otherwise derivatives of any order are.
         gamma: float32 variable [C], or None.
         beta: float32 variable [C], or None.
     """
@@ -68,7 +68,7 @@ class InstanceNormalization(tf.keras.layers.Layer):
         if self.fused and training and x.shape[0] and values >= LARGE_SAMPLE and not hardware.has_accelerator():
             return self._normalize_fused(x)
         dtype, x = x.dtype, tf.cast(x, tf.float32)
-        # Not tf.nn.moments, which stops the gradient of the mean in the variance: right for first derivatives only.
+        # Not tf.nn.moments, which stops the gradient of the mean in the variance: correct for first derivatives only.
         mean = tf.reduce_mean(x, axis=[1, 2], keepdims=True)
         variance = tf.reduce_mean(tf.square(x - mean), axis=[1, 2], keepdims=True)
         y = tf.nn.batch_normalization(x, mean, variance, self.beta, self.gamma, self.epsilon)

@@ -25,7 +25,7 @@ def convolve_in_native_precision(
 def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Return the sum of `y` [N, H, W, C] and `bias` [C], computed in float32, in the type of `y`.
 
-    The gradient of a bias is a sum over all pixels, and TensorFlow adds bfloat16 on the CPU so that of 65,536 equal
-    numbers 256 are left.
+    The gradient of a bias is a sum over all pixels. In bfloat16 on the CPU, TensorFlow's sum of 65,536 equal numbers is
+    only 256 times the number.
     """
     return tf.cast(tf.cast(y, tf.float32) + tf.cast(bias, tf.float32), y.dtype)

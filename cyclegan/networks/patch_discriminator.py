@@ -1,4 +1,4 @@
-"""Discriminator that judges overlapping patches, the PatchGAN of Isola et al. 2017."""
+"""Discriminator that classifies overlapping patches, the PatchGAN of Isola et al. 2017."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_WIDTH = 8  # channels of a layer are at most this many times the number of f
 
 
 def build_patch_discriminator(blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:
-    """Apply convolutions of 4 x 4, of which the last two keep the size: [N, H, W, C] -> [N, h, w, 1].
+    """Apply convolutions of 4 x 4 with stride 2, except for the last two: [N, H, W, C] -> [N, h, w, 1].
 
     With 3 layers, each logit depends on 70 x 70 pixels; h and w are ceil(H / 8) and ceil(W / 8), in the variant "paper"
     floor(H / 8) - 2 and floor(W / 8) - 2.

@@ -1,4 +1,4 @@
-"""Discriminator that judges each pixel by itself (Isola et al. 2017, the PatchGAN of 1 x 1 pixel)."""
+"""Discriminator that classifies each pixel by itself (Isola et al. 2017, the PatchGAN of 1 x 1 pixel)."""
 
 from __future__ import annotations
 

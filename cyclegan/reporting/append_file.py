@@ -15,7 +15,7 @@ class AppendFile:
 
     The file is opened for each write. A write that fails halfway leaves none of its bytes behind.
 
-    The first write creates the file but never its folder: a run whose folder was moved away does not start another one.
+    The first write creates the file but never its folder, so that a run whose folder was moved does not make another one.
 
     Args:
         path: Path of the file.
@@ -56,7 +56,7 @@ class AppendFile:
         self._failing = False
 
     def flush(self) -> bool:
-        """Try again to write the bytes that wait; return whether none wait any more."""
+        """Try again to write the waiting bytes; return whether all bytes are written."""
         if self._pending:
             self.append(b"")
         return not self._pending

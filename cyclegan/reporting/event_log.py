@@ -24,7 +24,7 @@ FILE_NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)")
 
 
 class EventLog:
-    """Events of one process for TensorBoard, in a file of their own that follows the files of earlier processes.
+    """TensorBoard events of one process, in a new file whose name sorts after the files of earlier processes.
 
     TensorBoard reads the files of a folder in the order of their names. TensorFlow's own writer begins a name with the time, so
     after the clock was set back a new file would precede an old one. Here the names count up.
@@ -42,7 +42,7 @@ class EventLog:
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def restart(self, step: int) -> None:
-        """Tell TensorBoard that training restarts at a step, so that it discards this step and all later ones."""
+        """Write an event that makes TensorBoard discard a step and all later ones."""
         self._write(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def add_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -76,7 +76,7 @@ class EventLog:
         self._add(step, [Summary.Value(tag=tag, tensor=tensor, metadata=metadata)])
 
     def flush(self) -> bool:
-        """Try again to write the events that wait; return whether none wait any more."""
+        """Try again to write the waiting events; return whether all events are written."""
         return self._file.flush()
 
     def _add(self, step: int, values: list[Summary.Value]) -> None:

@@ -27,7 +27,7 @@ def grid_png(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> tup
     """Draw rows of images with a title above each column.
 
     Args:
-        rows: Rows of as many images as there are titles: float [H, W, C] in [-1, 1], with the same H and W.
+        rows: Rows with one image per title: float [H, W, C] in [-1, 1], with the same H and W.
         titles: Titles of the columns.
 
     Returns:

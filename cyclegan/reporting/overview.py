@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pairs(Protocol):
-    """Size of an epoch of training or validation, as `data.unpaired.UnpairedDataset` has it."""
+    """Size of an epoch of training or validation; `data.unpaired.UnpairedDataset` has these attributes."""
 
     epoch_size: int
     steps_per_epoch: int
@@ -25,7 +25,7 @@ class Pairs(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Facts about a run that its configuration does not know.
+    """Facts about a run that are not in its configuration.
 
     Attributes:
         notes: Remarks about the data.

@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 class Profiler:
     """Context manager that profiles a range of training steps.
 
-    A call of several steps is profiled whole, including the time between calls. Training continues without a profile that cannot
-    be started or written.
+    Calls of several steps are profiled as a whole, including the time between calls. If the profile cannot be started or written,
+    training continues without it.
 
     Args:
         steps: (START, END): profile from after START steps of the run until END steps are done. `None` profiles nothing.
@@ -55,7 +55,7 @@ class Profiler:
             self._end = 0
 
     def should_stop(self, step: int) -> bool:
-        """Return whether to call `stop`, after `step` steps and once the device has done them. Ask after each call."""
+        """Return whether to call `stop` once the device has done `step` steps; to be called after every training call."""
         self._last = step
         return self.running and step >= self._end
 

@@ -25,10 +25,10 @@ SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's ru
 class SummaryWriter:
     """Writer of the metrics, events and sample images of a run.
 
-    TensorBoard shows three runs: the events of training lie in the folder of the run, those of validation under `test/`, and
-    those of single steps, numbered by the global step instead of the epoch, under `steps/`. `metrics.jsonl` has the same metrics
-    as lines of JSON. `samples/` and `index.html` have the sample images, see `sample_images`. While the disk is full, everything
-    but the sample images stays in memory until it can be written.
+    TensorBoard shows three runs: training events lie in the folder of the run, validation events under `test/`, and events of
+    single steps under `steps/`, numbered by the global step instead of the epoch. `metrics.jsonl` has the same metrics as lines
+    of JSON. `samples/` and `index.html` have the sample images, see `sample_images`. While the disk is full, everything but the
+    sample images stays in memory until it can be written.
 
     Args:
         folder: Folder of the run.
@@ -48,7 +48,7 @@ class SummaryWriter:
         return self._lines.size
 
     def rewind(self, log_bytes: int, epoch: int, step: int) -> None:
-        """Discard everything after a position in training, which a resumed run computes again.
+        """Discard everything after a position in training; a resumed run writes it again.
 
         Args:
             log_bytes: Value of `log_bytes` at the position.
@@ -71,7 +71,7 @@ class SummaryWriter:
         """Write finite scalars by name.
 
         Args:
-            split: "train" or "test" for the metrics of an epoch, "steps" for those of some training steps.
+            split: "train" or "test" for the metrics of an epoch, "steps" for metrics of some training steps.
             epoch: The epoch, from 1.
             step: Global steps done.
             values: The scalars.
@@ -134,7 +134,7 @@ class NullSummaryWriter:
         """Do nothing."""
 
     def flush(self) -> bool:
-        """Return that everything is written."""
+        """Return True: nothing waits to be written."""
         return True
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:

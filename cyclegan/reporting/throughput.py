@@ -50,7 +50,7 @@ class Throughput:
         """Return the metrics by name; empty if nothing was counted.
 
         These are the images of both domains per second, the milliseconds per step, the share of the time in [0, 1] spent waiting
-        for images, TFLOP/s and their share of the peak, and the most memory in GB that a device has used so far.
+        for images, TFLOP/s and their share of the peak, and the peak memory use of a device in GB.
         """
         if not self.steps or not self.seconds:
             return {}

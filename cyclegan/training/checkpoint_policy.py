@@ -1,4 +1,4 @@
-"""The policy about checkpoints: when to save one, what to do if that fails, and when to stop with one."""
+"""The policy about checkpoints: when to save one, what to do if that fails, and when to stop training."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 class CheckpointPolicy:
     """Decide when to save a checkpoint: on a timer, on a signal, at the end.
 
-    Several workers must save and stop at the same step. Each gives its `requests` to every step, and obeys the merged requests of
-    all workers once all have them. A single worker acts on its requests at once.
+    Several workers must save and stop at the same step. Each passes its `requests` to every step, which merges them, and obeys
+    the merged requests of all workers. A single worker acts on its requests at once.
 
     Args:
-        checkpoints: Where to save.
+        checkpoints: Manager of the checkpoints.
         signals: Requests of the user.
-        summary: Writer of the log, whose length belongs to a checkpoint.
+        summary: Writer of the log; each checkpoint records the log's length.
         minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        check_folder: Function that raises an error if the folder of the run was taken away.
+        check_folder: Function that raises an error if the folder of the run was removed or moved.
         workers: All workers.
 
     Attributes:
-        checkpoints: Where to save.
+        checkpoints: Manager of the checkpoints.
         signals: Requests of the user.
     """
 
@@ -108,17 +108,17 @@ class CheckpointPolicy:
 
         Args:
             state: Position in training. It gets `best_kid` if the checkpoint is saved.
-            is_sound: Whether the newest step was finite. If not, the weights may be broken, so nothing is saved until a step is
-                finite again; unless training must stop, which keeps all older checkpoints.
+            is_sound: Whether the newest step was finite. If not, the weights may be broken: nothing is saved until a step is
+                finite again, except when training must stop; then all older checkpoints are kept.
             best_kid: Lowest KID so far, for the directions that reached it here ("x2y"). The checkpoint is also kept under the
                 name of each ("best-x2y").
             meanwhile: What happens until the next attempt, for the warning.
 
         Returns:
-            The folder of the checkpoint; `None` if it could not be saved. The timer runs out for the next attempt.
+            The folder of the checkpoint; `None` if it could not be saved. Then the timer is set to the next attempt.
 
         Raises:
-            TrainingError: The folder of the run was taken away.
+            TrainingError: The folder of the run was removed or moved.
         """
         self._merged["save"] = False
         if not is_sound and not self.stop_signal:
@@ -143,7 +143,7 @@ class CheckpointPolicy:
         return path
 
     def _write(self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float]) -> pathlib.Path:
-        """Write a checkpoint of a state with `best_kid`; if that fails, the state stays without."""
+        """Write a checkpoint of a state with `best_kid`; if that fails, leave the state unchanged."""
         before = state.best_kid
         state.best_kid = {**before, **best_kid}
         try:
@@ -183,7 +183,7 @@ class CheckpointPolicy:
                 "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
                 " checkpoint. Try a lower --lr"
             )
-        meanwhile = "Training is done but for this; the program waits"
+        meanwhile = "Training is done except for this; the program waits"
         while True:
             is_saved = self.save(state, is_sound, best_kid, meanwhile) is not None
             if self._workers.all_true(is_saved and self._summary.flush()):

@@ -19,7 +19,7 @@ class CallClock:
         self.restart()
 
     def restart(self) -> None:
-        """Start the next call now, so that the time since the last one counts for none."""
+        """Start the next call now; no call includes the time since the last one."""
         self._start = time.perf_counter()
 
     def lap(self) -> float:

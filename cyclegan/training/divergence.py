@@ -33,7 +33,7 @@ class DivergencePolicy:
     A step that is not finite updates nothing.
 
     Args:
-        max_bad_steps: Steps in a row with which training has diverged.
+        max_bad_steps: Number of bad steps in a row after which training has diverged.
         datasets: The pairs by split, for the names of the images.
         checkpoints: Checkpoints to return to.
         summary: Writer of the events.
@@ -60,12 +60,12 @@ class DivergencePolicy:
         self._is_checkpoint_confirmed = False  # whether a step with the weights of the newest checkpoint was finite
 
     def start(self, state: TrainState) -> None:
-        """Begin at a position, whose weights are those of a checkpoint."""
+        """Begin at a position whose weights are saved in a checkpoint."""
         self.is_sound = True
         self.note_checkpoint(state)
 
     def note_checkpoint(self, state: TrainState) -> None:
-        """Note that the newest checkpoint is of a position."""
+        """Note that the newest checkpoint was saved at a position."""
         self._is_checkpoint_confirmed = state.validated
 
     def inspect(self, call: PendingCall, is_finite: np.ndarray, state: TrainState) -> None:
@@ -97,7 +97,7 @@ class DivergencePolicy:
         (state.train if split == "train" else state.test).skipped_steps += 1
         # Loss scales are powers of 2; this one is the rounded sum of the replicas' shares.
         if metrics.get(LOSS_SCALE, 0.0) > 1.5 * SMALLEST_SCALE and set(not_finite) <= {*GRADIENTS}:
-            return  # the search for the loss scale of float16
+            return  # float16 training lowers its loss scale
         state.validated = split == "test" and state.validated
         self.is_sound = state.validated
         images = self._datasets[split].batch_names(state.epoch, pair, state.reshuffles)
@@ -123,7 +123,7 @@ class DivergencePolicy:
         if state.reshuffles:
             raise TrainingError(
                 f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and stops;"
-                " the last checkpoint is from before. Try a lower --lr, and look at the images named"
+                " the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
         checkpoints = self._checkpoints.all()
         if len(checkpoints) > 1 and not self._is_checkpoint_confirmed:  # its weights may be broken

@@ -25,7 +25,7 @@ class PoolUpdate(NamedTuple):
 
 
 class ImagePool(tf.Module):
-    """Earlier translations to a domain, of which a discriminator sees some in place of half of the new ones.
+    """Earlier translations to a domain, which a discriminator sees instead of about half of the new ones.
 
     Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix, image by image: until the pool is full, a new image
     is stored and shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is
@@ -74,9 +74,9 @@ class ImagePool(tf.Module):
         Returns:
             (shown, update): float32 [G, H, W, C], and the change that `store` applies.
         """
-        # Integers have 64 bits: TensorFlow computes with those of 32 bits on the host, which would wait for the device.
+        # Integers have 64 bits: TensorFlow computes 32-bit integers on the host, which would wait for the device.
         count, batch = tf.convert_to_tensor(self.count), fakes.shape[0]
-        # Images by number: those of the pool from 0 on, then those of the batch.
+        # Images have numbers: first the images of the pool from 0 on, then the images of the batch.
         numbers = tf.range(self.size, dtype=tf.int64)
         content, shown, indices = numbers, [], []
         for i in range(batch):
@@ -107,7 +107,7 @@ class ImagePool(tf.Module):
         tf.raw_ops.AssignVariableOp(resource=self.count.handle, value=count)
 
     def _images_of(self, numbers: tf.Tensor, fakes: tf.Tensor) -> tf.Tensor:
-        """Return images by number: those of the pool from 0 on, then the fakes."""
+        """Return images by number: first the images of the pool from 0 on, then the fakes."""
         stored = self._read(tf.minimum(numbers, self.size - 1))
         new = tf.gather(fakes, tf.maximum(numbers - self.size, 0))
         return tf.where((numbers < self.size)[:, None, None, None], stored, new)

@@ -13,7 +13,7 @@ AHEAD = 2  # calls that the host may be ahead of the devices
 
 @dataclasses.dataclass(frozen=True)
 class PendingCall:
-    """A call that was started, and what it will return.
+    """A call that was started, and its future results.
 
     Attributes:
         split: "train" or "test".
@@ -31,10 +31,10 @@ class PendingCall:
 
 
 class InFlightCalls:
-    """Queue of started calls whose outcome the host has not looked at, so that the devices never wait for the host.
+    """Queue of started calls that the host inspects later, so that the devices never wait for the host.
 
     Args:
-        inspect: Function that waits for the outcome of a call and looks at it.
+        inspect: Function that waits for the outcome of a call and inspects it.
     """
 
     def __init__(self, inspect: Callable[[PendingCall], None]) -> None:

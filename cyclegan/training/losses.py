@@ -1,6 +1,6 @@
 """Losses per sample, and their mean over the global batch.
 
-Every loss has one value per sample, shape [N]; `reduce_mean` averages once. The formulas are those of Zhu et al. 2017, section 3.
+Every loss has one value per sample, shape [N]; `reduce_mean` averages once. The formulas follow Zhu et al. 2017, section 3.
 LSGAN is Mao et al. 2017 with the targets 1 for real and 0 for fake; hinge is Lim and Ye 2017; WGAN-GP is Gulrajani et al. 2017;
 R1 is Mescheder et al. 2018.
 """
@@ -42,7 +42,7 @@ LABELED = {"lsgan": lsgan, "bce": bce}
 
 
 def generator_loss(adversarial: str, fake_logits: tf.Tensor) -> tf.Tensor:
-    """Return the loss of a generator whose fakes should be taken for real. [N, H, W, 1] -> [N].
+    """Return the loss of a generator, which is small if its fakes look real. [N, H, W, 1] -> [N].
 
     It is -D for hinge and wgan-gp.
 
@@ -60,8 +60,8 @@ def discriminator_loss(
 ) -> tf.Tensor:
     """Return half the sum of the losses on real and on fake images. [N, H, W, 1] x 2 -> [N].
 
-    The terms of hinge are max(0, 1 - D(real)) and max(0, 1 + D(fake)), those of wgan-gp -D(real) and D(fake). The half slows the
-    discriminators down relative to the generators (Zhu et al. 2017, section 4).
+    The terms of hinge are max(0, 1 - D(real)) and max(0, 1 + D(fake)); the terms of wgan-gp are -D(real) and D(fake). The half
+    slows the discriminators down relative to the generators (Zhu et al. 2017, section 4).
 
     Args:
         adversarial: "lsgan", "bce", "hinge" or "wgan-gp".
@@ -81,12 +81,12 @@ def discriminator_loss(
 def squared_gradient_norm(discriminator: Discriminator, images: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
     """Return the squared norm of the gradient of a discriminator, averaged over the patches, at each image. [N, H, W, C] -> [N].
 
-    The discriminator must judge every sample by itself, so it must not have batch normalization.
+    The discriminator must not have batch normalization, so that its logits for a sample do not depend on other samples.
 
     Args:
         discriminator: The discriminator.
         images: The images.
-        scale: Factor on the gradients while they are computed, for a precision that has no numbers as small.
+        scale: Factor on the gradients while they are computed, which prevents underflow in a low precision.
     """
     with tf.GradientTape() as tape:
         tape.watch(images)
@@ -114,7 +114,7 @@ def gradient_penalty(
 def reduce_mean(per_sample: tf.Tensor, global_batch_size: int) -> tf.Tensor:
     """Return this replica's share of the mean over the global batch: the sum over its samples / global batch size. [N] -> [].
 
-    Summed over the replicas, the shares are the mean.
+    The sum of the shares over the replicas is the mean.
     """
     return tf.reduce_sum(per_sample) / tf.cast(global_batch_size, per_sample.dtype)
 

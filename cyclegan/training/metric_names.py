@@ -1,4 +1,4 @@
-"""Names of the metrics of a step, as TensorBoard and metrics.jsonl have them."""
+"""Names of the metrics of a step in TensorBoard and metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LOSSES = (
 PENALTIES = ("loss_X/penalty", "loss_Y/penalty")
 # With weight decay only.
 WEIGHT_DECAY = ("weight_decay/generators", "weight_decay/discriminators")
-# Mean absolute errors of cycles and identities, in the units of [-1, 1]; testing only.
+# Mean absolute errors of cycles and identities, in the units of [-1, 1]; validation only.
 ERRORS = ("error/MAE(X, F(G(X)))", "error/MAE(Y, G(F(Y)))", "error/MAE(X, F(X))", "error/MAE(Y, G(Y))")
-# Comparisons of images with their translations; testing only.
+# Comparisons of images with their translations; validation only.
 CHANGES = ("change/MAE(X, G(X))", "change/MAE(Y, F(Y))", "change/correlation(X, G(X))", "change/correlation(Y, F(Y))")
 # Norms of a replica's gradients, which are finite only if all gradients are.
 GRADIENTS = ("gradients of the generators", "gradients of the discriminators")

@@ -18,8 +18,8 @@ class MetricTotals:
             from the beginning of the pass are kept, so that every mean covers all samples.
 
     Attributes:
-        tensors: The sums by name, float64 scalars. They include the metrics that are not kept, because a function traced for
-            some metrics would be traced again for all of them in the next epoch.
+        tensors: The sums by name, float64 scalars. They include the metrics that are not kept, because otherwise the train
+            function would be traced again in the next epoch, when all metrics are kept.
     """
 
     def __init__(self, names: Sequence[str], sums: Mapping[str, float]) -> None:

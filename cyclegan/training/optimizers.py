@@ -12,8 +12,8 @@ SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 class Adam(tf.Module):
     """Adam (Kingma and Ba 2015), with the bias correction in the learning rate (section 2, last paragraph).
 
-    The updates are those of Keras's Adam, except for rounding. TensorFlow has the update as a single operation, which reads and
-    writes each number once; the ten operations of Keras take a noticeable part of a step.
+    The updates equal the updates of Keras's Adam, except for rounding. A single operation of TensorFlow reads and writes each
+    number once; the ten operations of Keras take a noticeable part of a step.
 
     Create it in the scope of the strategy.
 
@@ -58,7 +58,7 @@ class Adam(tf.Module):
         tf.raw_ops.AssignAddVariableOp(resource=iterations, value=tf.cast(finite, tf.int64))
         count = tf.raw_ops.ReadVariableOp(resource=iterations, dtype=tf.int64)
         time = tf.cast(tf.maximum(count, 1), tf.float32)
-        # With betas of 1 the means stay, with a learning rate of 0 the variables do.
+        # Betas of 1 keep the means, and a learning rate of 0 keeps the variables.
         settings = {
             "beta1_power": tf.pow(self.beta_1, time),
             "beta2_power": tf.pow(self.beta_2, time),
@@ -97,9 +97,9 @@ def update_ema(
 class LossScale(tf.Module):
     """Factor that keeps float16 gradients away from zero (Micikevicius et al. 2018, section 3.2), adapted in training.
 
-    It is halved after a step that was not finite, and doubled after `patience` finite steps in a row, up to a limit: gradients of
-    zero would double it up to infinity, from which no halving leads back. Keras's LossScaleOptimizer skips steps without a trace,
-    and differs between Keras 2 and Keras 3.
+    It is halved after a step that was not finite, and doubled after `patience` finite steps in a row. A limit keeps
+    gradients of zero from doubling it to infinity, which halving cannot undo. Keras's LossScaleOptimizer skips steps silently, and
+    differs between Keras 2 and Keras 3.
 
     Attributes:
         scale: The factor.

@@ -31,10 +31,10 @@ class PassRunner:
     Attributes:
         strategy: Strategy that distributes the batches.
         checkpoint_policy: Policy whose requests the workers exchange in each step.
-        divergence: Policy that looks at the outcome of each step.
+        divergence: Policy that inspects the outcome of each step.
         callbacks: Objects that react to the calls, in this order.
         learning_rates: Learning rates of the training steps.
-        throughput: Counter of the training steps, beside the counters of the passes.
+        throughput: Counter of the training steps, besides the counters of the passes.
         show_bars: Whether to show progress bars.
     """
 
@@ -134,7 +134,7 @@ class PassRunner:
         return PendingCall(split.name, split.progress(state).pairs_done, state.step, is_finite, metrics)
 
     def _inspect(self, state: TrainState, call: PendingCall) -> None:
-        """Wait for the outcome of a call, and let the policies look at it."""
+        """Wait for the outcome of a call, and pass it to the policies."""
         with explain_out_of_memory():
             is_finite = call.is_finite.numpy()
         if self.checkpoint_policy.is_shared:

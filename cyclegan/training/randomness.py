@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from cyclegan.networks.dropout import random_stream
 
-# Purposes of random numbers, each with as many seeds in a row as it needs: two image pools, the augmentation of two real and
-# two fake images, the interpolation between them for two penalties, and dropout.
+# First seeds of the purposes of random numbers. The seeds are for two image pools, the augmentation of two real and two fake
+# images, the interpolation between them for two penalties, and dropout.
 POOL, AUGMENTATION, INTERPOLATION, DROPOUT, SEEDS_PER_STEP = 0, 2, 6, 8, 9
 
 
@@ -47,7 +47,7 @@ class StepRandomness:
         return rows[start : start + self.shard_size]
 
     def dropout(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which `Dropout` layers draw the random numbers of this step."""
+        """Return a context in which `Dropout` layers use the random stream of this step."""
         return random_stream(self.seed_of(DROPOUT), self.global_batch_size, self._start(), self.shard_size)
 
     def _start(self) -> tf.Tensor:

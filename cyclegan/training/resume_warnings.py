@@ -27,7 +27,7 @@ def batch_size_warnings(before: int, now: int, replicas: int, pairs: float = mat
         *warnings,
         f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
         f" {'fewer' if now > before else 'more'} steps, and the noise in their gradients changes, so the result will differ from"
-        f" that of the run as it began, and --lr may have to change, too. For the same batch use"
+        f" a run with the former batch, and --lr may have to change, too. For the same batch use"
         f" {fewer}--batch_size {before // devices}",
     ]
 
@@ -46,6 +46,6 @@ def learning_rate_warnings(saved: Config, config: Config, epochs_done: int) -> l
         return []
     rate, rate_as_saved = (schedule.learning_rates(each.optimization, epochs_done)[0] for each in (config, saved))
     return [
-        f"epochs {saved_epochs} -> {epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on; as the run was"
-        f" saved it would have been {rate_as_saved:.3g}"
+        f"epochs {saved_epochs} -> {epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on; with the saved"
+        f" settings it would have been {rate_as_saved:.3g}"
     ]

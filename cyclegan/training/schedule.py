@@ -15,7 +15,7 @@ def decay_factor(optimization: OptimizationConfig, epochs_done: float) -> float:
 
     The factor is 1 until `decay_from` epochs are done. From there to the end of training, every step lowers it to 0: along a
     straight line (Zhu et al. 2017, appendix) or half a cosine (Loshchilov and Hutter 2017, without restarts). It depends on the
-    position alone, so a run that is resumed with other --epochs continues as if it had always had those.
+    position alone, so a run that is resumed with other --epochs continues as if it had begun with them.
 
     Args:
         optimization: Settings of the schedule.

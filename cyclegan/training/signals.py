@@ -22,7 +22,7 @@ def ignore_save_signal() -> None:
 
 
 class Signals:
-    """Context manager that turns signals into requests, which training looks at after each call.
+    """Context manager that turns signals into requests, which training checks after each call.
 
     SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue. A second
     Ctrl-C ends the process at once, even in the middle of a step: a thread reads the signals, because Python's own handlers run

@@ -32,7 +32,7 @@ class Trainer:
         passes: Runner of the passes, with the policies and callbacks.
 
     Raises:
-        UserError: The position does not fit the pairs.
+        UserError: The position does not fit the datasets.
     """
 
     def __init__(self, state: TrainState, epochs: int, splits: tuple[Split, Split], passes: PassRunner) -> None:
@@ -62,7 +62,7 @@ class Trainer:
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints
         if not self.state.step and not checkpoints.restored:
-            checkpoints.save(self.state)  # to go back to, and to know at once if it can't be written
+            checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
         self.passes.divergence.start(self.state)
         self.passes.checkpoint_policy.restart_timer()
         with self.passes.checkpoint_policy.signals, self._train_events():

@@ -63,7 +63,7 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     group.add_argument("--runs", type=_at_least(1), default=5, help="timed calls of each row (default: 5)")
     group.add_argument("--warmup", type=_at_least(0), default=1, help="untimed calls before them (default: 1)")
     levers = tuple(itertools.chain(*LEVERS.values()))
-    group.add_argument("--without", nargs="+", choices=levers, default=[], help="also without one optimization each")
+    group.add_argument("--without", nargs="+", choices=levers, default=[], help="also time without each of these")
     group.add_argument("--no_plain", action="store_true", help="leave the plain form out")
     group.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine to this file")
     return parser.parse_args(argv)

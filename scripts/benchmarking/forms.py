@@ -47,7 +47,7 @@ def plain_form(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledSt
 
 
 def stand_in(setting: Setting) -> CompiledStep:
-    """Return a call that takes its time, one call after the other, without the processor."""
+    """Return a stand-in for a step: its calls run one after the other, take time, and leave the processor free."""
     device, seconds = concurrent.futures.ThreadPoolExecutor(1), setting.elsewhere / 1000 * setting.steps_per_call
     return CompiledStep(
         None, None, lambda batches: types.SimpleNamespace(numpy=device.submit(time.sleep, seconds).result)

@@ -41,7 +41,7 @@ class Report:
         path: File to write as JSON, or `None`.
 
     Attributes:
-        content: What the file contains.
+        content: Content of the file.
     """
 
     def __init__(self, command: str, path: Optional[pathlib.Path]) -> None:
@@ -49,7 +49,7 @@ class Report:
         self._path = path
 
     def keep(self, part: str, rows: list[dict[str, Any]]) -> None:
-        """Replace the rows of a part; write the file, so that a measurement that is cut off leaves its turns."""
+        """Replace the rows of a part; write the file, so that an interrupted measurement keeps its turns."""
         self.content[part] = rows
         if self._path:
             partial = self._path.with_name(self._path.name + ".partial")

@@ -63,7 +63,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Rows of one table: values whose combinations are timed, and how often.
+    """Rows of one table: values whose combinations are timed, and the number of turns.
 
     Attributes:
         part: "steps", "data" or "scaling".
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def turns(self) -> range:
-        """All turns; those below 0 do not count."""
+        """All turns; turns below 0 do not count."""
         return range(-self.warmup, self.runs)
 
     @property

@@ -19,7 +19,7 @@ from scripts.benchmarking import forms
 from scripts.benchmarking.noise import make_dataset
 from scripts.benchmarking.settings import Setting
 
-# What TensorFlow raises if a device lacks a kernel or memory; the last three while it traces.
+# Errors of TensorFlow if a device lacks a kernel or memory; it raises the last three while it traces.
 DEVICE_ERRORS = (tf.errors.OpError, MemoryError, NotImplementedError, TypeError, ValueError)
 
 
@@ -126,7 +126,7 @@ def compare(
     Args:
         steps: Steps that took turns.
         column: Name of the column.
-        reference: Fields in which the reference of a step differs from it. Without such a step, the value is `None`.
+        reference: Fields that are different in the reference of a step. The value is `None` if no step is the reference.
         quotient: Function of the seconds of the step and of its reference in the same turn.
     """
     found = {each.setting: each for each in steps if not each.has_failed}

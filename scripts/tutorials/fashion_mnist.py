@@ -39,7 +39,7 @@ class Trainer:
 
     def __init__(self, strategy: tf.distribute.Strategy, global_batch_size: int) -> None:
         self.strategy, self.global_batch_size = strategy, global_batch_size
-        # One value per example: the mean of Keras would be over the share of a replica, and the sum of the shares too large.
+        # One value per example: Keras's mean would cover one replica only, so that the sum over the replicas would be too large.
         self.cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
         with strategy.scope():  # a variable made here has a copy on each replica
             self.model = make_model()
@@ -142,9 +142,8 @@ def main(argv: Optional[Sequence[str]] = None) -> tuple[list[dict[str, float]], 
     tf.keras.utils.set_random_seed(options.seed)
     trainer = Trainer(strategy, batch)
     checkpoints = CheckpointManager(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
-    saved = checkpoints.save(
-        TrainState()
-    )  # replaces those of an earlier call; a folder that can't be written to fails before training
+    # Replaces the checkpoints of an earlier call; a folder that can't be written to fails before training.
+    saved = checkpoints.save(TrainState())
     test, history = batches(x_test, y_test, batch), []
     for epoch in range(1, options.epochs + 1):
         trained = trainer.train(batches(x_train, y_train, batch, [options.seed, epoch]), options.whole_epoch)

@@ -44,7 +44,7 @@ def make_model() -> tf.keras.Model:
 def by_fit(
     strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, epochs: int
 ) -> tuple[list[float], tf.keras.Model]:
-    """Fit the line with Keras, which only needs a model that was made and compiled under the scope of the strategy.
+    """Fit the line with Keras, which only needs a model that was made and compiled in the scope of the strategy.
 
     Args:
         strategy: The strategy.
@@ -63,7 +63,7 @@ def by_fit(
 def by_loop(
     strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, epochs: int, global_batch_size: int
 ) -> tuple[list[float], tf.keras.Model]:
-    """Fit the line in a custom loop; arguments and results are those of `by_fit`."""
+    """Fit the line in a custom loop; arguments and results are the same as in `by_fit`."""
     with strategy.scope():
         model, optimizer = make_model(), tf.keras.optimizers.SGD(RATE)
         optimizer.build(model.trainable_variables)

@@ -53,14 +53,14 @@ def test_discriminators_may_be_missing(read):
         ({"F": resnet_state(inputs=1)}, r"F\.pth is .* from 1 to 3 .*; expected .* from 3 to 3"),
         ({"F": patch_state()}, r"F\.pth: its first tensors are .*; expected latest_net_G_A.pth"),
         ({"D_Y": resnet_state()}, r"D_Y\.pth: its first tensors are .*; expected latest_net_D_A.pth"),
-        ({"D_X": patch_state(inputs=1)}, r"D_X\.pth judges images of 1 channels; expected 3, as G\.pth is resnet"),
+        ({"D_X": patch_state(inputs=1)}, r"D_X\.pth takes images of 1 channels; expected 3, as G\.pth is resnet"),
         (
             {"D_X": patch_state(filters=4)},
-            r"D_X\.pth has filters 4; expected 2, as G\.pth has: --filters holds for all",
+            r"D_X\.pth has filters 4; expected 2, as in G\.pth: --filters is the same for all",
         ),
         (
             {"D_Y": {**patch_state(), "model.3.weight": np.ones(4), "model.3.bias": np.ones(4)}},
-            r"D_Y\.pth has norm_affine yes; expected no, as G\.pth has",
+            r"D_Y\.pth has norm_affine yes; expected no, as in G\.pth",
         ),
         (
             {"D_Y": patch_state(layers=1), "D_X": patch_state(layers=2)},

@@ -45,8 +45,14 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
 @pytest.mark.parametrize(
     "epochs, text",
     [
-        (300, "epochs 200 -> 300: after epoch 150 the learning rate is 0.00015 from here on; as the run was saved it"),
-        (160, "epochs 200 -> 160: after epoch 150 the learning rate is 3.33e-05 from here on; as the run was saved it"),
+        (
+            300,
+            "epochs 200 -> 300: after epoch 150 the learning rate is 0.00015 from here on; with the saved settings it",
+        ),
+        (
+            160,
+            "epochs 200 -> 160: after epoch 150 the learning rate is 3.33e-05 from here on; with the saved settings it",
+        ),
     ],
 )
 def test_other_epochs(epochs, text):

@@ -30,7 +30,7 @@ class EvaluationCallback(Callback):
     """Score the generators every few epochs and at the end, and find the epochs with the lowest KID.
 
     Args:
-        evaluator: Evaluator of the generators; `None` if this worker is not the chief, which alone evaluates.
+        evaluator: Evaluator of the generators; `None` on workers other than the chief.
         every: Epochs between evaluations; 0 for none.
         workers: All workers.
         divergence: The policy that knows whether the weights are good.
@@ -45,7 +45,7 @@ class EvaluationCallback(Callback):
         self._divergence = divergence
 
     def on_epoch_end(self, epoch: Epoch) -> None:
-        """Add the scores to the metrics of the epoch, and note which are the best so far."""
+        """Add the scores to the metrics of the epoch, and note the lowest KIDs so far."""
         if not self._every or (epoch.state.epoch % self._every and not epoch.is_last):
             return
         if self._evaluator is not None and self._divergence.is_sound:
@@ -69,7 +69,7 @@ class EvaluationCallback(Callback):
         return {name: value for name, value in metrics.items() if math.isfinite(value)}, best
 
     def _check_features(self, name: str, state: TrainState) -> None:
-        """Forget the best scores if they were measured with other features."""
+        """Reset the best scores if they were measured with other features."""
         if state.best_kid_features == name:
             return
         if state.best_kid:

@@ -37,7 +37,7 @@ class ProfileCallback(Callback):
         self._epochs = epochs
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Warn if no step to come is to be profiled."""
+        """Warn if --profile covers no remaining step."""
         first = state.step + 1
         whole_epochs = self._epochs - state.epoch - 1
         last = (
@@ -46,7 +46,7 @@ class ProfileCallback(Callback):
         if self._steps and not (self._steps[0] < last and first <= self._steps[1]):
             start, end = self._steps
             logger.warning(
-                f"--profile {start}:{end} profiles nothing: the steps to come are {first} to {last}, counted over the whole run"
+                f"--profile {start}:{end} profiles nothing: the remaining steps are {first} to {last}, counted over the whole run"
             )
 
     def on_train_end(self) -> None:

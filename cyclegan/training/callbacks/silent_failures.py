@@ -41,7 +41,7 @@ class SilentFailureCallback(Callback):
 def find_silent_failures(
     train: Mapping[str, float], test: Mapping[str, float], adversarial: str = "lsgan"
 ) -> dict[str, str]:
-    """Describe what looks wrong in the metrics of an epoch.
+    """Describe the failures that the metrics of an epoch show.
 
     Args:
         train: Metrics of the training pass; metrics may be missing if no step was finite.
@@ -49,7 +49,7 @@ def find_silent_failures(
         adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
 
     Returns:
-        A description of each failure and of what to try, by a short name.
+        A description of each failure with a remedy, by a short name.
     """
     found = {}
     for network, other, domain in (("G", "F", "X"), ("F", "G", "Y")):
@@ -66,7 +66,7 @@ def find_silent_failures(
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (
-                f"D_{domain} nearly always tells real from fake (its loss was below {WON} for an epoch), so {other} learns little"
-                " from it. Try a lower --lr, or more or more varied images"
+                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch), so {other}"
+                " learns little from it. Try a lower --lr, or more images, or more varied ones"
             )
     return found

@@ -20,7 +20,7 @@ def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
 
 
 def test_a_profile_of_no_step_is_reported(fit):
-    text = "profiles nothing: the steps to come are {} to 9, counted over the whole run"
+    text = "profiles nothing: the remaining steps are {} to 9, counted over the whole run"
     fit(3, profile="9:12")
     assert fit.warnings() == [f"--profile 9:12 {text.format(1)}"]
     fit(3, TrainState(epoch=1, step=3, global_batch_size=3), profile="1:3")
