@@ -68,12 +68,12 @@ class _StepLoop:
             steps: Number of steps to run, int32.
             first: Number of the first step in training.
             rates: Learning rates, one row per step.
-            requests: Scalars by which this worker tells the others its requests; they are reduced with the metrics.
+            requests: Requests of this worker to all workers, named scalars; they are reduced with the metrics.
 
         Returns:
             (totals, good, metrics). `totals` with the sums over the samples of the good steps added; good is bool [steps], whether
-            all metrics of a step were finite; metrics are those of each step over the global batch, float32 [steps], with the
-            requests among them.
+            all metrics of a step were finite; metrics are the means of each step over the global batch, float32 [steps], and the
+            requests.
         """
         names: list[str] = []
 
@@ -99,7 +99,7 @@ class _StepLoop:
         return totals, good.stack(), dict(zip(names, metrics))
 
     def _add(self, totals: Scalars, metrics: Scalars, finite: tf.Tensor) -> Scalars:
-        """Return the totals with the sums over the samples of a step added, if the step is finite."""
+        """Return the totals plus the sums over the samples of a step, if the step is finite."""
         scale = self.global_batch_size
         sums = {name: total + tf.cast(metrics[name], tf.float64) * scale for name, total in totals.items()}
         return {name: tf.where(finite, sums[name], total) for name, total in totals.items()}

@@ -22,7 +22,7 @@ def read_folder(
 
     Args:
         folder: The folder.
-        data: How the run resizes its images.
+        data: Settings of the run's images, for the resizing.
         multiple: Number of pixels by which the sides must be divisible.
         channels: Number of channels to decode.
         size: (height, width) in pixels that the networks of the run see.

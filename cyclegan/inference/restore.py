@@ -115,5 +115,5 @@ def _restore_by_name(checkpoints: CheckpointManager, name: str) -> Restored:
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    """Log a warning once, on however many devices a run is restored."""
+    """Log a warning once, even if a run is restored on several devices."""
     logger.warning(text)

@@ -34,7 +34,7 @@ class Report:
 
     Attributes:
         done: Number of files that were written.
-        failed: Description of each file that was not.
+        failed: Description of each file that was not written.
         unshown: Description of each file that was written but is not on the page, and of a page that was not written.
         tiled: Number of images that were too large to be translated at once.
         cut: Number of files with several frames or pages, of which only the first was translated.
@@ -78,12 +78,12 @@ def translate(  # noqa: PLR0913  the public API
     """Translate image files.
 
     Args:
-        run: Folder of a run, whose images all GPUs share; or a `Model`; or a list of models, one for each device.
+        run: Folder of a run, whose generators run on all GPUs; or a `Model`; or a list of models, one for each device.
         source: File, or folder (its images, also in subfolders), or pattern of `glob` (`**` for any folders).
-        target: Folder; or a file if `source` is one. Names and subfolders are those of the originals.
+        target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels to resize images to first; by default each keeps its size.
-        format: One of `writer.FORMATS`; by default that of each original's name.
+        format: One of `writer.FORMATS`; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.
         html: Whether to write a page that shows the results. Each image is then translated back, too.
@@ -92,10 +92,10 @@ def translate(  # noqa: PLR0913  the public API
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
 
     Returns:
-        The report. It names each file that cannot be read or written, which does not stop the others.
+        The report. It names each file that cannot be read or written; the other files are translated.
 
     Raises:
-        UserError: There are no images, or files to write exist, or two have the same name, or their format has no place for the
+        UserError: There are no images, or files to write exist, or two have the same name, or their format does not support the
             result; nothing was written.
     """
     began = time.perf_counter()
@@ -130,7 +130,7 @@ def _check_options(
             f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 image"
         )
     if skip_existing and (overwrite or html):
-        other = "--overwrite" if overwrite else "--html, whose page would lack what is skipped"
+        other = "--overwrite" if overwrite else "--html, whose page would lack the skipped images"
         raise UserError(f"--skip_existing with {other}: expected one of them")
     if size is not None:
         check_size(size)
@@ -154,7 +154,7 @@ def _write_page(
 
 @contextlib.contextmanager
 def _thread_pool(threads: int) -> Iterator[concurrent.futures.Executor]:
-    """Provide a pool that drops all work that has not begun when an exception arrives, Ctrl-C included."""
+    """Provide a pool that cancels the waiting work if an exception is raised, Ctrl-C included."""
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             yield pool

@@ -1,4 +1,4 @@
-"""A trainer with its policies and callbacks, put together as a configuration asks for."""
+"""Assembly of a trainer with the policies and callbacks that a configuration asks for."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assemble_trainer(
         workers: All workers.
         parts: Parts of the run.
         evaluator: Evaluator of the generators, on the chief.
-        check_folder: Function that raises an error if the folder of the run was taken away.
+        check_folder: Function that raises an error if the folder of the run was removed or moved.
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
     minutes, max_bad_steps = config.run.checkpoint_minutes, config.optimization.max_bad_steps

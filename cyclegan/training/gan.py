@@ -18,7 +18,7 @@ class GAN:
     """Networks, optimizers, loss scale and image pools of a run; create it in the scope of the strategy.
 
     The functions of `step` and `update` train it. There are two optimizers, as in the paper and pytorch-CycleGAN-and-pix2pix: Adam
-    updates each weight by itself, so one for both generators does the same as two with equal settings.
+    updates each weight separately, so one optimizer for both generators equals two with the same settings.
 
     Attributes:
         global_batch_size: Image pairs of a step, over all replicas.
@@ -46,7 +46,7 @@ class GAN:
         Args:
             global_batch_size: Image pairs of a step, over all replicas.
             config: The configuration.
-            image_shape: (height, width) of the images in training; by default those of the configuration.
+            image_shape: (height, width) of the images in training; by default the size in the configuration.
             objective: Name of the objective, a key of `objectives.OBJECTIVES`.
         """
         self.optimization, data, precision = config.optimization, config.data, config.performance.precision
@@ -67,7 +67,7 @@ class GAN:
         betas = self.optimization.beta_1, self.optimization.beta_2
         self.generator_optimizer = Adam(self.networks.generator_variables, *betas)
         self.discriminator_optimizer = Adam(self.networks.discriminator_variables, *betas)
-        self.loss_scale = LossScale()  # always, so that a checkpoint fits whatever the precision
+        self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
         size, shape = config.objective.pool_size, image_shape or data.image_shape
         domains = sorted(pair.domain for pair in self.objective.adversaries)
         self.pools = {domain: ImagePool(size, (*shape, channels[domain])) for domain in domains if size}
@@ -79,7 +79,7 @@ class GAN:
 
     @property
     def generators_in_use(self) -> list[tf.keras.Model]:
-        """G and F for testing and plots: with EMA weights, if there are any."""
+        """G and F for validation and plots: with EMA weights, if there are any."""
         return list(self.networks.in_use.generators.values())
 
     def state(self) -> dict[str, Union[tf.Module, tf.keras.Model]]:

@@ -49,8 +49,8 @@ class NetworkSet:
     Attributes:
         generators: Generators in training.
         discriminators: Discriminators.
-        ema_generators: Generators with the EMA weights, by the name of the one in training; empty without EMA.
-        joins_inputs: Whether two inputs of a network may go through it as one batch.
+        ema_generators: Generators with the EMA weights, by the name of the generator in training; empty without EMA.
+        joins_inputs: Whether two inputs of a network may form one batch.
         generator_variables: Trained variables of the generators.
         discriminator_variables: Trained variables of the discriminators.
         statistics: Moving statistics of batch normalizations, which forward passes change.
@@ -118,7 +118,7 @@ class NetworkSet:
 
     @property
     def in_use(self) -> NetworkSet:
-        """The networks as testing and inference use them: with the EMA generators, if there are any."""
+        """The networks for validation and inference: with the EMA generators, if there are any."""
         networks = copy.copy(self)
         networks.generators = {**self.generators, **self.ema_generators}
         return networks
@@ -138,9 +138,9 @@ class NetworkSet:
     def apply_to_two(
         self, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return (network(a), network(b)), computed as one batch where normalization allows it.
+        """Return (network(a), network(b)), computed as one batch if the normalization allows it.
 
-        One batch makes fewer and larger operations. It changes nothing if every sample is normalized by itself.
+        One batch makes fewer and larger operations. The results are the same if every sample is normalized by itself.
         """
         if not self.joins_inputs:
             return network(a, training=training), network(b, training=training)

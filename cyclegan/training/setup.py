@@ -35,9 +35,9 @@ MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_eva
 
 
 def config_of_worker(config: Config, workers: Workers) -> Config:
-    """Return the configuration as a worker runs it: with the precision of its devices; only the chief shows progress."""
+    """Return the configuration of a worker, with the precision of its devices; only the chief shows progress."""
     if config.performance.precision == "auto":
-        # config.json gets the choice, so that another machine can warn of a change.
+        # config.json records the choice, so that training warns if another machine chooses differently.
         config = config.replace(precision=hardware.best_precision())
     return config if workers.is_chief else config.replace(verbose=0)
 
@@ -46,7 +46,7 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     """Load the images on every worker; check that all workers have the same, and that the run was trained on them.
 
     Raises:
-        UserError: Images are missing, can't be used or are others than before, or the workers differ.
+        UserError: Images are missing, can't be used or differ from the run's images so far, or the workers differ.
     """
     is_tfds = sources.is_tfds(config.data.dataset)
     workers.check_equal({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": is_tfds})
@@ -67,14 +67,14 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
 def make_trainer(
     config: Config, workers: Workers, run: RunDirectory, data: Domains, make_evaluator: MakeEvaluator
 ) -> Trainer:
-    """Return a trainer with new networks, or with those of the newest checkpoint; log the overview of the run.
+    """Return a trainer with new networks, or with the networks of the newest checkpoint; log the overview of the run.
 
     Args:
         config: The configuration.
         workers: All workers.
-        run: Folder of the run. It is written to only if there is something left to train.
+        run: Folder of the run. It is written to only if epochs are left to train.
         data: The images.
-        make_evaluator: Function that makes the evaluator, called on the chief if the run is to be evaluated.
+        make_evaluator: Function that makes the evaluator, called on the chief if --evaluate_every is given.
 
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.

@@ -60,7 +60,7 @@ class Split:
         if progress.pairs_done > self.dataset.epoch_size:
             raise UserError(
                 f"the checkpoint has done {progress.pairs_done} {self.name} pairs; expected at most {self.dataset.epoch_size}:"
-                " it is not one of this run; use another --output_dir"
+                " it belongs to another run; use another --output_dir"
             )
         known = (*self.metric_names, SAMPLES)
         progress.sums = {name: value for name, value in progress.sums.items() if name in known}

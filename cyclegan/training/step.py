@@ -1,7 +1,7 @@
 """A training step and a test step on one replica.
 
-Both read the state of a `GAN` and do not change it, except for the statistics of batch normalizations, which forward passes move.
-`update` applies what `train_step` returns.
+Both only read the state of a `GAN`, except that forward passes change the statistics of batch normalizations. `update` applies the
+results of `train_step`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Carry(NamedTuple):
 
 
 class Discriminated(NamedTuple):
-    """Outputs of the discriminators in a training step; gradients are times the loss scale.
+    """Outputs of the discriminators in a training step; gradients are multiplied by the loss scale.
 
     Attributes:
         losses: Adversarial losses of the generators, losses and penalties of the discriminators, by name.
@@ -65,15 +65,15 @@ def train_step(
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, penalties, weight
-        decay, `SAMPLES` and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. Gradients are of
-        the generators and of the discriminators, times the loss scale.
+        decay, `SAMPLES` and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients
+        of the generators and of the discriminators are multiplied by the loss scale.
     """
     networks = gan.networks
     random = StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, x.shape[0])
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     noise = gan.objective.adversarial.draw(random)
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
-    # The tapes meet at the fakes: the discriminators' tape gives the gradients there, and the generators' tape goes on from them.
+    # The tapes meet at the fakes: the generators' tape continues from the gradients that the discriminators' tape computes there.
     with tf.GradientTape() as tape:
         generated = _generate(gan, x, y, weight, random)
         decay = _weight_decay(gan.optimization.weight_decay, networks.generator_variables)
@@ -81,7 +81,7 @@ def train_step(
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, random)
     images = DiscriminatorInput(generated.reals, generated.fakes, shown)
     discriminated = _discriminate(gan, images, weight, noise, scale)
-    # Every generator descends the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
+    # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
     targets = [*generated.losses.values(), *generated.fakes, decay_share]
     seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
     gradients = (tape.gradient(targets, networks.generator_variables, seeds), discriminated.gradients)
@@ -115,7 +115,7 @@ def _to_float(images: tf.Tensor) -> tf.Tensor:
 
 
 def _compiled(gan: GAN, function: Callable) -> Callable:
-    """Return a function compiled with XLA if the configuration wants it, else the function itself."""
+    """Return a function compiled with XLA if the configuration asks for it, else the function itself."""
     return tf.function(function, autograph=False, jit_compile=True) if gan.compiles_with_xla else function
 
 

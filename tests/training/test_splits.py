@@ -24,5 +24,5 @@ def test_a_position_beyond_the_pairs_is_refused(split):
     state.train.pairs_done = 7
     split.adopt(state)
     state.train.pairs_done = 8
-    with pytest.raises(UserError, match="has done 8 train pairs; expected at most 7: it is not one of this run"):
+    with pytest.raises(UserError, match="has done 8 train pairs; expected at most 7: it belongs to another run"):
         split.adopt(state)

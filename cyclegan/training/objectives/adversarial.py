@@ -15,7 +15,7 @@ from cyclegan.training.randomness import AUGMENTATION, INTERPOLATION, StepRandom
 
 
 class DiscriminatorInput(NamedTuple):
-    """Images that the discriminators judge, a batch for each pair of adversaries.
+    """Images for the discriminators, a batch for each pair of adversaries.
 
     Attributes:
         reals: Real images of the domain, float32 [N, H, W, C] in [-1, 1].
@@ -32,8 +32,8 @@ class DiscriminatorNoise(NamedTuple):
     """Random numbers of the adversarial part of a training step.
 
     Attributes:
-        augmentation: float32 [N, 7] for the real images of each pair of adversaries, then for their fakes; empty without.
-        interpolation: float32 [N] for the gradient penalty of each pair of adversaries; empty without.
+        augmentation: float32 [N, 7] for the real images of each pair of adversaries, then for the fakes; empty without DiffAugment.
+        interpolation: float32 [N] for the gradient penalty of each pair of adversaries; empty without this penalty.
     """
 
     augmentation: Sequence[tf.Tensor]
@@ -54,13 +54,13 @@ class AdversarialPart:
         global_batch_size: int,
         gradient_scale: float = 1.0,
     ) -> None:
-        """Take the settings.
+        """Keep the settings.
 
         Args:
             adversaries: The generators and the discriminators of their translations.
             settings: Settings of the objective.
             global_batch_size: Samples on all replicas.
-            gradient_scale: Factor on the gradients inside of a penalty, for a precision that has no numbers as small.
+            gradient_scale: Factor on the gradients inside of a penalty, which prevents underflow in a low precision.
         """
         self.adversaries = adversaries
         self._settings = settings
@@ -95,9 +95,9 @@ class AdversarialPart:
 
         Args:
             networks: The networks.
-            images: The images to judge.
+            images: Images for the discriminators.
             weight: Weights of the samples, float32 [N].
-            noise: Random numbers of a training step; `None` in testing, which has neither augmentation nor penalties.
+            noise: Random numbers of a training step; `None` in validation, which has neither augmentation nor penalties.
         """
         settings = self._settings
         of_generators, of_discriminators, penalties = {}, {}, {}
@@ -106,7 +106,7 @@ class AdversarialPart:
             real, fake, shown = self._seen(images, i, noise)
             training = noise is not None
             real_logits, shown_logits = networks.apply_to_two(discriminator, real, shown, training)
-            # Without a pool, the discriminator judges a fake once for both players.
+            # Without a pool, both losses share the logits of the fakes.
             fake_logits = shown_logits if shown is fake else discriminator(fake, training=training)
             loss = losses.generator_loss(settings.adversarial, fake_logits)
             of_generators[f"{pair.generator_losses}/loss"] = self._mean(weight, loss)

@@ -28,7 +28,7 @@ class Translations(NamedTuple):
 class CycleGANObjective(Objective):
     """G: X -> Y and F: Y -> X, which undo each other, and their discriminators D_Y and D_X.
 
-    An identity weight of 0 leaves the identity losses out of training; testing measures the identity errors all the same.
+    An identity weight of 0 leaves the identity losses out of training; validation still measures the identity errors.
     """
 
     adversaries = (Adversaries("G", "Y"), Adversaries("F", "X"))
@@ -106,7 +106,7 @@ def translate(networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, identity: bool, 
         networks: The networks.
         x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
         y: Images of domain Y.
-        identity: Whether to translate images to their own domain, too; without, `same_x` is x and `same_y` is y.
+        identity: Whether to translate images to their own domain, too; if not, `same_x` is x and `same_y` is y.
         training: Whether the networks run as in training.
     """
     G, F = networks.generators["G"], networks.generators["F"]

@@ -33,9 +33,9 @@ class Generated(NamedTuple):
 
 
 class Objective(abc.ABC):
-    """Losses that generators and discriminators descend: images and networks in, named losses out.
+    """Losses that generators and discriminators minimize: images and networks in, named losses out.
 
-    Every metric is this replica's share of the mean over the global batch: summed over the replicas, the shares are the mean.
+    Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the mean.
     No method changes any state. A new objective is a subclass in a file of its own, and a line in `OBJECTIVES`.
 
     Args:
@@ -46,7 +46,7 @@ class Objective(abc.ABC):
 
     Attributes:
         adversaries: The generators and the discriminators of their translations, at most two pairs.
-        loss_names: Names of the losses in training and in testing, without penalties; "NAME/total" is the sum of the other losses
+        loss_names: Names of the losses in training and validation, without penalties; "NAME/total" is the sum of the other losses
             "NAME/...".
         adversarial: The losses that need a discriminator.
     """
@@ -66,7 +66,7 @@ class Objective(abc.ABC):
     @property
     @abc.abstractmethod
     def test_names(self) -> tuple[str, ...]:
-        """Names of the metrics that testing has besides the losses."""
+        """Names of the metrics that validation has besides the losses."""
 
     @property
     @abc.abstractmethod
@@ -89,7 +89,7 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the metrics of testing. Arguments as for `generate`."""
+        """Return the metrics of validation. Arguments as for `generate`."""
 
     @abc.abstractmethod
     def translate_samples(
@@ -106,15 +106,15 @@ class Objective(abc.ABC):
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.
 
-        A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients of real images, which
-        nothing needs, are counted; penalties and everything but convolutions are not.
+        A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients at real images are
+        counted, too, although nothing needs them; penalties and all operations but convolutions are not.
 
         Args:
             networks: The networks.
             height: Height of the images in pixels.
             width: Width of the images in pixels.
         """
-        # A discriminator learns from real images and fakes. The generators learn from the gradients of the fakes and, with a pool,
+        # A discriminator learns from real images and fakes. The generators need its gradients at the fakes and, with a pool,
         # another forward pass.
         of_discriminator = 3 * 2 + (2 if self.settings.pool_size else 1)
         macs = 0
