@@ -1,11 +1,13 @@
-"""Preparation of a training run: its images, its networks, and the position to start from."""
+"""Set-up of a training run: its images, its networks, the position to start from, and the trainer with its callbacks."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import tempfile
 from collections.abc import Callable
+from typing import Optional, cast
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.run_directory import RunDirectory
@@ -20,18 +22,50 @@ from cyclegan.networks import compat
 from cyclegan.reporting import overview
 from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.reporting.throughput import Throughput
-from cyclegan.training.assembly import Parts, assemble_trainer
-from cyclegan.training.callbacks.base import Summary
-from cyclegan.training.callbacks.evaluate import Evaluator
+from cyclegan.training import schedule
+from cyclegan.training.callbacks.base import Callback, Summary
+from cyclegan.training.callbacks.checkpoint import CheckpointCallback
+from cyclegan.training.callbacks.evaluate import EvaluationCallback, Evaluator
+from cyclegan.training.callbacks.log_metrics import MetricsCallback
+from cyclegan.training.callbacks.plot import PlotCallback
+from cyclegan.training.callbacks.profile import ProfileCallback
+from cyclegan.training.callbacks.report import ReportCallback
+from cyclegan.training.callbacks.silent_failures import SilentFailureCallback
+from cyclegan.training.checkpoint_policy import CheckpointPolicy
 from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+from cyclegan.training.divergence import DivergencePolicy
 from cyclegan.training.gan import GAN
+from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
+from cyclegan.training.schedule import StepLearningRates
+from cyclegan.training.signals import Signals
 from cyclegan.training.splits import Split
 from cyclegan.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
 MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_evaluator`
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Parts of a run that its trainer, policies and callbacks share.
+
+    Attributes:
+        model: The networks.
+        train: The training pairs and their steps.
+        test: The held-out pairs and their steps.
+        state: Position to start from; new, or restored together with the networks.
+        checkpoints: Checkpoints of the run.
+        summary: Writer of the metrics, events and sample images.
+    """
+
+    model: GAN
+    train: Split
+    test: Split
+    state: TrainState
+    checkpoints: CheckpointManager
+    summary: Summary
 
 
 def config_of_worker(config: Config, workers: Workers) -> Config:
@@ -107,6 +141,50 @@ def make_trainer(
     return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, check_folder=run.check))
 
 
+def assemble_trainer(
+    config: Config,
+    workers: Workers,
+    parts: Parts,
+    evaluator: Optional[Evaluator] = None,
+    check_folder: Callable[[], None] = lambda: None,
+) -> Trainer:
+    """Return a trainer with the policies and callbacks that a configuration asks for.
+
+    Args:
+        config: The configuration.
+        workers: All workers.
+        parts: Parts of the run.
+        evaluator: Evaluator of the generators, on the chief.
+        check_folder: Function that raises an error if the folder of the run was removed or moved.
+    """
+    train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
+    minutes, max_bad_steps = config.run.checkpoint_minutes, config.optimization.max_bad_steps
+    policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers)
+    datasets = {split.name: split.dataset for split in (train, test)}
+    divergence = DivergencePolicy(max_bad_steps, datasets, checkpoints, summary, workers.strategy)
+    learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
+    throughput = Throughput(train.throughput.flops, train.throughput.peak)
+    callbacks = [
+        ProfileCallback(config.performance.profile_steps, summary.folder, train.dataset, config.optimization.epochs),
+        EvaluationCallback(evaluator, config.evaluation.evaluate_every, workers, divergence),
+        MetricsCallback(summary, config.run.log_every, learning_rates, throughput),
+        SilentFailureCallback(summary, config.objective.adversarial),
+        *_plots(config, workers, parts),
+        ReportCallback({split.name: split.metric_names for split in (train, test)}, config.run.verbose > 1),
+        CheckpointCallback(policy, config.run.checkpoint_every, divergence),
+    ]
+    passes = PassRunner(
+        strategy=workers.strategy,
+        checkpoint_policy=policy,
+        divergence=divergence,
+        callbacks=callbacks,
+        learning_rates=learning_rates,
+        throughput=throughput,
+        show_bars=config.run.verbose > 0,
+    )
+    return Trainer(parts.state, config.optimization.epochs, (train, test), passes)
+
+
 def _facts(workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
     return overview.Facts(
         notes=data.notes,
@@ -140,7 +218,7 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
 
 
 def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
-    """Return the training pass and the test pass; `peak` is the FLOP/s of a device, 0 if not measured."""
+    """Return the training pairs and the held-out pairs with their steps; `peak` is the FLOP/s of a device, 0 if not measured."""
     batch, strategy, shares = model.global_batch_size, workers.strategy, workers.speedup()
     flops = model.flops(*data.size) * batch
     steps_per_call = workers.broadcast_from_chief(
@@ -170,3 +248,10 @@ def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pe
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),
         Split("test", test, test_step, model.metric_names["test"], Throughput()),
     )
+
+
+def _plots(config: Config, workers: Workers, parts: Parts) -> list[Callback]:
+    if not workers.is_chief:
+        return []
+    summary = cast(SummaryWriter, parts.summary)  # the chief writes
+    return [PlotCallback(parts.model, parts.test.dataset, summary, config.run.plot_every)]

@@ -1,4 +1,4 @@
-"""Training and validation: their images, compiled steps and speed."""
+"""Splits of the images into training and held-out pairs, each with its compiled steps and their speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf
 
 @dataclasses.dataclass
 class Split:
-    """One of the two passes of an epoch, over the training pairs or the held-out pairs.
+    """The training pairs or the held-out pairs, which each epoch passes over once, and the steps of these passes.
 
     Attributes:
         name: "train" or "test".
@@ -43,11 +43,11 @@ class Split:
 
     @property
     def is_train(self) -> bool:
-        """Whether the pass trains."""
+        """Whether the steps train."""
         return self.name == "train"
 
     def progress(self, state: TrainState) -> PassState:
-        """Return the part of a state that counts this pass."""
+        """Return the part of a state that counts the present pass."""
         return state.train if self.is_train else state.test
 
     def adopt(self, state: TrainState) -> None:

@@ -10,7 +10,7 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
 from cyclegan.training.divergence import DivergenceError
 from cyclegan.training.metric_totals import means
-from cyclegan.training.passes import PassRunner
+from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.splits import Split
 
 logger = logging.getLogger(__name__)
@@ -22,13 +22,13 @@ class Trainer:
     Args:
         state: Position to start from; new, or restored together with the networks.
         epochs: Length of the whole training, in epochs.
-        splits: The training pass and the test pass of an epoch.
+        splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
         passes: Runner of the passes, with the policies and callbacks.
 
     Attributes:
         state: Position in training.
         epochs: Length of the whole training, in epochs.
-        splits: The training pass and the test pass of an epoch.
+        splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
         passes: Runner of the passes, with the policies and callbacks.
 
     Raises:

@@ -9,8 +9,8 @@ from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.reporting.throughput import Throughput
-from cyclegan.training.assembly import Parts, assemble_trainer
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
+from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
 
 RATES = {"learning_rate": 0.5, "learning_rate_discriminators": 0.25}

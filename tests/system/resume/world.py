@@ -20,9 +20,9 @@ from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.reporting.throughput import Throughput
-from cyclegan.training.assembly import Parts, assemble_trainer
 from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
 
 BATCH = 6

@@ -1,4 +1,4 @@
-"""A pass over the training pairs or the held-out pairs."""
+"""Runner of a pass over the training pairs or the held-out pairs."""
 
 from __future__ import annotations
 
