@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
         for names in (names_x, names_y)
     )
     if x != y:
-        different = sorted(set(x) ^ set(y)) or [a for a, b in zip(x, y) if a != b]
+        different = sorted(set(x) ^ set(y)) or [a or b for a, b in itertools.zip_longest(x, y) if a != b]
         raise UserError(
             f"--paired: the held-out images of X ({len(x)}) and Y ({len(y)}) do not have the same names, for example"
             f" {different[0]}; expected an image of Y with the same name for each image of X"
