@@ -17,11 +17,11 @@ from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.export import exporter, portable
 from cyclegan.export.export_format import ExportFormat
-from cyclegan.export.exporter import FLOAT16_TOLERANCE, ExportError, ExportOptions, export
+from cyclegan.export.exporter import ExportError, ExportOptions, export
 from cyclegan.export.formats import FORMATS
 from cyclegan.networks import compat
 from scripts import export as script
-from tests.export.test_portable import TINY, UNET, make_generator
+from tests.export.models import TINY, UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "export.md"
@@ -151,17 +151,6 @@ def test_reverse_direction_named_checkpoint_and_fixed_size(run, tmp_path, capsys
     assert lines[0].endswith("epoch_0002") and lines[2] == "translated: uint8 [N, H, W, 1]"
     assert lines[1] == "picture: uint8 [N, H, W, 3], H and W multiples of 4"
     assert re.search(r"grey levels, allowed 0.6275; on 2 images \(\S+testA\), 32 x 32 and 36", lines[3])
-
-
-@pytest.mark.slow
-def test_float16_and_fixed_size_in_tflite(generator, tmp_path):
-    differences = [
-        export(generator, tmp_path / name, [colour()], ExportOptions("tflite", float16=name == "half", size=(32, 32)))
-        for name in ("whole", "half")
-    ]
-    assert differences[0] < 1e-4 < differences[1] < FLOAT16_TOLERANCE
-    whole, half = ((tmp_path / name).stat().st_size for name in ("whole", "half"))
-    assert half < 0.8 * whole
 
 
 def faked(function):
