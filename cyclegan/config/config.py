@@ -37,7 +37,7 @@ SETTINGS_OF_A_WORKER = {
     *("preset", "verbose", "no_peak", "start_timeout"),
 }
 SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
-# Settings that have an effect only with others: the flags that they need, and a function that checks whether these are set.
+# Settings that have an effect only with others: the flags that they need, and a check of these flags.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "data_dir": (
         "--dataset cycle_gan/NAME or stripes",

@@ -41,7 +41,7 @@ class DataConfig(Section):
     preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
         "resize_and_crop: resize training images to --load_size, then crop at random to --image_size; crop: only crop;"
         " scale_width: scale to the width --load_size; scale_width_and_crop: scale, then crop; none: only make the sides a"
-        " multiple of 4. Without a crop, all images have to come out at one size, and --image_size is only the minimum"
+        " multiple of 4. Without a crop, all images must have one size after resizing, and --image_size is only the minimum"
         " height of scale_width",
         "resize_and_crop",
     )

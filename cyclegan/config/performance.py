@@ -11,7 +11,7 @@ from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
 CALL_FLOPS = 4e9  # upper bound on the operations of a call of several steps: a tenth of a second on any CPU
-CALL_SECONDS = 0.03  # or the operations that the devices can do in this time at their peak, if that is more
+CALL_SECONDS = 0.03  # or the operations of the devices in this time at their peak, if that is more
 MAX_STEPS_PER_CALL = 10
 
 

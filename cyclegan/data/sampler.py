@@ -87,7 +87,7 @@ class UnpairedSampler:
     def augmentation(self, domain: int, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
         """Return the random numbers that augment an image: top and left of the crop, and flip.
 
-        The crop is given in fractions of the room that it has in the image, so that the numbers do not depend on the image's size.
+        The crop is given in fractions of its room in the image, so that the numbers do not depend on the image's size.
 
         Returns:
             float64 [3], in [0, 1).

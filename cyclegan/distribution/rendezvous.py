@@ -181,7 +181,7 @@ def _accept(server: socket.socket, cluster: Cluster) -> list[tuple[int, str, soc
 
 
 def _forget_lost(connections: Connections) -> None:
-    """Mark workers that have sent `DONE` by `None`, and remove those whose connection has ended without it."""
+    """Mark workers that have sent `DONE` by `None`, and remove workers whose connection has ended without it."""
     for worker, connection in list(connections.items()):
         if connection is None:
             continue

@@ -52,7 +52,7 @@ def read_addresses(environment: Mapping[str, str], port: Optional[int] = None) -
     for name, expected in (("SLURMD_NODENAME", host), ("SLURM_NODEID", str(node)), ("SLURM_LOCALID", str(local))):
         if environment.get(name, expected) != expected:
             raise UserError(
-                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in blocks:"
+                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in blocks;"
                 " use srun --distribution=block"
             )
     return tuple(f"{host}:{first + local}" for host, local in places), index

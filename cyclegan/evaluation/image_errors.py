@@ -31,8 +31,8 @@ def mae(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def ssim(x: np.ndarray, y: np.ndarray, peak: float = 255.0) -> np.ndarray:
     """Return the structural similarity of each image (Wang et al. 2004), [N]; 1 for equal images.
 
-    This is the mean over all windows inside the image (Gaussian, 11 x 11, sigma 1.5) and over the channels, each by itself, with
-    K1 = 0.01, K2 = 0.03 and without bias correction of the (co)variances.
+    This is the mean over all Gaussian windows (11 x 11, sigma 1.5) inside the image, and over the channels. K1 is 0.01 and K2 is
+    0.03; the (co)variances have no bias correction.
 
     Args:
         x: Images [N, H, W, C], H and W at least 11.

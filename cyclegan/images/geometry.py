@@ -106,7 +106,7 @@ def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: 
     other = np.flatnonzero((resized != resized[0]).any(axis=1))
     if len(other):
         raise UserError(
-            f"--preprocess {data.preprocess}: {describe(0)} and {describe(other[0])} come out at different sizes; expected one"
+            f"--preprocess {data.preprocess}: {describe(0)} and {describe(other[0])} differ in size; expected one"
             " size for all images of both domains: use --preprocess crop or resize_and_crop"
         )
     height, width = (int(side) for side in resized[0])

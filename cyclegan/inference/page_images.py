@@ -1,4 +1,4 @@
-"""Images of the page that shows translations: copies that every browser shows."""
+"""Images of the page of translations: small copies in a format that every browser shows."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def read_folder(
     final = geometry.final_size(data, sizes, resized, paths)
     if tuple(final) != tuple(size):
         raise UserError(
-            f"--real {folder}: the images come out at {geometry.format_size(final)}; expected the run's"
+            f"--real {folder}: the images have {geometry.format_size(final)} after resizing; expected the run's"
             f" {geometry.format_size(size)}: resize them"
         )
     dtype = np.uint16 if facts["deep"].any() else np.uint8

@@ -35,7 +35,7 @@ class Report:
     Attributes:
         done: Number of files that were written.
         failed: Description of each file that was not written.
-        unshown: Description of each file that was written but is not on the page, and of a page that was not written.
+        unshown: Description of each written file that is not on the page, and of a page that could not be written.
         tiled: Number of images that were too large to be translated at once.
         cut: Number of files with several frames or pages, of which only the first was translated.
         skipped: Number of files that existed before.

@@ -19,8 +19,8 @@ class BatchNormalization(tf.keras.layers.Layer):
     [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch.
     All replicas must have the same N, H and W. The result and the gradients do not depend on the number of replicas.
     Padding samples count like any other. Without `training`, the running statistics are used. Each training call moves
-    them a tenth of the way to the statistics of the batch (with the unbiased variance, as in PyTorch), unless the
-    statistics of the batch are not finite.
+    them a tenth of the way to the statistics of the batch, with the unbiased variance as in PyTorch. Statistics that are
+    not finite are ignored.
 
     On several replicas, a function that is compiled with XLA inside of `strategy.run` can't contain this layer.
 
@@ -92,8 +92,8 @@ def _global_moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 @tf.custom_gradient
 def _with_summed_gradient(own: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
     """Return `total`, the sum of `own` over the replicas, with a gradient that is summed over the replicas, too."""
-    # The sum is computed by the caller: in here, as in TensorFlow's all_reduce, each call would search the graphs of all
-    # replicas for variables, and the time to trace a network would grow with the square of its layers.
+    # The caller computes the sum. In here, as in TensorFlow's all_reduce, each call would search the graphs of all replicas
+    # for variables. The time to trace a network would then grow with the square of its layers.
     return tf.identity(total), lambda dy: (_sum_over_replicas(dy), None)
 
 

@@ -21,9 +21,9 @@ def make_transposed_convolution(
 class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
     """Enlarge features by the stride, in a precision that the device has instructions for: [N, H, W, C] -> [N, 2 H, 2 W, filters].
 
-    With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid", and a kernel that is wider than the
-    stride by 1, it is PyTorch's layer with padding 1 and output padding 1: y[2 i + k - 1] += x[i] kernel[k], where
-    "same" has y[2 i + k].
+    With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1, it
+    is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], where "same"
+    has y[2 i + k].
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

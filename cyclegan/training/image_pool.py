@@ -31,8 +31,8 @@ class ImagePool(tf.Module):
     is stored and shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is
     shown itself.
 
-    The pool is one logical pool for all replicas, and each has a copy. The images that a replica shows depend on the translations
-    of all, in the order of the global batch, so they are the same on any number of replicas.
+    The pool is one logical pool for all replicas, and each has a copy. The images to show depend on the translations of all
+    replicas, in the order of the global batch, so they are the same on any number of replicas.
 
     Create it in the scope of the strategy.
 

@@ -30,7 +30,7 @@ class PassRunner:
 
     Attributes:
         strategy: Strategy that distributes the batches.
-        checkpoint_policy: Policy whose requests the workers exchange in each step.
+        checkpoint_policy: Policy whose requests the workers share in each step.
         divergence: Policy that inspects the outcome of each step.
         callbacks: Objects that react to the calls, in this order.
         learning_rates: Learning rates of the training steps.

@@ -77,7 +77,7 @@ def config_of_worker(config: Config, workers: Workers) -> Config:
 
 
 def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
-    """Load the images on every worker; check that all workers have the same, and that the run was trained on them.
+    """Load the images on every worker; check that all workers, and the run so far, have the same images.
 
     Raises:
         UserError: Images are missing, can't be used or differ from the run's images so far, or the workers differ.

@@ -73,7 +73,7 @@ def test_other_bands_than_asked_for_are_named(bands, folder):
 def test_without_a_crop_all_sizes_have_to_agree(photos, tmp_path, cache):
     text = (
         r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels, resized to"
-        r" 24 x 28 pixels\) come out at different sizes.*--preprocess crop or resize_and_crop"
+        r" 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
         load(photos, cache=cache, preprocess="none")

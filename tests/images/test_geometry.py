@@ -90,12 +90,12 @@ def test_without_a_crop_all_sizes_are_equal():
     assert final_size("none", [(101, 203), (100, 204)]) == (100, 204)
     assert final_size("scale_width", [(100, 100), (200, 200)]) == (88, 88)
     text = (
-        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 216 x 100 pixels\) come out at"
-        r" different sizes; expected one size .*: use --preprocess crop or resize_and_crop"
+        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 216 x 100 pixels\) differ in size;"
+        r" expected one size .*: use --preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
         final_size("none", [(100, 204), (101, 203), (100, 214)])
-    with pytest.raises(UserError, match="come out at different sizes"):
+    with pytest.raises(UserError, match="differ in size"):
         final_size("scale_width", [(100, 100), (100, 90)])
     with pytest.raises(UserError, match=r"0.png \(12 x 40 pixels\); expected at least 16 x 16 pixels"):
         final_size("none", [(40, 12)])
