@@ -1,0 +1,50 @@
+"""Parts of the set-up; the trainer as a whole is tested by `test_trainer` with fakes, and by real runs in `tests/system`."""
+
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cyclegan.config import Config
+from cyclegan.data.sources import SPLITS
+from cyclegan.distribution import hardware
+from cyclegan.distribution.workers import Workers
+from cyclegan.errors import UserError
+from cyclegan.training.setup import config_of_worker, load_data
+
+CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
+
+
+def test_precision_follows_the_devices_only_if_it_is_not_given(monkeypatch):
+    monkeypatch.setattr(hardware, "best_precision", lambda: "bfloat16")
+    for given, expected in (("auto", "bfloat16"), ("float32", "float32"), ("float16", "float16")):
+        config = Config.from_settings(precision=given, verbose=2)
+        assert config_of_worker(config, CHIEF) == config.replace(precision=expected)
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_only_the_chief_shows_progress(verbose):
+    config = Config.from_settings(precision="float32", verbose=verbose)
+    assert config_of_worker(config, CHIEF) is config
+    assert config_of_worker(config, OTHER) == config.replace(verbose=0)
+
+
+def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
+    for split in SPLITS:
+        (tmp_path / "data" / split).mkdir(parents=True)
+        for number in range(2):
+            Image.fromarray(np.full((16, 20, 3), number, np.uint8)).save(tmp_path / "data" / split / f"{number}.png")
+    config = Config.from_settings(dataset=str(tmp_path / "data"), image_size=16, load_size=24, cache="disk", verbose=0)
+    checked = []
+    run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append)
+    data = load_data(config, Workers(strategies[1]), run)
+    assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
+    assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
+    assert f" GB in {run.path})" in data.notes[-1]  # a single process keeps decoded images in the run's folder
+
+    def refuse(fingerprint):
+        raise UserError("other images")
+
+    with pytest.raises(UserError, match="other images"):
+        load_data(config, Workers(strategies[1]), types.SimpleNamespace(path=run.path, check_data=refuse))
