@@ -25,7 +25,7 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     config = parse_args(argv)
     console.configure_logging(config.run.verbose)
     signals.ignore_save_signal()
-    with console.start():  # not earlier: TensorFlow takes seconds, --help and wrong flags need none
+    with console.start():  # not earlier: --help and wrong flags need not wait for TensorFlow
         from cyclegan.checkpointing.run_directory import RunDirectory
         from cyclegan.distribution.gpus import explain_unseen_gpus
         from cyclegan.distribution.startup import start_workers

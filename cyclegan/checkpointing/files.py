@@ -21,8 +21,8 @@ def hidden(path: pathlib.Path, prefix: str) -> pathlib.Path:
 def replace(new: pathlib.Path, target: pathlib.Path) -> None:
     """Give a complete folder its final name, and discard the folder that had this name before.
 
-    After a kill at any moment, the final name belongs to the old or to the new folder. Only on a file system that cannot exchange
-    names, a kill can leave both folders with hidden names; `folder.recover` then completes the replacement.
+    After a kill at any moment, the final name belongs to the old or to the new folder. If the file system cannot exchange names,
+    a kill can also leave both folders with hidden names; `folder.recover` then completes the replacement.
 
     Args:
         new: The new folder, named `hidden(target, PARTIAL)`.

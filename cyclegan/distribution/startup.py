@@ -1,4 +1,4 @@
-"""Start of this worker, with the others that the environment names."""
+"""Start of this worker, together with the other workers that the environment names."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from cyclegan.export.export_format import INPUT
 from cyclegan.networks import compat
 from cyclegan.networks.activation import NEGATIVE_SLOPE
 
-# Function of a layer of the generator and the input of the layer's copy, which returns the output of the copy.
+# Function (layer of the generator, input of its copy) -> output of the copy.
 Convert = Callable[[Any, tf.Tensor], tf.Tensor]
 
 keras, ops = tf.keras.layers, compat.ops

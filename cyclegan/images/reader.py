@@ -77,7 +77,7 @@ def decode_whole(source: Source, channels: int = 3) -> DecodedImage:
 
 
 def check(source: Source, channels: int = 3) -> ImageFacts:
-    """Check an image by its header and its end marker, without decoding it.
+    """Check an image by its header and its end marker, which takes almost no time.
 
     Only an image without an end marker near the end of the file is decoded, because valid files may have other data behind it.
 

@@ -25,8 +25,8 @@ RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 class CheckpointPolicy:
     """Decide when to save a checkpoint: on a timer, on a signal, at the end.
 
-    Several workers must save and stop at the same step. Each passes its `requests` to every step, which merges them, and obeys
-    the merged requests of all workers. A single worker acts on its requests at once.
+    Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each worker obeys
+    the merged requests. A single worker acts on its requests at once.
 
     Args:
         checkpoints: Manager of the checkpoints.

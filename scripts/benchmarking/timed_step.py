@@ -126,7 +126,7 @@ def compare(
     Args:
         steps: Steps that took turns.
         column: Name of the column.
-        reference: Fields that are different in the reference of a step. The value is `None` if no step is the reference.
+        reference: Fields by which the reference of a step differs from it. The value is `None` if the reference is not timed.
         quotient: Function of the seconds of the step and of its reference in the same turn.
     """
     found = {each.setting: each for each in steps if not each.has_failed}
