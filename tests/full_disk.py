@@ -1,4 +1,4 @@
-"""A full disk for tests that write files."""
+"""Simulate a full disk for tests that write files."""
 
 import contextlib
 import resource

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def configure_logging():
-    """`console.configure_logging`, undone after the test."""
+    """Return `console.configure_logging`, undone after the test."""
     logger = logging.getLogger("cyclegan")
     before = logger.level, list(logger.handlers)
     yield console.configure_logging

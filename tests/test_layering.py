@@ -1,4 +1,4 @@
-"""Hold the table of folders: which part of the package may import which."""
+"""Check the table of folders: which part of the package may import which."""
 
 import ast
 import pathlib

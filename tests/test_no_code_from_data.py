@@ -1,4 +1,4 @@
-"""Search the program for calls that could execute code from a file."""
+"""Search the package for calls that could execute code from a file."""
 
 import ast
 import pathlib
@@ -18,7 +18,7 @@ DANGEROUS_CALLS = {"np.load", "numpy.load", "yaml.load", "os.system", "os.popen"
 
 
 def dangers(source):
-    """What in a program could run code that it was given as data."""
+    """Return the calls in a program that could execute code from data."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

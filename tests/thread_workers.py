@@ -1,4 +1,4 @@
-"""Workers in threads of one process, for tests of what they agree on."""
+"""Run workers as threads of one process, for tests of their collectives."""
 
 import threading
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ThreadWorkers:
-    """Stand in for `workers.Workers` in one thread of several."""
+    """Stand in for `workers.Workers` in one of several threads."""
 
     def __init__(self, index, count, rows, barrier):
         self.index, self.count, self.is_chief = index, count, index == 0

@@ -7,7 +7,7 @@ from tests.checkpointing.runs import DATA, open_run
 
 @pytest.fixture
 def run(tmp_path, caplog):
-    """A function that makes a state and its checkpoint manager, as a new start of the program does."""
+    """Return a function that makes a state and its checkpoint manager, as a new start of the program does."""
 
     def start(keep=3, names=("a", "b")):
         state = {name: tf.Variable([0.0, 0.0], name=name) for name in names}
@@ -19,7 +19,7 @@ def run(tmp_path, caplog):
 
 @pytest.fixture
 def run_folder(tmp_path):
-    """Folder of a run that has a checkpoint, as far as its directory is concerned."""
+    """Return the folder of a run with a checkpoint that has a name and no content."""
     path = tmp_path / "run"
     with open_run(path) as first:
         first.start(DATA)

@@ -20,5 +20,5 @@ def save(run, *epochs, keep=3):
 
 
 def names(checkpoints):
-    """Return the names of everything in the folder of the checkpoints."""
+    """Return the names of all files and folders beside the checkpoints."""
     return [path.name for path in checkpoints.folder.iterdir()]

@@ -15,7 +15,7 @@ def content(path):
     return [file.name for file in path.iterdir()]
 
 
-def test_exchange_on_linux(tmp_path):
+def test_exchange_swaps_two_folders(tmp_path):
     one, other = folder(tmp_path / "one", "1"), folder(tmp_path / "other", "2")
     assert files.exchange(one, other)
     assert content(one) == ["2"] and content(other) == ["1"]
@@ -24,7 +24,7 @@ def test_exchange_on_linux(tmp_path):
 
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("exists", [True, False])
-def test_replace(tmp_path, monkeypatch, exchanges, exists):
+def test_replace_leaves_only_the_new_folder(tmp_path, monkeypatch, exchanges, exists):
     if not exchanges:
         monkeypatch.setattr(files, "exchange", lambda one, other: False)
     if exists:
@@ -49,14 +49,14 @@ def test_a_failed_replacement_brings_the_old_folder_back(tmp_path, monkeypatch):
     assert content(old) == ["old"]
 
 
-def test_remove_what_a_killed_process_left_too(tmp_path):
+def test_remove_also_removes_leftovers_of_a_killed_process(tmp_path):
     folder(tmp_path / ".removed_a", "older")
     files.remove(folder(tmp_path / "a"))
     files.remove(tmp_path / "missing")
     assert not content(tmp_path)
 
 
-def test_discard_a_link_and_not_its_target(tmp_path):
+def test_discard_removes_a_link_and_not_its_target(tmp_path):
     folder(tmp_path / "a")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     files.discard(tmp_path / "link")
@@ -64,6 +64,6 @@ def test_discard_a_link_and_not_its_target(tmp_path):
     assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["content"]
 
 
-def test_crc32(tmp_path):
+def test_crc32_of_the_check_value(tmp_path):
     (tmp_path / "a").write_bytes(b"123456789")
     assert files.crc32(tmp_path / "a") == 0xCBF43926  # the check value of the algorithm

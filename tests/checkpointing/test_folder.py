@@ -6,7 +6,7 @@ from tests.checkpointing.saves import at
 
 
 def make(path, train_state=None, complete=True):
-    """Make a checkpoint, as far as its folder and manifest are concerned."""
+    """Make the folder and the manifest of a checkpoint."""
     path.mkdir(parents=True)
     (path / "state.index").write_text(path.name)
     manifest.write(path, train_state or at(1))
@@ -26,21 +26,21 @@ def names(path):
         ("epoch_12345_pair_01067_test_0008", (12345, 1067, 8)),
     ],
 )
-def test_names(name, position):
+def test_names_are_parsed_and_formatted(name, position):
     assert Position.parse(name) == position and Position(*position).name == name
     assert folder.position_of(folder.pathlib.Path(f".partial_{name}")) == position
 
 
 @pytest.mark.parametrize("name", ["epoch_", "epoch_mine", "epoch_0001_test_0002", "best-x2y", ".partial_epoch_0001"])
-def test_other_names(name):
+def test_other_names_have_no_position(name):
     assert Position.parse(name) is None
 
 
-def test_the_position_of_a_training_state():
+def test_position_of_a_training_state():
     assert Position.of(at(3, 7, 2)) == (3, 7, 2)
 
 
-def test_checkpoints_by_position(tmp_path):
+def test_checkpoints_are_sorted_by_position(tmp_path):
     for name in ("epoch_0010", "epoch_0002_pair_00010", "epoch_0002", "epoch_mine", "best-x2y", ".removed_epoch_0001"):
         (tmp_path / name).mkdir()
     (tmp_path / "epoch_0011").write_text("a file")
@@ -50,7 +50,7 @@ def test_checkpoints_by_position(tmp_path):
     assert folder.checkpoints(tmp_path / "missing") == []
 
 
-def test_a_replacement_is_completed(tmp_path):
+def test_an_interrupted_replacement_is_completed(tmp_path):
     for name in ("epoch_0001", ".removed_epoch_0002", ".partial_epoch_0002", ".removed_best-x2y", ".partial_best-x2y"):
         make(tmp_path / name)
     folder.recover(tmp_path)
@@ -61,7 +61,7 @@ def test_a_replacement_is_completed(tmp_path):
     assert names(tmp_path) == ["best-x2y", "epoch_0001", "epoch_0002"]
 
 
-def test_what_was_removed_stays_removed_while_others_are_left(tmp_path):
+def test_removed_checkpoints_stay_removed_while_others_are_left(tmp_path):
     for name in ("epoch_0001", ".removed_epoch_0002", ".partial_epoch_0003"):
         make(tmp_path / name)
     make(tmp_path / ".partial_epoch_0002", complete=False)

@@ -23,11 +23,11 @@ CHANGES = {
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing is cleaned up."""
+    """Stand for SIGKILL: nothing is cleaned up."""
 
 
 class Disk:
-    """Counts the changes of the disk within it, and raises `Killed` before the one with number `last`."""
+    """Count the changes of the disk in a context, and raise `Killed` before change number `last`."""
 
     def __init__(self):
         self.last, self.count, self.active = None, 0, False
@@ -71,7 +71,7 @@ def disk(monkeypatch):
 
 
 class Run:
-    """Starts of a program on one folder; its only weight is set to a number before each save."""
+    """Start a program again and again on one folder; its only weight is set to a number before each save."""
 
     def __init__(self, folder, keep):
         self.folder, self.keep = folder, keep
@@ -116,7 +116,9 @@ SAME, NEXT, EARLIER = at(2), at(3), at(1, 2)
     if isinstance(value, TrainState)
     else None,
 )
-def test_a_kill_during_a_save(tmp_path, disk, monkeypatch, position, keep, aliases, exchanges):
+def test_a_kill_during_a_save_leaves_the_old_or_the_new_checkpoint(
+    tmp_path, disk, monkeypatch, position, keep, aliases, exchanges
+):
     before = Run(tmp_path / "before", keep)
     for value, train_state in enumerate((at(1), at(1, 4), at(2)), 1):
         before.save(value, train_state, aliases=aliases)
@@ -149,8 +151,8 @@ def test_a_kill_during_a_save(tmp_path, disk, monkeypatch, position, keep, alias
     assert found == sorted(found, key=lambda restored: restored[0])  # once the new one is there, it stays
 
 
-def test_a_kill_again_and_again(tmp_path, disk):
-    """As with --keep 1 on an imported run: the same position is saved again, and each process dies a little later."""
+def test_repeated_kills_leave_a_checkpoint(tmp_path, disk):
+    """Save the same position again, as with --keep 1 on an imported run; each process dies a little later."""
     run, value, last, killed = Run(tmp_path / "run", keep=1), 1, 0, True
     run.save(value, at(0))
     while killed:
@@ -170,7 +172,7 @@ def test_a_kill_again_and_again(tmp_path, disk):
     assert last > 10 and run.restored() == (value, at(0))
 
 
-def test_a_kill_of_the_first_save(tmp_path, disk):
+def test_a_kill_of_the_first_save_leaves_nothing_or_a_checkpoint(tmp_path, disk):
     killed, moment = True, 0
     while killed:
         moment += 1

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_folder_that_is_moved_or_replaced(tmp_path, replaced):
+def test_a_moved_or_replaced_folder_ends_the_run(tmp_path, replaced):
     path = tmp_path / "run"
     run = open_run(path)
     run.start(DATA)
@@ -35,7 +35,7 @@ def refused_as_busy(path, pid, **values):
 
 
 @pytest.mark.parametrize("clear", [False, True])
-def test_one_process_at_a_time(run_folder, clear):
+def test_a_second_process_is_refused(run_folder, clear):
     before = (run_folder / "config.json").read_bytes()
     with open_run(run_folder):
         assert refused_as_busy(run_folder, os.getpid(), clear_output_dir=clear)
@@ -82,7 +82,7 @@ def test_a_killed_process_releases_the_lock(run_folder, tmp_path, new):
         assert (path / ".lock").read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
 
 
-def test_two_starts_in_a_new_folder(tmp_path):
+def test_the_second_start_in_a_new_folder_is_refused(tmp_path):
     path = tmp_path / "new"
     with open_run(path) as first, open_run(path) as second, open_run(path) as third:
         first.start(DATA)
@@ -106,7 +106,7 @@ def test_a_refused_start_releases_the_lock(run_folder):
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
-def test_a_file_system_without_locks(run_folder, tmp_path, monkeypatch, code):
+def test_a_file_system_without_locks_allows_two_runs(run_folder, tmp_path, monkeypatch, code):
     def flock(descriptor, operation):
         raise OSError(code, os.strerror(code))
 
@@ -126,7 +126,7 @@ def test_no_descriptor_stays_open(run_folder):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_process_without_standard_input(run_folder):
+def test_the_lock_works_without_standard_input(run_folder):
     # As cron and `nohup command <&-` start it: the first file that is opened becomes number 0.
     program = "import os; os.close(0)\n" + HOLDER.replace("sys.stdin.read()", "RunDirectory(run.config, run.stack)")
     done = subprocess.run([sys.executable, "-c", program, str(run_folder)], cwd=ROOT, capture_output=True, text=True)

@@ -14,11 +14,11 @@ from cyclegan.training.gan import GAN
 from tests.checkpointing.saves import at, names, save
 
 
-def test_restore_without_checkpoints(run, tmp_path):
+def test_restore_without_checkpoints_returns_none(run, tmp_path):
     assert run()[1].restore() is None and not list(tmp_path.iterdir())
 
 
-def test_restore_the_newest(run, caplog):
+def test_the_newest_checkpoint_is_restored(run, caplog):
     save(run, 1, 2, 10)
     state, checkpoints = run()
     progress, folder = checkpoints.restore()
@@ -26,27 +26,27 @@ def test_restore_the_newest(run, caplog):
     assert state["a"].numpy().tolist() == [10, 10] and not caplog.messages
 
 
-def test_positions_within_an_epoch(run):
+def test_positions_within_an_epoch_are_ordered_and_restored(run):
     state, checkpoints = run(keep=9)
-    places = [at(0), at(0, 7), at(0, 120), at(0, 120, 3), at(0, 120, 20), at(1), at(1, 5), at(10)]
-    for i, place in enumerate(places):
+    positions = [at(0), at(0, 7), at(0, 120), at(0, 120, 3), at(0, 120, 20), at(1), at(1, 5), at(10)]
+    for i, position in enumerate(positions):
         state["a"].assign([i, i])
-        checkpoints.save(place)
+        checkpoints.save(position)
     assert [path.name for path in checkpoints.all()] == [
         "epoch_0000", "epoch_0000_pair_00007", "epoch_0000_pair_00120", "epoch_0000_pair_00120_test_0003",
         "epoch_0000_pair_00120_test_0020", "epoch_0001", "epoch_0001_pair_00005", "epoch_0010",
     ]  # fmt: skip
-    for i, place in reversed(list(enumerate(places))):
+    for i, position in reversed(list(enumerate(positions))):
         state, checkpoints = run()
         progress, folder = checkpoints.restore()
-        assert progress == place and state["a"].numpy().tolist() == [i, i]
+        assert progress == position and state["a"].numpy().tolist() == [i, i]
         shutil.rmtree(folder)
 
 
 def test_an_earlier_position_removes_later_ones(run):
     _, checkpoints = run(keep=9)
-    for place in (at(1), at(1, 4), at(2)):
-        checkpoints.save(place)
+    for position in (at(1), at(1, 4), at(2)):
+        checkpoints.save(position)
     checkpoints.save(at(1, 2))
     assert [path.name for path in checkpoints.all()] == ["epoch_0001", "epoch_0001_pair_00002"]
 
@@ -59,7 +59,7 @@ def test_order_ignores_the_clock(run):
     assert run()[1].restore()[0].epoch == 2
 
 
-def test_keep(run):
+def test_the_newest_checkpoints_are_kept(run):
     checkpoints = save(run, *range(1, 8), keep=2)
     assert sorted(names(checkpoints)) == ["epoch_0006", "epoch_0007"]
 
@@ -113,7 +113,7 @@ def test_no_readable_checkpoint_is_an_error(run):
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
-def test_restoring_is_strict(run, names):
+def test_missing_and_extra_variables_are_refused(run, names):
     save(run, 1)
     with pytest.raises(UserError, match="none of the 1 checkpoints"):
         run(names=names)[1].restore()
@@ -139,7 +139,7 @@ def test_three_replicas_restore_without_a_strategy(tmp_path, strategies):
         assert (a == b).all()
 
 
-def test_unreadable_ones_do_not_count(run):
+def test_unreadable_checkpoints_are_removed_first(run):
     checkpoints = save(run, 2, 4, 6)
     next((checkpoints.folder / "epoch_0006").glob("state.data*")).write_bytes(b"")
     _, checkpoints = run(keep=1)

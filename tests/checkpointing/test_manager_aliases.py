@@ -45,7 +45,7 @@ def test_an_alias_stays_until_it_is_replaced(run, monkeypatch, links, exchanges)
     assert run()[1].restore_from(folder / "best-y2x").epoch == 1
 
 
-def test_an_alias_that_cannot_be_written(run, monkeypatch):
+def test_an_alias_that_cannot_be_written_keeps_the_old_one(run, monkeypatch):
     save_best(run, 1)
 
     def full(*args, **kwargs):

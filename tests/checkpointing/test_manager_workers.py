@@ -37,18 +37,18 @@ def test_the_chief_writes_and_all_restore(tmp_path, caplog):
     assert "can't be read" in text
 
 
-def test_nothing_to_restore(tmp_path):
+def test_workers_restore_nothing_without_checkpoints(tmp_path):
     assert in_threads(2, lambda workers: worker_of(workers, tmp_path)[1].restore()) == [None, None]
 
 
-def test_a_failed_save_of_the_chief(tmp_path):
+def test_a_failed_save_of_the_chief_fails_on_all(tmp_path):
     (tmp_path / "checkpoints").write_text("a file in the way")
     chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].save(at(1)))
     assert isinstance(chief, UserError) and "could not be written" in str(chief)
     assert isinstance(other, UserError) and "the chief could not write a checkpoint" in str(other)
 
 
-def test_a_failed_restore_of_the_chief(run, tmp_path):
+def test_a_failed_restore_of_the_chief_fails_on_all(run, tmp_path):
     save(run, 1)
     (tmp_path / "checkpoints" / "epoch_0001" / "manifest.json").write_text("{")
     chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].restore())
@@ -56,7 +56,7 @@ def test_a_failed_restore_of_the_chief(run, tmp_path):
     assert "the chief could not read a checkpoint" in str(other)
 
 
-def test_storage_that_is_not_shared(tmp_path):
+def test_storage_that_is_not_shared_is_reported(tmp_path):
     in_threads(1, lambda workers: worker_of(workers, tmp_path / "here")[1].save(at(1)))
     chief, other = in_threads(
         2, lambda workers: worker_of(workers, tmp_path / ("here", "there")[workers.index])[1].restore()

@@ -14,13 +14,13 @@ def checkpoint(tmp_path):
     return tmp_path
 
 
-def test_a_complete_checkpoint(checkpoint):
+def test_a_complete_checkpoint_may_have_other_files(checkpoint):
     assert manifest.verify(checkpoint) == at(2, 5) and manifest.is_complete(checkpoint)
     (checkpoint / "notes.txt").write_text("mine")
     assert manifest.is_complete(checkpoint)
 
 
-def test_no_manifest(tmp_path):
+def test_a_folder_without_manifest_is_incomplete(tmp_path):
     assert not manifest.is_complete(tmp_path) and not manifest.is_complete(tmp_path / "missing")
 
 
@@ -35,7 +35,7 @@ def test_no_manifest(tmp_path):
         (lambda content: content["train_state"].update(step=-1), "step is -1"),
     ],
 )
-def test_a_wrong_manifest(checkpoint, change, text):
+def test_a_wrong_manifest_is_refused(checkpoint, change, text):
     path = checkpoint / "manifest.json"
     content = json.loads(path.read_text())
     change(content)
@@ -47,7 +47,7 @@ def test_a_wrong_manifest(checkpoint, change, text):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 100_000])
-def test_a_manifest_of_something_else(checkpoint, text):
+def test_other_json_is_refused(checkpoint, text):
     (checkpoint / "manifest.json").write_text(text)
     with pytest.raises(ValueError, match=r"manifest\.json is damaged"):
         manifest.verify(checkpoint)

@@ -7,12 +7,12 @@ from tests.checkpointing.runs import DATA, open_run
 from tests.checkpointing.saves import at
 
 
-def test_looking_changes_nothing(tmp_path):
+def test_opening_changes_nothing(tmp_path):
     open_run(tmp_path / "a" / "b").check_data(DATA)
     assert not list(tmp_path.iterdir())
 
 
-def test_resume(run_folder):
+def test_free_settings_change_on_resume_without_a_warning(run_folder):
     with open_run(run_folder, epochs=500, decay_from=100, verbose=0, keep=9, devices=3) as again:
         again.check_data(DATA)
         again.start(DATA)
@@ -26,12 +26,12 @@ def test_other_settings_of_the_training_cause_warnings(run_folder):
         assert again.warnings == [f"{change} from here on" for change in expected]
 
 
-def test_more_epochs_move_the_decay(run_folder):
+def test_more_epochs_warn_that_the_decay_moves(run_folder):
     with open_run(run_folder, epochs=500) as again:
         assert again.warnings == ["decay_from 100 -> 250 from here on"]
 
 
-def test_the_saved_configuration(run_folder, tmp_path):
+def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
     with open_run(run_folder, epochs=300, decay_from=100) as again:
         assert again.saved_config.optimization.epochs == 200 and not again.warnings
     with open_run(tmp_path / "new") as new:
@@ -188,18 +188,18 @@ def test_a_config_of_something_else_is_refused(tmp_path, clear):
         open_run(tmp_path, clear_output_dir=clear)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is not a folder that can be written to"):
         open_run(tmp_path / "file" / "run")
 
 
-def test_a_name_that_is_too_long(tmp_path):
+def test_a_name_that_is_too_long_is_refused(tmp_path):
     with pytest.raises(UserError, match="--output_dir .*File name too long"):
         open_run(tmp_path / ("x" * 300))
 
 
-def test_a_config_that_is_nested_too_deeply(tmp_path):
+def test_a_config_that_is_nested_too_deeply_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match="holds config.json, but no config.json of a run, or a damaged one"):
         open_run(tmp_path)

@@ -18,7 +18,7 @@ JSON = st.recursive(
 
 
 def in_the_middle():
-    """A place in the middle of an epoch, in which no field has its default."""
+    """Return a state in the middle of an epoch, in which no field has its default."""
     return TrainState(
         epoch=3,
         step=40,
@@ -38,17 +38,17 @@ def in_the_middle():
 
 
 def loaded(values):
-    """What `from_dict` makes of `values` after JSON, or the text of its UserError."""
+    """Return the state that `from_dict` makes of `values` after JSON, or the text of its UserError."""
     try:
         return TrainState.from_dict(json.loads(json.dumps(values)))
     except UserError as error:
         return str(error)
 
 
-@pytest.mark.parametrize("place", [TrainState(), in_the_middle()])
-def test_a_place_comes_back_from_json(place):
-    again = loaded(place.to_dict())
-    assert again == place and isinstance(again.train, PassState) and isinstance(again.test, PassState)
+@pytest.mark.parametrize("state", [TrainState(), in_the_middle()])
+def test_a_state_survives_json(state):
+    again = loaded(state.to_dict())
+    assert again == state and isinstance(again.train, PassState) and isinstance(again.test, PassState)
 
 
 def test_no_field_of_the_example_has_its_default():
@@ -57,11 +57,11 @@ def test_no_field_of_the_example_has_its_default():
             assert getattr(made, field.name) != getattr(default, field.name)
 
 
-def test_what_was_written_does_not_change_with_the_place():
-    place = in_the_middle()
-    written = place.to_dict()
-    place.train.sums["samples"] = 0
-    place.warned.append("F inverts")
+def test_to_dict_returns_a_copy():
+    state = in_the_middle()
+    written = state.to_dict()
+    state.train.sums["samples"] = 0
+    state.warned.append("F inverts")
     assert written == in_the_middle().to_dict()
 
 
@@ -74,7 +74,7 @@ def fields():
 
 
 @pytest.mark.parametrize("part, name, kind", fields())
-def test_each_field_that_is_missing_or_of_another_type_is_named(part, name, kind):
+def test_missing_and_mistyped_fields_are_named(part, name, kind):
     def changed(change):
         values = in_the_middle().to_dict()
         change(values if part is None else values[part])
@@ -99,7 +99,7 @@ def test_unknown_fields_are_refused_by_name(part):
 
 
 @pytest.mark.parametrize("values", [None, [], "epoch", 3, True])
-def test_what_is_no_place_at_all_is_refused(values):
+def test_other_json_is_refused(values):
     assert f"TrainState is {values!r}, expected its fields" in loaded(values)
 
 
@@ -119,21 +119,21 @@ def test_a_long_value_is_not_shown_whole():
 
 def accepted_or_refused(values):
     try:
-        place = TrainState.from_dict(values)
+        state = TrainState.from_dict(values)
     except UserError:
         return
-    assert all(type(n) is int and n >= 0 for n in (place.epoch, place.step, place.reshuffles, place.train.pairs_done))
+    assert all(type(n) is int and n >= 0 for n in (state.epoch, state.step, state.reshuffles, state.train.pairs_done))
 
 
 @FUZZ
 @given(JSON)
-def test_any_json_is_a_place_or_refused(values):
+def test_any_json_is_a_state_or_refused(values):
     accepted_or_refused(values)
 
 
 @FUZZ
 @given(st.sampled_from([field[:2] for field in fields()]), JSON, st.booleans(), st.text(max_size=4))
-def test_a_place_with_one_thing_changed_is_a_place_or_refused(field, value, rename, other):
+def test_a_state_with_one_change_is_a_state_or_refused(field, value, rename, other):
     part, name = field
     values = in_the_middle().to_dict()
     inner = values if part is None else values[part]
@@ -141,14 +141,14 @@ def test_a_place_with_one_thing_changed_is_a_place_or_refused(field, value, rena
     accepted_or_refused(values)
 
 
-def test_the_next_epoch_begins_with_nothing_done_and_keeps_the_rest():
-    place = in_the_middle()
-    place.next_epoch()
+def test_next_epoch_resets_the_passes_and_keeps_the_rest():
+    state = in_the_middle()
+    state.next_epoch()
     kept = {"step": 40, "reshuffles": 1, "global_batch_size": 6, "log_bytes": 1234, "warned": ["G inverts"]}
     row = {
         name: getattr(in_the_middle(), name)
         for name in ("nonfinite_train", "nonfinite_test", "validated", "best_kid", "best_kid_features")
     }
-    assert place == TrainState(epoch=4, **kept, **row)
-    place.train.sums["samples"] = 1  # no two passes share their sums
-    assert place.test.sums == {} and TrainState().train.sums == {}
+    assert state == TrainState(epoch=4, **kept, **row)
+    state.train.sums["samples"] = 1  # no two passes share their sums
+    assert state.test.sums == {} and TrainState().train.sums == {}

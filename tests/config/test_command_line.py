@@ -51,7 +51,7 @@ def test_unknown_preset_is_refused(capsys):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A function that saves a configuration and gives the flags that take it over."""
+    """Return a function that saves a configuration and returns the flags that load it."""
 
     def save(**values):
         serialization.save(tmp_path / "config.json", Config.from_settings(**values), {}, {})

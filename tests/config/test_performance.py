@@ -12,7 +12,7 @@ FUZZ = settings(max_examples=150, deadline=None, derandomize=True, database=None
 
 
 def steps_per_call(config, flops, peak=0.0):
-    """The steps of a call with a configuration."""
+    """Return the steps per call of a configuration."""
     run = config.run
     return config.performance.choose_steps_per_call(flops, run.log_every, run.checkpoint_minutes, peak)
 

@@ -4,7 +4,7 @@ from cyclegan.config.fields import FIXED, FREE, WARN
 from cyclegan.config.resume import changed_settings
 
 
-def test_changed_settings_by_kind():
+def test_changed_settings_lists_one_kind():
     old, new = Config.from_settings(filters=8, lr=1.0, epochs=2), Config.from_settings(filters=9, lr=2.0, epochs=3)
     assert changed_settings(old, new, FIXED) == ["filters 8 -> 9"]
     assert changed_settings(old, new, WARN) == ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0"]

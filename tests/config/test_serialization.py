@@ -37,7 +37,7 @@ def test_save_and_load_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize("data, imported", [({}, False), ({}, True), ({"trainA": "3 images"}, True)])
-def test_imported_runs(tmp_path, data, imported):
+def test_imported_runs_are_marked(tmp_path, data, imported):
     serialization.save(tmp_path / "config.json", Config(), {"keras": 2}, data, imported)
     assert serialization.load(tmp_path / "config.json").imported
 
@@ -80,7 +80,7 @@ def test_missing_or_invalid_json_is_refused(tmp_path):
 
 
 def accepted_or_refused(content):
-    """Loads a config.json of these bytes; anything but a Config or a UserError is a bug."""
+    """Load a config.json of these bytes; fail on any outcome but a Config or a UserError."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "config.json"
         path.write_bytes(content)
@@ -93,7 +93,7 @@ def accepted_or_refused(content):
 
 
 def saved(**values):
-    """The content of a config.json in which some settings have other values; unknown names become settings of the run."""
+    """Return a config.json in which some settings have other values; unknown names become settings of the run."""
     sections = dataclasses.asdict(Config())
     for name, value in values.items():
         sections[SECTION_OF.get(name, "run")][name] = value
@@ -101,7 +101,7 @@ def saved(**values):
 
 
 def mutated(**values):
-    """The outcome of loading such a file."""
+    """Return the outcome of loading such a file."""
     return accepted_or_refused(json.dumps(saved(**values)).encode())
 
 

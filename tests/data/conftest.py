@@ -10,7 +10,7 @@ from tests.data.noise_source import Source
 
 @pytest.fixture
 def folder(tmp_path):
-    """A dataset of 20 + 3 images, without test folders."""
+    """Make a dataset of 20 + 3 images, without test folders."""
     for i in range(20):
         save(tmp_path / "data" / "trainA" / f"{i:02d}.png", (i, 0, 0))
     for i in range(3):
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def bands(tmp_path):
-    """A dataset of gray images of 16 bits and of images with five bands of 8 bits, in different sizes."""
+    """Make a dataset of gray 16-bit images and of 8-bit images with five bands, in different sizes."""
     for i in range(4):
         noise(tmp_path / "bands" / "trainA" / f"{i}.png", i, (24 + i, 30), 1)
         noise(tmp_path / "bands" / "trainB" / f"{i}.tif", 10 + i, (40, 32 + i), 5, np.uint8)
@@ -29,7 +29,7 @@ def bands(tmp_path):
 
 @pytest.fixture
 def photos(tmp_path):
-    """A dataset of several formats and sizes, with subfolders."""
+    """Make a dataset of several formats and sizes, with subfolders."""
     for split, count in {"trainA": 6, "trainB": 5, "testB": 2}.items():
         for i in range(count):
             extension = ("jpg", "png", "webp", "bmp", "gif")[i % 5]

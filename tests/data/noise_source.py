@@ -10,7 +10,7 @@ SIZE = 16
 
 
 class Source:
-    """Function from an index to an image of noise, which counts its calls.
+    """Return an image of noise for an index, and record the calls.
 
     Attributes:
         decoded: Indices of all calls.

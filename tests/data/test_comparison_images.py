@@ -1,4 +1,4 @@
-"""Images to try a generator on."""
+"""Images on which exports are compared."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def data(tmp_path):
     return Config.from_settings(dataset=str(tmp_path), channels_y=1, image_size=32, load_size=32).data
 
 
-def test_held_out_images_at_two_sizes(data, tmp_path):
+def test_held_out_images_come_in_two_sizes(data, tmp_path):
     images, text = comparison_images(data, "x2y", 4)
     assert [image.shape for image in images] == [(32, 32, 3)] * 2 + [(36, 40, 3)] * 2
     expected = [np.asarray(Image.open(tmp_path / "testA" / name).resize((32, 32))) for name in ("0.png", "1.png")]
@@ -29,18 +29,18 @@ def test_held_out_images_at_two_sizes(data, tmp_path):
     assert text == f"2 images ({tmp_path / 'testA'}), 32 x 32 and 36 x 40 pixels"
 
 
-def test_training_images_where_none_are_held_out(data, tmp_path):
+def test_training_images_replace_missing_held_out_images(data, tmp_path):
     images, text = comparison_images(data, "y2x", 4)
     assert [image.shape for image in images] == [(32, 32, 1)] * 2 + [(36, 40, 1)] * 2
     assert str(tmp_path / "trainB") in text
 
 
-def test_given_files_at_a_given_size(data, tmp_path):
+def test_given_files_are_resized_to_the_given_size(data, tmp_path):
     (image,), text = comparison_images(data, "x2y", 4, [str(tmp_path / "trainB" / "2.png")], (64, 32))
     assert image.shape == (64, 32, 3) and text == "1 images (given), 64 x 32 pixels"
 
 
-def test_drawn_images_where_the_dataset_is_gone(data):
+def test_drawn_images_replace_a_missing_dataset(data):
     data = dataclasses.replace(data, dataset="stripes", channels_y=5)
     images, text = comparison_images(data, "y2x", 4)
     assert [image.shape for image in images] == [(32, 32, 5)] * 2 + [(36, 40, 5)] * 2

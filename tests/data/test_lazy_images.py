@@ -42,7 +42,7 @@ def test_domains_of_different_sizes_share_a_store(source, store):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_images_of_different_sizes_and_depths(store, dtype):
+def test_images_keep_their_sizes_and_depth(store, dtype):
     sizes = np.array([(3, 5), (7, 2), (4, 4)])
     arrays = [
         np.random.default_rng(i).integers(0, np.iinfo(dtype).max, (*size, 5)).astype(dtype)

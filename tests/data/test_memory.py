@@ -11,7 +11,7 @@ GB = 10**9
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Function that makes a machine with 64 GB free, lines of /proc/self/cgroup and files of control groups."""
+    """Return a function that fakes a machine with 64 GB free, lines of /proc/self/cgroup and files of control groups."""
     monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
     monkeypatch.setattr(memory, "CGROUP", tmp_path / "cgroup")
 
@@ -81,5 +81,5 @@ def test_without_proc_all_memory_is_free(tmp_path, monkeypatch):
     assert memory.free_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_this_machine():
+def test_this_machine_has_free_memory():
     assert 0 < memory.free_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

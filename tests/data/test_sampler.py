@@ -12,7 +12,7 @@ def order(sampler, domain, epoch, reshuffles=0):
 
 
 @pytest.mark.parametrize("counts, steps", [((1067, 1334), 178), ((120, 140), 20)])
-def test_steps_are_those_of_the_tutorial(counts, steps):
+def test_steps_of_horse2zebra_with_batches_of_6(counts, steps):
     assert UnpairedSampler(counts, 6).steps_left(0) == steps
 
 
@@ -38,7 +38,7 @@ def test_the_domains_are_paired_anew_every_epoch():
     assert len(orders) == len(matches) == 20
 
 
-def test_orders_and_crops_stay_those_of_earlier_versions():
+def test_orders_and_crops_equal_recorded_values():
     sampler = UnpairedSampler((5, 9), 2, seed=7)
     assert order(sampler, 0, 3) == [3, 2, 0, 1, 4]
     assert order(sampler, 1, 3, reshuffles=1) == [8, 7, 1, 2, 5]
@@ -48,7 +48,7 @@ def test_orders_and_crops_stay_those_of_earlier_versions():
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_calls_end_at_the_same_steps_wherever_they_begin(batch):
-    """So that the steps that a line of the log summarizes do not depend on interruptions."""
+    """Check that interruptions do not change which steps a line of the log summarizes."""
 
     def ends(position):
         found = []

@@ -15,7 +15,7 @@ from tests.data.image_folders import BANDS, CACHES, image_sets, load, load_confi
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_test_splits_alone_are_those_of_the_whole(folder, stripes_dir):
+def test_test_splits_alone_equal_those_of_all_splits(folder, stripes_dir):
     save(folder / "testA" / "x.png", (77, 0, 0))
     config = Config.from_settings(dataset=str(folder), image_size=16, load_size=24, cache="ram")
     (folder / "trainA" / "03.png").write_bytes(b"no image")
@@ -53,7 +53,7 @@ def test_crop_keeps_sizes_and_depth(bands, tmp_path, cache):
     assert domains.test_y.images.shape == (1, 40, 35, 5)
 
 
-def test_other_bands_than_asked_for_are_named(bands, folder):
+def test_files_with_other_bands_are_named(bands, folder):
     for flags, text in (
         (
             {},
@@ -88,13 +88,13 @@ def test_without_a_crop_all_sizes_have_to_agree(photos, tmp_path, cache):
     assert domains.size == (44, 40)
 
 
-def test_images_that_are_not_square(folder):
+def test_image_width_sets_another_width(folder):
     domains = load(folder, image_width=32)
     assert domains.size == (16, 32)
     assert domains.train_x.images.shape == (19, 24, 48, 3) and domains.test_y.images.shape == (1, 16, 32, 3)
 
 
-def test_max_dataset_size(folder, stripes_dir):
+def test_max_dataset_size_uses_the_first_images(folder, stripes_dir):
     whole, domains = load(folder), load(folder, max_dataset_size=2)
     assert domains.train_x.names == ["trainA/00.png", "trainA/01.png"] == whole.train_x.names[:2]
     assert domains.test_x.names == whole.test_x.names == ["trainA/19.png"]

@@ -1,4 +1,4 @@
-"""Caches: the same images whatever --cache is, and what each one decodes when."""
+"""Caches: the same images with each --cache, and when images are decoded."""
 
 import os
 
@@ -44,7 +44,7 @@ def test_images_of_a_folder_are_the_same_in_every_cache(photos, tmp_path):
 
 
 @pytest.mark.slow
-def test_stripes_are_those_of_tfds_in_every_cache(stripes_dir, tmp_path):
+def test_stripes_equal_tfds_in_every_cache(stripes_dir, tmp_path):
     loaded = [load("stripes", 32, 32, tmp_path, data_dir=stripes_dir, cache=cache) for cache in CACHES]
     builder = stripes_builder.builder(32, stripes_dir)
     for split, *cached in zip(sources.SPLITS, *map(split_images, loaded)):
@@ -57,7 +57,7 @@ def test_stripes_are_those_of_tfds_in_every_cache(stripes_dir, tmp_path):
 
 
 @pytest.mark.parametrize("cache, decoded", [("ram", 13), ("disk", 13), ("none", 26)])
-def test_how_often_an_image_is_decoded(photos, tmp_path, monkeypatch, cache, decoded):
+def test_number_of_decodings_by_cache(photos, tmp_path, monkeypatch, cache, decoded):
     decode, calls = reader.decode, []
     monkeypatch.setattr(reader, "decode", lambda source, *how: calls.append(source) or decode(source, *how))
     domains = load(photos, cache=cache, cache_dir=tmp_path)

@@ -18,7 +18,7 @@ def test_drawing_is_deterministic_at_any_size(size):
     np.testing.assert_array_equal(image, stripes.draw(one, "zebra", size))
 
 
-def test_a_larger_drawing_shows_the_same():
+def test_a_larger_drawing_shows_the_same_scene():
     for one in scenes(4):
         small, large = stripes.draw(one, "horse", 64), stripes.draw(one, "horse", 128)
         shrunk = large.reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))

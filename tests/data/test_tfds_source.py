@@ -48,7 +48,7 @@ def test_a_silent_host_is_given_up(monkeypatch):
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """A data_dir with a damaged dataset."""
+    """Return a data_dir with a damaged dataset."""
     folder = tmp_path_factory.mktemp("damaged")
     load("stripes", 16, 16, data_dir=str(folder))
     record = next(folder.glob("stripes/16/*/stripes-trainB.tfrecord*"))
@@ -101,7 +101,7 @@ def test_a_changed_byte_is_damage(tmp_path):
         load("stripes", 16, 16, data_dir=str(tmp_path))
 
 
-def test_a_bucket_is_refused():
+def test_a_dataset_in_a_bucket_is_refused():
     builder = types.SimpleNamespace(data_path="gs://bucket/stripes/16/1.0.0")
     with pytest.raises(UserError, match="gs://bucket/stripes/16/1.0.0: expected a folder of this machine"):
         tfds_source.read({"trainA": builder})

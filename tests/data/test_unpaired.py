@@ -54,7 +54,7 @@ def test_augmentation_depends_on_seed_and_epoch():
         np.testing.assert_array_equal(epoch(0, number), epoch(0, number))
 
 
-def test_crops_and_flips_are_of_every_kind():
+def test_all_crops_occur_flipped_and_not_flipped():
     dataset = UnpairedDataset(numbered(40, 7), numbered(40, 7), 1, (5, 5), seed=0)
     seen = set()
     for epoch, pair in itertools.product(range(2), range(40)):
@@ -66,7 +66,7 @@ def test_crops_and_flips_are_of_every_kind():
     assert seen == {(top, left, flip) for top in range(3) for left in range(3) for flip in (False, True)}
 
 
-def test_without_flips_the_crops_are_the_same():
+def test_no_flip_keeps_the_crops():
     flipping, plain = (
         UnpairedDataset(numbered(20, 9), numbered(20, 9), 1, (5, 6), seed=0, flip=flip) for flip in (True, False)
     )
@@ -85,7 +85,7 @@ class RaggedArray(list):
     shape, dtype = (None, None, None, 3), np.dtype(np.uint16)
 
 
-def test_crops_use_the_room_of_each_image():
+def test_crops_cover_images_of_different_sizes():
     sizes = [(5, 7), (6, 9), (12, 7), (5, 8)]
     images = RaggedArray(
         np.stack(np.broadcast_arrays(i, *np.mgrid[:height, :width]), axis=-1).astype(np.uint16)
@@ -152,7 +152,7 @@ def test_an_epoch_resumes_at_any_pair_with_any_batch(batch, steps):
 @pytest.mark.sampled
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("first", [0, 1, 6])
-def test_the_next_epochs_follow(first, steps):
+def test_batches_continue_into_the_next_epochs(first, steps):
     dataset = UnpairedDataset(numbered(7, 8), numbered(9, 8), 3, (6, 6), seed=1, steps_per_call=steps)
     expected = [*rest(dataset, 4, first), *rest(dataset, 5), *rest(dataset, 6)]
     for ones, others in zip(batches(dataset, 9, 4, first), expected):
@@ -166,7 +166,7 @@ def test_reshuffling_reorders_the_batches():
     np.testing.assert_array_equal(x[:, 0, 0, 0], dataset.sampler.image_index(0, 1, np.arange(2, 4), 2))
 
 
-def test_names_of_a_batch():
+def test_batch_names_are_the_images_without_padding():
     names = ([f"horse {i}" for i in range(3)], [f"zebra {i}" for i in range(5)])
     dataset = UnpairedDataset(numbered(3), numbered(5), 2, (6, 6), seed=0, names=names)
     for epoch, pair in ((0, 0), (3, 2)):

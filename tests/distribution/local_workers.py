@@ -39,7 +39,7 @@ def start(name, index, ports, **environment):
 
 
 def outcomes(processes):
-    """Return (exit code, stdout, stderr) of each process; none is left."""
+    """Wait for all processes; return (exit code, stdout, stderr) of each."""
     try:
         deadline = time.monotonic() + SECONDS
         found = [(*each.communicate(timeout=deadline - time.monotonic()), each.returncode) for each in processes]

@@ -15,7 +15,7 @@ def worker(index, *addresses):
     return tf_config({"worker": addresses}, {"type": "worker", "index": index})
 
 
-def test_chief_and_hosts():
+def test_first_address_is_the_chief_and_hosts_are_unique():
     chief, other = (Cluster(("b:1", "a:1", "b:2", "[::1]:3"), index) for index in (0, 2))
     assert chief.is_chief and not other.is_chief
     assert chief.count == 4 and chief.hosts == ("b", "a", "[::1]")
@@ -36,11 +36,11 @@ def test_chief_and_hosts():
         {**STEP, **worker(0, "a:1")},
     ],
 )
-def test_environment_without_several_workers(environment):
+def test_environment_of_one_process_has_no_cluster(environment):
     assert read_cluster(environment) is None
 
 
-def test_tf_config_by_hand():
+def test_tf_config_is_parsed():
     assert read_cluster(worker(1, "n1:2222", "n2:2222")) == Cluster(("n1:2222", "n2:2222"), 1)
     both = {"worker": ["n2:65535", "[fe80::1]:1"], "chief": ["10.0.0.1:2222"]}
     row = ("10.0.0.1:2222", "n2:65535", "[fe80::1]:1")
@@ -95,7 +95,7 @@ def test_environment_of_the_process_is_the_default(monkeypatch):
         (tf_config({"chief": ["a:1"], "worker": ["a:1"]}, {"type": "chief", "index": 0}), "a:1 occurs 2 times"),
     ],
 )
-def test_mistakes_in_tf_config(environment, part):
+def test_mistakes_in_tf_config_are_named(environment, part):
     with pytest.raises(UserError, match=f"^TF_CONFIG: .*{part}") as error:
         read_cluster(environment)
     assert "\n" not in str(error.value)

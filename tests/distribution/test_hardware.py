@@ -15,7 +15,7 @@ CPUS = {
 
 @pytest.fixture(autouse=True)
 def empty_cache():
-    """Look up the instructions of the CPU once per test instead of once per process."""
+    """Clear the cache of CPU instructions for each test."""
     hardware.has_instructions_for.cache_clear()
     yield
     hardware.has_instructions_for.cache_clear()
@@ -23,7 +23,7 @@ def empty_cache():
 
 @pytest.fixture
 def cpu(tmp_path, monkeypatch):
-    """Return a function that puts a text in place of /proc/cpuinfo."""
+    """Return a function that replaces /proc/cpuinfo by a text."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
 
     def install(text):
@@ -100,9 +100,9 @@ def test_best_precision_of_an_unknown_cpu(tmp_path, monkeypatch):
 
 @pytest.fixture
 def computer(monkeypatch):
-    """Return a function that replaces the device by one of so many FLOP/s in a precision, on which only products take time.
+    """Return a function that fakes a device with a speed in FLOP/s per precision, on which only matrix products take time.
 
-    That function returns the clock in seconds, [now], and the growing list of the sides of the matrices multiplied.
+    The function returns the clock in seconds, [now], and the growing list of the sides of the multiplied matrices.
     """
 
     def install(flops, precision):

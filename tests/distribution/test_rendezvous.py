@@ -17,7 +17,7 @@ def addresses(count):
 
 
 def meet(found, seconds=20.0, delays=None, lists=None, configurations=None):
-    """Return the error of `meet`, or `None`, for each worker of some addresses, each in a thread."""
+    """Call `meet` in a thread per worker; return the error of each worker, or `None`."""
     outcomes = [None] * len(found)
 
     def one(index):

@@ -24,7 +24,7 @@ STEP = {
 }
 
 
-def test_addresses_by_hand():
+def test_addresses_of_five_tasks():
     row = ("n9:24567", "n9:24568", "n10:24567", "n10:24568", "gpu7:24567")
     places = [("n9", 0, 0), ("n9", 0, 1), ("n10", 1, 0), ("n10", 1, 1), ("gpu7", 2, 0)]
     for index, (host, node, place) in enumerate(places):
@@ -75,7 +75,7 @@ def test_ports_end_at_65535():
         ({"SLURM_STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE="),
     ],
 )
-def test_mistakes_in_variables(change, part):
+def test_mistakes_in_variables_are_named(change, part):
     with pytest.raises(UserError, match=part) as error:
         read_cluster({**STEP, **change})
     assert "\n" not in str(error.value)
@@ -95,7 +95,7 @@ def test_expand_hosts(text, hosts):
 
 
 @pytest.mark.parametrize("text", ["n1,,n2", "n1,", "n[1-2", "n]", "n[a]", "n[1-2]x", "r[1-2]n[1-2]", "n[1-]"])
-def test_other_lists_of_hosts_are_refused(text):
+def test_malformed_lists_of_hosts_are_refused(text):
     with pytest.raises(ValueError):
         list(slurm.expand_hosts(text))
 

@@ -1,4 +1,4 @@
-"""How workers start together, or report who is missing."""
+"""Start of several workers, and the errors about missing workers."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_worker_lost_while_tensorflow_starts(who):
     assert "took more than 20 s (--start_timeout)" in errors
 
 
-def test_worker_without_gpu_is_one_replica(monkeypatch):
+def test_worker_without_gpu_refuses_several_devices(monkeypatch):
     addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))
     with pytest.raises(UserError, match="--devices 2: a worker without a GPU is one replica; expected 1"):

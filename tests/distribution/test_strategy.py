@@ -5,7 +5,7 @@ from cyclegan.distribution.strategy import make_strategy
 from cyclegan.errors import UserError
 
 
-def test_number_of_replicas(strategies):
+def test_strategies_have_the_requested_replicas(strategies):
     assert {n: strategy.num_replicas_in_sync for n, strategy in strategies.items()} == {1: 1, 2: 2, 3: 3}
     assert all(isinstance(strategy, tf.distribute.MirroredStrategy) for strategy in strategies.values())
     assert make_strategy().num_replicas_in_sync == 1
@@ -21,7 +21,7 @@ def test_thousands_of_logical_devices_are_refused():
         make_strategy(100000)
 
 
-def test_one_device_strategy():
+def test_strategy_one_has_one_device():
     strategy = make_strategy(kind="one")
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy) and strategy.num_replicas_in_sync == 1
     assert make_strategy(1, "one").num_replicas_in_sync == 1

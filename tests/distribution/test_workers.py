@@ -1,4 +1,4 @@
-"""Workers as processes on 127.0.0.1 with a tiny step, see `worker.py`: how they agree and notice that one is lost."""
+"""Workers as processes on 127.0.0.1 with a tiny step, see `worker.py`: collectives, and errors about lost workers."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from tests.distribution.local_workers import SECONDS, free_ports, outcomes, star
 from tests.distribution.worker import first_moments
 
 
-def test_workers_share_images_and_have_the_same_sums():
+def test_workers_share_images_and_agree_on_sums():
     found, _ = together("steps", 2)
     assert [code for code, *_ in found] == [0, 0], found
     first, second = (json.loads(out) for _, out, _ in found)
@@ -81,7 +81,7 @@ def test_lost_worker_is_reported_by_the_others(how, who, count):
         gone.communicate()
 
 
-def test_single_process():
+def test_single_process_agrees_with_itself():
     alone = Workers(None)
     assert alone.all_gather([3, 4]).tolist() == [[3, 4]]
     assert alone.all_true(True) and not alone.all_true(0) and alone.broadcast_from_chief(5) == 5

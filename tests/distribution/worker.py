@@ -1,4 +1,4 @@
-"""Run one of several workers with a tiny step in place of training: `worker.py NAME` with TF_CONFIG set.
+"""Run one of several workers with a tiny step instead of training: `worker.py NAME` with TF_CONFIG set.
 
 Print the result of the function NAME as a line of JSON, or the error.
 """
@@ -44,7 +44,7 @@ def steps(workers):
     read = set()
 
     class Watched:
-        """A domain that records which of its images are read."""
+        """Record which images of a domain are read."""
 
         shape, dtype = values.shape, np.dtype(np.uint8)
 
@@ -102,9 +102,9 @@ def gradients(workers):
 
 
 def first_moments(strategy):
-    """Return the sums of Adam's means of the gradients after one step, plain and weighted by position, of each variable.
+    """Return two sums of Adam's mean gradient after one step for each variable: plain, and weighted by position.
 
-    The weights show gradients that were mixed up.
+    The weighted sum shows gradients that were mixed up.
     """
     config = Config.from_settings(dataset="stripes", image_size=16, filters=2, residual_blocks=1, load_size=16)
     images = np.random.default_rng(0).integers(0, 256, (2, 6, 16, 16, 3)).astype(np.uint8)
@@ -119,14 +119,14 @@ def first_moments(strategy):
 
 
 def differ(workers):
-    """Compare different settings, after other all-gathers."""
+    """Compare different settings after some all-gathers."""
     for count in range(1, 10):
         assert workers.all_gather(range(count)).tolist() == [list(range(count))] * workers.count
     workers.check_equal({"seed": 3, "lr": [0.1, 0.2][workers.index]})
 
 
 def lose(workers):
-    """Lose the worker WHO in the way HOW, while the others are in a step."""
+    """End the worker WHO by the method HOW, while the others are in a step."""
     with workers.strategy.scope():
         weight = tf.Variable(0.0)
 

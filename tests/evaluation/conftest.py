@@ -7,5 +7,5 @@ from cyclegan.evaluation import features
 
 @pytest.fixture(scope="package")
 def extractor():
-    """The extractor of random features, compiled once for all tests."""
+    """Return the extractor of random features, compiled once for all tests."""
     return features.random_extractor()

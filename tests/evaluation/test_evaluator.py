@@ -16,7 +16,7 @@ from tests.evaluation.drawings import draw
 
 @pytest.fixture(scope="module")
 def images():
-    """(horses, zebras), 5 and 7 of them; the first are the same scenes."""
+    """Return 5 horses and 7 zebras; the first 5 zebras show the same scenes."""
     return draw("horse", 5), draw("zebra", 7)
 
 
@@ -54,7 +54,7 @@ def test_scores_of_rounded_translations(images, extractor):
 
 
 def test_cycle_and_identity_errors_by_hand(extractor):
-    """Darker by 0.21 and brighter by 0.1, in units of [-1, 1], of which 127.5 gray levels are one."""
+    """Translate to images darker by 0.21 and brighter by 0.1 in [-1, 1], where 1 is 127.5 gray levels."""
     x, y = np.full((3, 16, 16, 3), 100, np.uint8), np.full((2, 16, 16, 3), 150, np.uint8)
     evaluator = evaluator_of(x, y, extractor, batch_size=2)
     assert evaluator.scores("x2y")["cycle_MAE"] == pytest.approx(0.11 * 127.5, rel=1e-4)
@@ -79,7 +79,7 @@ def test_errors_of_paired_images_by_hand(images, extractor):
     assert untranslated["MAE"] == pytest.approx(np.abs(x.astype(float) - y).mean())
 
 
-def test_truth_scores_best(images, extractor):
+def test_the_ground_truth_scores_best(images, extractor):
     x, y = images[0], images[1][:5]
     answers = {"x2y": scaled(y), "y2x": scaled(x)}
     for direction, truth in answers.items():

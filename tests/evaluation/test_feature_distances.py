@@ -18,7 +18,7 @@ def test_fid_of_a_shift_by_hand():
 
 
 def test_fid_of_a_wider_distribution_by_hand():
-    """One feature: (m1 - m2)^2 + (s1 - s2)^2. Two that are independent: the sum over both."""
+    """Compare with (m1 - m2)^2 + (s1 - s2)^2 for one feature, and with the sum for two independent features."""
     one = np.array([[-1.0], [1.0]])  # variance 2
     assert fid(one, 3 * one + 5) == pytest.approx(25 + (3 - 1) ** 2 * 2)
     square = np.array([[-1.0, 0], [1, 0], [0, -1], [0, 1]])  # variances 2 / 3
@@ -43,7 +43,7 @@ def test_fid_of_equal_sets_is_zero():
 
 
 def looped_mmd(x, y):
-    """The sums of Gretton et al. 2012, eq. 3, one by one."""
+    """Return the value of Gretton et al. 2012, eq. 3, by loops."""
 
     def kernel(a, b):
         return (sum(p * q for p, q in zip(a, b)) / len(a) + 1) ** 3
@@ -55,7 +55,7 @@ def looped_mmd(x, y):
 
 
 def test_kid_by_hand():
-    """One feature, kernel (ab + 1)^3: x = 0, 1 and y = 1, 2 have 1, 27 within and (1 + 1 + 8 + 27) / 4 between."""
+    """Compare for the kernel (ab + 1)^3: x = 0, 1 and y = 1, 2 have 1, 27 within and (1 + 1 + 8 + 27) / 4 between."""
     x, y = np.array([[0.0], [1.0]]), np.array([[1.0], [2.0]])
     assert squared_mmd(x, y) == 1 + 27 - 2 * 37 / 4
     assert kid(x, y, 3, 2) == (9.5, 0)
@@ -73,7 +73,7 @@ def test_kid_equals_loops():
 
 
 def test_kid_is_unbiased():
-    """For two small sets of one distribution, the mean KID is 0 whatever their size, and the mean FID is far from 0."""
+    """Compare small sets of one distribution: the mean KID is 0 for any size, and the mean FID is far from 0."""
     pairs = [(normal(n, 3, seed), normal(n, 3, 1000 + seed)) for n in (5, 40) for seed in range(300)]
     kids = np.array([squared_mmd(*pair) for pair in pairs]).reshape(2, 300)
     assert (np.abs(kids.mean(axis=1)) < 4 * kids.std(axis=1) / np.sqrt(300)).all()
@@ -82,7 +82,7 @@ def test_kid_is_unbiased():
 
 
 @pytest.mark.parametrize("n, m, size", [(120, 140, 90), (32, 32, 24), (5000, 1334, 1000), (2, 9, 2), (3, 3, 2)])
-def test_subset_size(n, m, size):
+def test_subset_size_is_at_most_three_quarters(n, m, size):
     assert subset_size(n, m) == size
 
 

@@ -7,7 +7,7 @@ from cyclegan.evaluation.image_errors import errors_to_truth, mae, ssim
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_errors_by_hand(dtype):
-    """A quarter of the pixels is 10 levels of 255 off; the second image is equal."""
+    """Compare an image of which a quarter is off by 10 of 255 levels, and an equal one."""
     level = np.iinfo(dtype).max // 255
     x = np.full((2, 12, 12, 1), 10 * level, dtype)
     y = x.copy()
@@ -53,7 +53,7 @@ def test_ssim_equals_the_paper(dtype):
 
 @pytest.mark.parametrize("a, b", [(100, 50), (250, 251)])  # tf.image.ssim is 0.001 off for the second pair
 def test_ssim_of_flat_images_by_hand(a, b):
-    """Without any variance only the means are left: (2 ab + c1) / (a^2 + b^2 + c1)."""
+    """Compare flat images, for which only the means are left: (2 ab + c1) / (a^2 + b^2 + c1)."""
     x, y = np.full((1, 12, 12, 1), float(a)), np.full((1, 12, 12, 1), float(b))
     c1 = (0.01 * 255) ** 2
     assert ssim(x, y)[0] == pytest.approx((2 * a * b + c1) / (a**2 + b**2 + c1))

@@ -15,7 +15,7 @@ def scaled(images):
     return (images / 127.5 - 1).astype(np.float32)
 
 
-def test_without_a_network_connection(monkeypatch):
+def test_missing_network_connection_is_explained(monkeypatch):
     def build(weights, **settings):
         assert weights == "imagenet"
         raise Exception("URL fetch failure on https://storage.googleapis.com/x.h5: None -- Name or service not known")
@@ -48,8 +48,8 @@ def write_published_layout(network, path):
 
 
 @pytest.mark.slow
-def test_inception_from_a_file(tmp_path):
-    """The features are those of the network in the file; a file of another network, or of none, is refused."""
+def test_weights_from_a_file_are_used_or_refused(tmp_path):
+    """Use the network in the file for the features; refuse files of another network or of none."""
     tf.keras.utils.set_random_seed(1)
     network = tf.keras.applications.InceptionV3(include_top=False, pooling="avg", weights=None)
     path = tmp_path / "inception.h5"

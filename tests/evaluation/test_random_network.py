@@ -39,7 +39,7 @@ def test_first_convolution_by_hand(extractor):
 
 
 def test_ranks_images_as_a_person_would(extractor):
-    """Real zebras against other zebras < those with noise, or half turned into horses < horses < noise, by FID and by KID."""
+    """Rank by FID and KID: other zebras < zebras with noise, or half turned into horses < horses < noise."""
     real, other, horses = (draw(animal, 24, 32, seed) for animal, seed in (("zebra", 1), ("zebra", 2), ("horse", 2)))
     rng = np.random.default_rng(0)
     noisy = np.clip(other + rng.normal(0, 20, other.shape), 0, 255).astype(np.uint8)
@@ -54,6 +54,6 @@ def test_ranks_images_as_a_person_would(extractor):
 
 
 @pytest.mark.parametrize("channels, size", [(1, (16, 20)), (5, (32, 16))])
-def test_any_channels_and_sizes(channels, size):
+def test_features_of_any_channels_and_sizes(channels, size):
     found = make_extractor("random", (channels, 7))(np.zeros((3, *size, channels), np.float32))
     assert found.shape == (3, 672) and np.isfinite(found).all()

@@ -24,7 +24,7 @@ def test_refuses_values_that_cannot_work(settings, text):
     assert text in str(error.value)
 
 
-def test_folder_of_real_images(tmp_path):
+def test_real_folder_prefers_the_test_folder(tmp_path):
     (tmp_path / "testB").mkdir()
     options = ScoreOptions(directions=("x2y",), real=str(tmp_path))
     assert options.real_folder("x2y") == tmp_path / "testB" and options.real_folder("y2x") == tmp_path

@@ -23,7 +23,7 @@ RESULT = {
 }
 
 
-def test_table():
+def test_table_has_scores_and_protocol():
     assert list(score_table.table(RESULT)) == [
         "runs/demo, epoch_0001: 1 epochs, step 5",
         "",

@@ -6,7 +6,7 @@ from cyclegan.evaluation.stripes_score import stripes_score
 
 @pytest.fixture
 def pair():
-    """A brown half on a green ground, and the same with black and white stripes instead of brown."""
+    """Return an image with a brown half on a green ground, and the same with black and white stripes instead of brown."""
     source = np.full((1, 4, 8, 3), (0, 200, 0), np.uint8)
     truth = source.copy()
     source[:, :2] = 100
@@ -19,7 +19,7 @@ def test_truth_is_perfect(pair):
     assert stripes_score(source, truth, truth) == {"outside": 0, "inside": 0, "coat": 0, "total": 0}
 
 
-def test_identity_pays_the_gap_between_the_domains(pair):
+def test_identity_scores_the_gap_between_the_domains(pair):
     source, truth = pair
     # sorted: 100 against 0 in one half, against 255 in the other
     gap = (100 + 155) / 2
@@ -27,7 +27,7 @@ def test_identity_pays_the_gap_between_the_domains(pair):
     assert stripes_score(source, source, truth) == expected
 
 
-def test_stripes_elsewhere_have_the_colors_of_the_coat(pair):
+def test_displaced_stripes_have_no_coat_error(pair):
     source, truth = pair
     shifted = truth.copy()
     shifted[:, :2] = 255 - truth[:, :2]
@@ -35,7 +35,7 @@ def test_stripes_elsewhere_have_the_colors_of_the_coat(pair):
     assert scores["inside"] == 255 and scores["coat"] == scores["total"] == 0
 
 
-def test_coat_does_not_make_up_for_the_background(pair):
+def test_background_errors_count_in_the_total(pair):
     source, truth = pair
     spoilt = truth.copy()
     spoilt[:, 2:] += 30

@@ -1,4 +1,4 @@
-"""Exported generators: the output of the files, refused exports, and that a failure loses nothing and leaves nothing behind."""
+"""Exported generators: outputs of the files, refused exports, and failures, which keep the old file and leave no other."""
 
 import dataclasses
 import importlib.util
@@ -61,13 +61,13 @@ def colour(size=(32, 32), seed=5):
 
 
 def translated(generator, image):
-    """Return float32 [H, W, C] in [0, 255], not rounded."""
+    """Return the translation of an image, float32 [H, W, C] in [0, 255], not rounded."""
     return (generator(image[None] / np.float32(127.5) - 1).numpy()[0] + 1) * 127.5
 
 
 @pytest.fixture(scope="module")
 def exported(generator, tmp_path_factory):
-    """Return a function for the path of an export with the name that the docs use; each is made once."""
+    """Return a function that exports under the name in the docs, once per format, and returns the path."""
     folder, images = tmp_path_factory.mktemp("exported"), [colour(), colour((36, 40))]
 
     def path(form, uint8):
@@ -108,7 +108,7 @@ def test_any_number_of_images_of_any_size(form, uint8, exported, generator):
     ],
     ids=str,
 )
-def test_other_networks(form, changes, tmp_path):
+def test_other_networks_are_exported(form, changes, tmp_path):
     side = changes.get("image_size", 32)
     images = [colour((side, side)), colour((2 * side, side))]
     assert export(make_generator(**changes), tmp_path / "out", images, ExportOptions(form)) < 1e-4
@@ -134,7 +134,7 @@ def test_the_code_of_the_docs_works(form, uint8, exported, generator, tmp_path, 
     assert np.abs(levels - translated(generator, horse)[..., 0]).max() <= 0.51
 
 
-def test_reverse_direction_named_checkpoint_and_fixed_size(run, tmp_path, capsys, caplog):
+def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplog):
     caplog.set_level(logging.INFO, "cyclegan.scripts.export")
     out = str(tmp_path / "out.keras")
     flags = ["--format", "keras", "--direction", "y2x", "--checkpoint", "epoch_0001", "--size", "64x32"]
@@ -160,7 +160,7 @@ def faked(function):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """Return a function that exports over an old file, in a format that computes a function; and the path."""
+    """Return (function that exports over an old file in a format that computes a given function, path of the file)."""
     out = tmp_path / "out"
 
     def put(generator, function, **options):
@@ -194,7 +194,7 @@ def test_a_wrong_file_is_not_put_into_place(wrong, place, generator):
     assert out.read_text() == "new" and list(out.parent.iterdir()) == [out]
 
 
-def test_levels_have_to_be_rounded(place, generator):
+def test_wrong_rounding_is_refused(place, generator):
     put, out = place
 
     def levels(x, change=np.rint):
@@ -256,7 +256,7 @@ def test_a_folder_survives_a_failed_replacement(tmp_path, monkeypatch):
     assert (tmp_path / "out" / "out").exists()
 
 
-def test_wrong_requests_are_refused_first(run, tmp_path, monkeypatch, capsys):
+def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, capsys):
     out = str(tmp_path / "out")
     for flags, text in (
         (["--format", "onnx", "--float16"], "--float16 with --format onnx: expected it with tflite only"),

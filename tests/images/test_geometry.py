@@ -53,7 +53,7 @@ def test_crop_resizes_nothing(training):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_scale_width_equals_the_reference(training):
-    """base_dataset.__scale_width: a width of load_size, a height of int(max(load_size * height / width, crop_size))."""
+    """Compare with base_dataset.__scale_width: width load_size, height int(max(load_size * height / width, crop_size))."""
     expected = [[int(max(90 * height / width, 64)), 90] for height, width in SIZES]
     assert expected == [[64, 90], [180, 90], [90, 90], [64, 90]]
     assert resized("scale_width_and_crop", training) == expected

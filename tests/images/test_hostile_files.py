@@ -66,7 +66,7 @@ for path in sys.argv[2:]:
 """
 
 
-def test_decompression_bombs(tmp_path):
+def test_decompression_bombs_take_little_memory(tmp_path):
     packer = zlib.compressobj(1)
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()  # 200 MiB of zeros
     pixels, deep = zlib.compress(bytes(8 * 25)), zlib.compress(bytes(8 * 49))
@@ -94,7 +94,7 @@ def test_decompression_bombs(tmp_path):
 
 
 class _Trap:
-    """Makes a folder when it is unpickled."""
+    """Make a folder when unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -134,7 +134,7 @@ FUZZ = settings(max_examples=250, deadline=None, derandomize=True, database=None
 
 @st.composite
 def damaged(draw):
-    """Draw a valid file with bytes overwritten, a part removed or repeated, or its end missing; and its channels."""
+    """Return a valid file with bytes overwritten, a part removed or repeated, or its end missing; and its channels."""
     name = draw(st.sampled_from(list(VALID)))
     content, channels = bytearray(VALID[name]), CHANNELS.get(name, 3)
     for _ in range(draw(st.integers(0, 4))):

@@ -8,7 +8,7 @@ from cyclegan.images import pillow_reader, reader
 from tests.images.samples import middle, save
 
 
-def test_modes(tmp_path):
+def test_every_mode_becomes_rgb(tmp_path):
     def saved(*args, **options):
         return middle(save(tmp_path / "a.png", *args, **options))
 

@@ -15,7 +15,7 @@ from tests.images.samples import CHANNELS, VALID, chunk, deep_png, deep_values, 
 
 
 @pytest.mark.parametrize("ending", ["jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "JPG", "PNG", "TIFF"])
-def test_formats(tmp_path, ending):
+def test_every_format_is_read(tmp_path, ending):
     image = reader.decode(save(tmp_path / f"a.{ending}", (200, 100, 50)))
     assert image.shape == (10, 20, 3) and image.dtype == np.uint8
     assert np.abs(image.astype(int) - [200, 100, 50]).max() <= 6
@@ -75,7 +75,7 @@ def test_other_depth_is_scaled():
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_applied_and_in_the_header(tmp_path, orientation):
+def test_orientation_is_applied_to_pixels_and_header(tmp_path, orientation):
     values = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -96,7 +96,7 @@ def test_orientation_is_applied_and_in_the_header(tmp_path, orientation):
     assert reader.check(bands, 5)[1:3] == upright.shape[:2]
 
 
-def test_pixel_limit(tmp_path, monkeypatch):
+def test_images_beyond_the_pixel_limit_are_refused(tmp_path, monkeypatch):
     path = save(tmp_path / "a.png", size=(20, 10))
     monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 200)
     assert reader.decode(path).shape == (10, 20, 3)
@@ -112,7 +112,7 @@ def test_pixel_limit(tmp_path, monkeypatch):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """Return the list of the sources that are decoded from here on."""
+    """Return a growing list of the sources that are decoded."""
     decode, sources = reader.decode, []
     monkeypatch.setattr(reader, "decode", lambda source, *how: sources.append(source) or decode(source, *how))
     return sources

@@ -76,7 +76,7 @@ def test_8_bit_formats_keep_the_upper_half(tmp_path, name, channels):
         assert found.opacity is None
 
 
-def test_profile_is_kept(tmp_path):
+def test_color_profile_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
     for name, dtype in (
         ("a.png", np.uint8),
@@ -106,7 +106,7 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_format_of():
+def test_format_follows_from_the_extension():
     assert [writer.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
         "jpeg", "tiff", "webp", None, None, None
     ]  # fmt: skip

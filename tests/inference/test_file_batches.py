@@ -6,7 +6,7 @@ from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import images
 
 
-def test_batches():
+def test_batches_have_one_shape_and_few_pixels():
     looked = [((10, 10, False), 100, name) for name in "abcde"] + [
         ("broken", 0, "f"),
         ((10, 10, True), 120, "g"),

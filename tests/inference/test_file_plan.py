@@ -13,7 +13,7 @@ from tests.inference.arrays import files, images
 from tests.inference.test_restore import make_run
 
 
-def test_one_file(model, originals, tmp_path):
+def test_one_file_goes_to_a_file_or_a_folder(model, originals, tmp_path):
     source = tmp_path / "in" / "a.png"
     expected = model.x2y(reader.decode(source))
     for target, written in (("one.tiff", "one.tiff"), ("new/one.png", "new/one.png"), ("folder", "folder/a.png")):
@@ -27,7 +27,7 @@ def test_one_file(model, originals, tmp_path):
         translate([model], source, tmp_path / "b.png", format="tiff")
 
 
-def test_a_name_without_a_format(model, originals, tmp_path):
+def test_a_name_without_a_format_needs_one(model, originals, tmp_path):
     (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
     with pytest.raises(
         UserError, match=r"photo\.jfif: its name does not end in .*expected --format .*file: photo\.jpg"
@@ -38,7 +38,7 @@ def test_a_name_without_a_format(model, originals, tmp_path):
     assert files(tmp_path / "out") == ["b.jpg", "photo.jpg"]
 
 
-def test_patterns(model, originals, tmp_path, monkeypatch):
+def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     (tmp_path / "in" / "notes.txt").write_text("no image")
     translate([model], tmp_path / "in" / "**" / "*", tmp_path / "all", format="png")
     assert files(tmp_path / "all") == sorted(re.sub(r"\.\w+$", ".png", name) for name in originals)
@@ -49,7 +49,7 @@ def test_patterns(model, originals, tmp_path, monkeypatch):
         translate([model], "x*", "../none")
 
 
-def test_overwrite(model, originals, tmp_path):
+def test_existing_files_are_replaced_on_request_only(model, originals, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "h.jpg").write_text("mine")
     with pytest.raises(
@@ -64,7 +64,7 @@ def test_overwrite(model, originals, tmp_path):
         translate([model], tmp_path / "in", tmp_path / "in")
 
 
-def test_skip_existing(model, originals, tmp_path):
+def test_existing_files_are_skipped_on_request(model, originals, tmp_path):
     writer.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(images(8, 8, 3)))
     mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
     report = translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True)
@@ -77,20 +77,20 @@ def test_skip_existing(model, originals, tmp_path):
             translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True, **{other: True})
 
 
-def test_two_files_with_one_target(model, originals, tmp_path):
+def test_two_files_with_one_target_are_refused(model, originals, tmp_path):
     writer.write(tmp_path / "in" / "a.tif", DecodedImage(images(8, 8, 3)))
     with pytest.raises(UserError, match=r"a\.png and a\.tif would both be written to .*a\.png: expected other names"):
         translate([model], tmp_path / "in", tmp_path / "out", format="png")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_target_within_the_source(model, originals, tmp_path):
+def test_a_target_within_the_source_is_not_translated(model, originals, tmp_path):
     translate([model], tmp_path / "in", tmp_path / "in" / "out")
     assert files(tmp_path / "in" / "out") == sorted(originals)
     assert translate([model], tmp_path / "in", tmp_path / "in" / "out", overwrite=True).done == 9
 
 
-def test_too_many_channels_for_a_format(tmp_path, strategies):
+def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_y=5)
     writer.write(tmp_path / "in" / "a.png", DecodedImage(images(16, 16, 3)))
     with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
@@ -99,7 +99,7 @@ def test_too_many_channels_for_a_format(tmp_path, strategies):
     assert reader.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
 
 
-def test_wrong_requests(model, tmp_path):
+def test_impossible_requests_are_refused(model, tmp_path):
     with pytest.raises(UserError, match="no such file or folder; expected an image, a folder of images, or a pattern"):
         translate([model], tmp_path / "nothing", tmp_path / "out")
     with pytest.raises(UserError, match=r"no images; expected at least one of \.jpg"):

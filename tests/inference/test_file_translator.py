@@ -13,7 +13,7 @@ from tests.inference.arrays import files, images
 
 
 class Recording:
-    """Translator that records the sizes of its batches, and fails for those that `fails` selects."""
+    """Record the sizes of translated batches, and fail for batches that `fails` selects."""
 
     def __init__(self, translator, shapes, fails=lambda images: False):
         self.translator, self.shapes, self.fails = translator, shapes, fails

@@ -1,4 +1,4 @@
-"""Scores of a run, by the script that prints them."""
+"""Scores of a run, by scripts/evaluate.py."""
 
 import json
 import os
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, stripes_dir):
-    """A run on the embedded dataset with a checkpoint of untrained networks, also under the name best-x2y."""
+    """Make a run on the embedded dataset with a checkpoint of untrained networks, also under the name best-x2y."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     folder.mkdir()
     config = Config.from_settings(
@@ -71,7 +71,7 @@ def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A dataset folder: images 0 to 3 of each split, those of testA and testB the same scenes; and "others", as testB."""
+    """Make a dataset folder with 4 images per split, testA and testB of the same scenes, and "others" as a copy of testB."""
     folder = tmp_path_factory.mktemp("images")
     for split in (*sources.SPLITS, "others"):
         (folder / split).mkdir()
@@ -80,7 +80,7 @@ def folders(tmp_path_factory):
     return folder
 
 
-def test_dataset_that_moved_and_pairs_by_name(run, folders, tmp_path):
+def test_a_moved_dataset_is_paired_by_name(run, folders, tmp_path):
     for split in sources.TEST_SPLITS:  # the other splits are not needed
         (tmp_path / split).symlink_to(folders / split)
     flags = ("--dataset", tmp_path, "--max_images", 3)
@@ -94,7 +94,7 @@ def test_dataset_that_moved_and_pairs_by_name(run, folders, tmp_path):
 
 
 @pytest.mark.slow
-def test_real_images_from_elsewhere(run, folders):
+def test_real_images_of_another_folder_are_compared(run, folders):
     both = score(run, "--real", folders, "--max_images", 4)["directions"]
     assert [both[d]["protocol"]["real"] for d in both] == [4, 4]
     alone = score(run, "--real", folders / "others", "--direction", "x2y", "--max_images", 4)["directions"]
@@ -121,7 +121,7 @@ def test_refuses_requests_that_cannot_work(run, flags, text):
     assert text in str(error.value)
 
 
-def test_too_little_memory(run, monkeypatch):
+def test_too_little_memory_is_explained(run, monkeypatch):
     def full(self, direction):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nwith shape")
 

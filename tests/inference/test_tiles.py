@@ -9,7 +9,7 @@ from tests.inference.arrays import images
 
 
 class Pointwise(tf.keras.Model):
-    """Translate each pixel on its own, so that tiles must not be visible."""
+    """Translate each pixel by itself, so that tiles are invisible."""
 
     input_shape, output_shape = (None, None, None, 3), (None, None, None, 2)
 

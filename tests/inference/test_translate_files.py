@@ -9,7 +9,7 @@ from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import files, images
 
 
-def test_folder(model, originals, tmp_path):
+def test_every_image_of_a_folder_is_translated(model, originals, tmp_path):
     report = translate([model], tmp_path / "in", tmp_path / "out")
     assert (report.done, report.failed, report.tiled, report.page) == (len(originals), [], 0, None)
     assert files(tmp_path / "out") == sorted(originals)
@@ -22,7 +22,7 @@ def test_folder(model, originals, tmp_path):
         np.testing.assert_array_equal(reader.decode(tmp_path / "out" / name), expected)
 
 
-def test_depth_opacity_and_orientation(model, tmp_path):
+def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
     deep, opacity = images(20, 24, 3, dtype=np.uint16), images(20, 24, 1, seed=1)
     for name in ("deep.png", "deep.tif"):
         writer.write(tmp_path / "in" / name, DecodedImage(deep))
@@ -42,7 +42,7 @@ def test_depth_opacity_and_orientation(model, tmp_path):
     )
 
 
-def test_color_profiles(model, tmp_path):
+def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
     profiles = {space: (bytes(16) + space + bytes(200)) for space in (b"RGB ", b"GRAY", b"CMYK")}
     for name, space, dtype in (
         ("a.png", b"RGB ", np.uint8),
@@ -59,7 +59,7 @@ def test_color_profiles(model, tmp_path):
     assert reader.decode_whole(tmp_path / "out" / "b.png").pixels.dtype == np.uint16
 
 
-def test_several_frames(model, tmp_path):
+def test_files_with_several_frames_are_counted(model, tmp_path):
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(3)]
     (tmp_path / "in").mkdir()
     for name, count in (("a.gif", 3), ("b.gif", 1), ("c.webp", 2)):
@@ -77,7 +77,7 @@ def test_tiled_images_are_counted(run_folder, tmp_path):
     np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(images(520, 600, 3)))
 
 
-def test_several_devices(run_folder, model, originals, tmp_path):
+def test_several_devices_share_the_images(run_folder, model, originals, tmp_path):
     models = [Model(run_folder, device=f"/device:CPU:{i}") for i in (1, 2)]
     report = translate(models, tmp_path / "in", tmp_path / "out", batch_size=1)
     assert report.done == len(originals)
@@ -86,7 +86,7 @@ def test_several_devices(run_folder, model, originals, tmp_path):
         np.testing.assert_array_equal(reader.decode(tmp_path / "out" / name), expected)
 
 
-def test_from_python(run_folder, model, originals, tmp_path):
+def test_python_translates_with_a_run_or_a_model(run_folder, model, originals, tmp_path):
     report = cyclegan.translate(run_folder, tmp_path / "in" / "a.png", tmp_path / "a.png", "y2x")
     assert report.done == 1
     np.testing.assert_array_equal(

@@ -20,7 +20,7 @@ def translate_py(*arguments):
     )
 
 
-def test_script(run_folder, originals, tmp_path):
+def test_script_translates_and_reports(run_folder, originals, tmp_path):
     (tmp_path / "in" / "broken.png").write_text("no image")
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(2)]
     frames[0].save(tmp_path / "in" / "e.gif", save_all=True, append_images=frames[1:])
@@ -46,7 +46,7 @@ def test_script(run_folder, originals, tmp_path):
         (["RUN", "a", "b", "--batch_size", "0"], "'0': expected a whole number of at least 1"),
     ],
 )
-def test_mistakes_on_the_command_line(run_folder, arguments, text, capsys):
+def test_mistakes_on_the_command_line_are_named(run_folder, arguments, text, capsys):
     from scripts import translate
 
     try:

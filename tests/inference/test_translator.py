@@ -8,7 +8,7 @@ from tests.inference.test_restore import UNET, make_run
 
 
 def by_hand(network, image):
-    """float32 [h, w, C] -> float32 [h, w, outputs], of a size that the network takes."""
+    """Return the output of a network for an image [h, w, C] of a size that it takes: float32 [h, w, outputs]."""
     return network(image[None], training=False).numpy()[0]
 
 
@@ -28,7 +28,7 @@ def test_any_size_is_mirrored_and_cropped(models, size):
 
 
 @pytest.mark.slow
-def test_sides_of_a_unet(tmp_path, strategies):
+def test_images_are_mirrored_to_the_sides_of_a_unet(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], **UNET)
     model = Model(tmp_path / "run")
     image = images(130, 20, 3)
@@ -37,7 +37,7 @@ def test_sides_of_a_unet(tmp_path, strategies):
     assert np.abs(model.x2y(image) - (expected + 1) * 127.5).max() <= 0.5 + 1e-3
 
 
-def test_16_bits(models):
+def test_16_bit_images_keep_their_depth(models):
     model, _ = models
     deep = images(20, 24, 3, dtype=np.uint16)
     expected = model.x2y(deep.astype(np.float32) / np.float32(32767.5) - 1)

@@ -40,7 +40,7 @@ def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False)
 
 
 def pytorch_unet(torch, inputs, outputs, filters, halvings, norm):
-    """Return the U-Net of Isola et al. 2017, likewise; its skip connections are nested."""
+    """Return the U-Net of Isola et al. 2017 with modules where the published weights have them; its skip connections are nested."""
     nn = torch.nn
     normalize, bias = pytorch_normalization(torch, norm)
 
@@ -78,7 +78,7 @@ def with_random_weights(torch, network):
 
 
 def pytorch_patch_discriminator(torch, inputs, filters, layers, norm):
-    """Return the PatchGAN of Isola et al. 2017, likewise."""
+    """Return the PatchGAN of Isola et al. 2017 with modules where the published weights have them."""
     nn = torch.nn
     normalize, bias = pytorch_normalization(torch, norm)
     widths = [filters * min(2**layer, 8) for layer in range(layers + 1)]
@@ -91,7 +91,7 @@ def pytorch_patch_discriminator(torch, inputs, filters, layers, norm):
 
 
 def pytorch_pixel_discriminator(torch, inputs, filters, norm):
-    """Return the PatchGAN of one pixel, likewise; its last convolution has a bias only with instance normalization."""
+    """Return the discriminator of single pixels; its last convolution has a bias only with instance normalization."""
     nn = torch.nn
     normalize, bias = pytorch_normalization(torch, norm)
     parts = [nn.Conv2d(inputs, filters, 1), nn.LeakyReLU(0.2), nn.Conv2d(filters, 2 * filters, 1, bias=bias)]

@@ -1,4 +1,4 @@
-"""From files of PyTorch to a run that training continues."""
+"""Import of PyTorch's files as a run, which training continues."""
 
 import logging
 
@@ -46,7 +46,7 @@ def image(channels=3):
 
 
 def check_outputs(gan, states):
-    """Each network has the weights of its state dict."""
+    """Check that each network has the weights of its state dict."""
     for name, state in states.items():
         np.testing.assert_array_equal(gan.networks[name](image()).numpy(), filled(state)[0](image()).numpy())
 
@@ -95,7 +95,7 @@ def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, cap
         train.main([*command, "--epochs", "2"])
 
 
-def test_files_of_pytorch(tmp_path):
+def test_files_that_pytorch_wrote_are_imported(tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     files, states = [], all_states()
     for number, (name, state) in enumerate(states.items()):
@@ -106,7 +106,7 @@ def test_files_of_pytorch(tmp_path):
     check_outputs(restored(import_torch.main(arguments))[0], states)
 
 
-def test_one_generator_between_different_channels(write, tmp_path, caplog):
+def test_one_generator_between_different_channels_is_imported(write, tmp_path, caplog):
     caplog.set_level(logging.INFO, "cyclegan")
     state = resnet_state(inputs=1, outputs=3)
     flags = [*SMALL, "--lr", "1e-5"]
@@ -146,7 +146,7 @@ def test_refused_imports_leave_nothing_behind(write, tmp_path):
         assert not run.exists()
 
 
-def test_missing_arguments(write, tmp_path, capsys):
+def test_wrong_arguments_are_refused(write, tmp_path, capsys):
     a, run = write("A.pth", resnet_state()), str(tmp_path / "run")
     for arguments, text in (
         (["--output_dir", run], "required: g_a"),
@@ -171,7 +171,7 @@ def test_a_run_is_replaced_on_request_only(write, tmp_path):
     assert restored(tmp_path / "run")[1].networks.filters == 4
 
 
-def test_no_run_without_a_checkpoint(write, tmp_path):
+def test_a_failed_checkpoint_leaves_no_run(write, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "checkpoints").write_text("in the way")
@@ -197,7 +197,7 @@ def test_saved_configurations_and_presets_work_as_in_train_py(write, tmp_path):
     np.testing.assert_array_equal(gan.networks.ema_generators["G"](image()), gan.networks["G"](image()))
 
 
-def test_image_pools_need_a_known_size(write, tmp_path):
+def test_image_pools_require_a_known_size(write, tmp_path):
     path = write("A.pth", resnet_state(seed=1))
     flags = ["--preprocess", "none", "--output_dir", str(tmp_path / "run")]
     with pytest.raises(UserError, match="--preprocess none: .* expected --pool_size 0"):

@@ -1,4 +1,4 @@
-"""Files of `torch.save`: what is read, what is refused, and that nothing in them is executed."""
+"""Files of `torch.save`: reading, refusal, and no execution of their content."""
 
 import collections
 import os
@@ -58,7 +58,7 @@ def test_prefix_of_data_parallel_is_dropped(torch, legacy, tmp_path):
 
 
 class Calls:
-    """An object that is pickled as a call."""
+    """Object that is pickled as a call."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -125,7 +125,7 @@ def test_a_pickle_without_torch_is_refused(torch, tmp_path, monkeypatch):
 
 
 def check_message(raised, path):
-    """The message is one line that names the file and what was expected, without PyTorch's advice to execute the file."""
+    """Check that a message is one line with the file and the expected content, without PyTorch's advice to execute the file."""
     text = str(raised.value)
     assert text.startswith(str(path)) and text.endswith("expected a network's state_dict() that torch.save wrote")
     assert "\n" not in text and "weights_only" not in text and "trust" not in text and len(text) < 400

@@ -1,4 +1,4 @@
-"""Networks with the weights of state dicts against the same networks in PyTorch."""
+"""Networks with the weights of state dicts, compared with the same networks in PyTorch."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def check_norm(settings, norm):
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_resnet_equals_pytorch(torch, norm, legacy, tmp_path):
-    """Also at odd sizes, where the output is larger than the input."""
+    """Compare at odd sizes, too, where the output is larger than the input."""
     network = pytorch_resnet(torch, 3, 2, 4, 2, norm)
     settings = settings_of(torch, network, [(32, 48), (37, 30), (35, 41)], tmp_path / "net.pth", legacy)
     assert settings["generator"] == "resnet_2blocks" and settings["filters"] == 4 and settings["dropout"] == 0
@@ -110,7 +110,7 @@ def test_pixel_discriminator_equals_pytorch(torch, norm, tmp_path):
 
 
 def test_batch_normalization_trains_as_in_pytorch(torch):
-    """Outputs while training, and the running statistics after it."""
+    """Compare the outputs while training, and the running statistics afterwards."""
     from cyclegan.networks.batch_normalization import BatchNormalization
 
     theirs, ours = torch.nn.BatchNorm2d(5), BatchNormalization()
@@ -125,7 +125,7 @@ def test_batch_normalization_trains_as_in_pytorch(torch):
     np.testing.assert_allclose(ours.moving_variance.numpy(), theirs.running_var.numpy(), rtol=1e-5)
 
 
-def test_statistics_of_old_versions_change_nothing():
+def test_unused_statistics_of_old_files_are_ignored():
     state, x = resnet_state(), np.random.default_rng(1).uniform(-1, 1, (1, 16, 16, 3)).astype(np.float32)
     expected = filled(state)[0](x).numpy()
     old = {**state, "model.2.running_mean": np.ones(2), "model.2.running_var": np.ones(2)}

@@ -11,7 +11,7 @@ def expected_output(x, gamma, beta):
     return (x - mean) / np.sqrt(variance + 1e-5) * gamma + beta, mean, variance
 
 
-def test_equals_numpy():
+def test_training_and_inference_equal_numpy():
     x = (5 + 3 * np.random.default_rng(0).normal(size=(4, 3, 2, 6))).astype(np.float32)
     layer = batch_normalization.BatchNormalization()
     layer.build(x.shape)
@@ -32,7 +32,7 @@ def test_equals_numpy():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30], ids=str)
 def test_running_statistics_stay_finite(bad):
-    """The variance of 1e30 is more than float32 can hold."""
+    """Normalize values of 1e30, whose variance exceeds float32."""
     layer = batch_normalization.BatchNormalization()
     x = np.ones((2, 3, 3, 2), np.float32)
     layer(x, training=True)

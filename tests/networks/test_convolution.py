@@ -15,7 +15,7 @@ from tests.networks.helpers import assert_all_close, noise, output_and_gradients
 @pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize("batch, height, width", [(1, 12, 8), (3, 9, 8), (1, 10, 11), (3, 13, 9)])
 def test_few_channels_equal_keras_except_for_rounding(filters, kernel, padding, batch, height, width):
-    """The sizes cover those that split into blocks of 2 x 2 pixels and those that do not."""
+    """Compare for sizes that split into blocks of 2 x 2 pixels, and for sizes that do not."""
     ours = Convolution(filters, kernel, padding=padding)
     theirs = tf.keras.layers.Conv2D(filters, kernel, padding=padding)
     x = noise(batch, height, width, 5)

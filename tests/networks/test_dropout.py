@@ -78,7 +78,7 @@ def test_training_needs_a_stream_in_the_same_thread():
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_lower_precision(precision):
+def test_lower_precision_scales_exactly(precision):
     with compat.precision_policy(precision):
         layer = Dropout(0.5)
     with random_stream([1, 2], 1, 0, 1):

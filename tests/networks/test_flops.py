@@ -11,7 +11,7 @@ from tests.networks.helpers import PAPER, network_config
 
 
 def test_macs_of_the_paper_by_hand():
-    """At 256 px. Generator: 7x7 in and out, two convolutions down, 18 in the blocks, two up. Discriminator: five of 4x4."""
+    """Count at 256 px. Generator: 7x7 in and out, two convolutions down, 18 in the blocks, two up. Discriminator: five of 4x4."""
     generator = (
         256**2 * 7**2 * 3 * 64
         + 128**2 * 3**2 * 64 * 128

@@ -24,7 +24,7 @@ def test_spread_is_that_of_the_reference(init, scale):
     assert np.abs(kernel).max() > 3 * scale  # not truncated
 
 
-def test_orthogonal():
+def test_orthogonal_kernels_have_orthogonal_columns():
     layer = make_convolution(8, 3, init="orthogonal")
     layer.build((None, None, None, 4))
     columns = layer.kernel.numpy().reshape(36, 8)

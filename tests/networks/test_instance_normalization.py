@@ -54,7 +54,7 @@ def test_statistics_are_float32_for_any_input_type(make_layer, precision, tolera
     np.testing.assert_allclose(got, expected, atol=1e-4, rtol=tolerance)
 
 
-def test_initial_values(make_layer):
+def test_gamma_starts_normal_and_beta_at_0(make_layer):
     layer, _ = make_layer()
     layer.build((None, None, None, 4096))
     assert abs(float(tf.math.reduce_std(layer.gamma)) - 0.02) < 2e-3
@@ -103,7 +103,7 @@ def test_large_samples_use_the_fused_operation_in_training(size, arguments, oper
     assert count(True) == operations and count(False) == 0
 
 
-def test_without_gamma_and_beta(make_layer):
+def test_without_gamma_and_beta_there_are_no_weights(make_layer):
     x = (3 + np.random.default_rng(0).normal(size=(2, 5, 4, 3))).astype(np.float32)
     layer, training = make_layer(1e-5, False)
     np.testing.assert_allclose(layer(x, training=training).numpy(), expected_output(x, 1, 0, 1e-5), atol=2e-5)

@@ -37,7 +37,7 @@ def operation_and_gradients(operation, x, kernel):
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_lower_precision_equals_tensorflow_to_its_rounding(precision, native, monkeypatch):
-    """TensorFlow adds some of the up to 320 products of a sum in that precision, hence the factor of 16."""
+    """Compare with a tolerance of 16 roundings, because TensorFlow adds some of up to 320 products in that precision."""
     monkeypatch.setattr(hardware, "has_instructions_for", lambda name: native or name == "float32")
     for layer, operation in convolutions_in(precision):
         x = tf.cast(noise(2, 8, 10, 5), precision)

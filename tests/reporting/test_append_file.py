@@ -15,7 +15,7 @@ def file(tmp_path):
     return AppendFile(tmp_path / "log.jsonl")
 
 
-def test_appends(file, tmp_path, caplog):
+def test_lines_are_appended(file, tmp_path, caplog):
     assert file.size == 0 and not any(tmp_path.iterdir())  # nothing before the first write
     file.append(b"one\n")
     file.append(b"two\n")

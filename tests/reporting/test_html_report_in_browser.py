@@ -71,7 +71,7 @@ def test_sorting_and_filtering(browser, report):
     assert choose(browser, "sort", "name, Z to A") == "d,c,b,a" and choose(browser, "sort", "order") == "a,b,c,d"
 
 
-def test_natural_sort_and_missing_scores(browser, tmp_path):
+def test_names_sort_by_number_and_missing_scores_last(browser, tmp_path):
     items = [sample(tmp_path, f"x{i}", (i,), epochs=(0,)) for i in (10, 9)]
     items.append(Item("x1", "X → Y", image_file(tmp_path, "1.png"), [Frame(image_file(tmp_path, "1.png"))]))
     browser.open(html_report.write(tmp_path, "t", items))
@@ -100,7 +100,7 @@ def test_keys_move_the_focus(browser, report):
     assert browser.js("document.activeElement.closest('ol')") is None
 
 
-def test_enlarged_image(browser, report):
+def test_keys_step_through_enlarged_images(browser, report):
     browser.open(report)
     caption, large = "find('#caption').textContent", "find('dialog img').naturalWidth > 0"
     browser.press("j", "j", "Enter")
@@ -121,7 +121,7 @@ def test_enlarged_image(browser, report):
     assert not browser.js("find('dialog').open") and browser.problems() == []
 
 
-def test_odd_names(browser, tmp_path):
+def test_odd_names_are_shown_as_text(browser, tmp_path):
     items = []
     for i, odd in enumerate(ODD):
         paths = [image_file(tmp_path, f"{i}{kind} {odd.replace('/', '_')}") for kind in "ioc"]
@@ -193,7 +193,7 @@ def test_fits_the_window(browser, tmp_path, width):
     assert browser.js("document.documentElement.scrollWidth") <= width
 
 
-def test_empty_report(browser, tmp_path):
+def test_empty_report_opens(browser, tmp_path):
     browser.open(html_report.write(tmp_path, "t", []))
     browser.press("j", "-", "End")
     assert (
@@ -202,7 +202,7 @@ def test_empty_report(browser, tmp_path):
 
 
 def test_five_thousand_items(browser, tmp_path):
-    """Images far from the window are not loaded."""
+    """Check that images far from the window are not loaded."""
     out = image_file(tmp_path, "o.png")
     items = [Item(f"n{i}", "X → Y", f"{i}.png", [Frame(out, scores={"error": float(i % 7)})]) for i in range(5000)]
     browser.open(html_report.write(tmp_path, "t", items))

@@ -29,8 +29,8 @@ def test_images_side_by_side(channels):
     assert np.abs(column_centres([row, row], 0.3) - levels).max() <= 1
 
 
-def test_two_and_five_channels():
-    """Of two channels the first is shown, as gray; of five, the first three."""
+def test_other_channels_are_shown_as_gray_or_rgb():
+    """Show the first of two channels as gray, and the first three of five."""
     two, five = flat(-1, 1), flat(1, -1, 0, 1, 1)
     black, red, gray = (0, 0, 0), (255, 0, 128), (128, 128, 128)
     found = column_centres([[two, five, flat(0, 1), five, two, five]], 0.6)

@@ -8,7 +8,7 @@ from cyclegan.reporting import overview
 
 @pytest.fixture
 def lines(tmp_path, caplog):
-    """A function that returns the lines about one device and a small dataset."""
+    """Return a function that returns the lines about one device and a small dataset."""
     caplog.set_level("INFO")
     pairs = SimpleNamespace(global_batch_size=1, steps_per_call=2, steps_per_epoch=3, epoch_size=3)
     facts = {"notes": ("No testA",), "devices": ("/job:localhost/replica:0/task:0/device:CPU:0",), "workers": ()}

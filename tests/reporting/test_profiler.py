@@ -13,7 +13,7 @@ def info(caplog):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The calls of TensorFlow's profiler, as they happen."""
+    """Return a growing list of the calls of TensorFlow's profiler."""
     calls = []
     monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: calls.append(f"start {folder}"))
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))

@@ -140,7 +140,7 @@ def test_damaged_epoch_is_left_out_with_one_warning(tmp_path, caplog, damage):
     assert epochs(tmp_path) == [[1, 2], [1, 2]]
 
 
-def test_odd_names(tmp_path):
+def test_odd_names_are_escaped(tmp_path):
     write(tmp_path, 1, names=(["caf\udce9/<b>\n"], ['"&']))
     assert [item["name"] for item in items(tmp_path)] == ["caf\\udce9/<b>\\n", '"&']
 

@@ -27,7 +27,7 @@ def events(folder):
     return found
 
 
-def test_scalars(tmp_path):
+def test_scalars_go_to_json_and_events(tmp_path):
     summary = SummaryWriter(tmp_path)
     summary.write_scalars("train", 1, 10, {"loss_G/loss": 0.5})
     summary.write_scalars("test", 1, 10, {"loss_G/loss": 0.25, "error/MAE(X, F(X))": 2.0})
@@ -68,7 +68,7 @@ def restarts(folder):
     return [event.step for event in records if event.session_log.status == event_pb2.SessionLog.START]
 
 
-def test_events_and_steps(tmp_path):
+def test_events_and_steps_are_logged(tmp_path):
     summary = SummaryWriter(tmp_path)
     summary.write_event("train", 2, 9, "not finite", images=["a\nb"], losses=["loss_G/loss"])
     summary.write_scalars("steps", 2, 9, {"loss_G/loss": 0.5})
@@ -113,7 +113,7 @@ def full(*args, **kwargs):
     raise OSError(28, "No space left on device")
 
 
-def test_cycles_of_different_channels(tmp_path):
+def test_cycles_of_different_channels_are_drawn(tmp_path):
     gray, rgb = np.zeros((2, 16, 16, 1), np.float32), np.zeros((2, 16, 16, 3), np.float32)
     names = (["a", "b"], ["c", "d"])
     path = SummaryWriter(tmp_path).write_cycles(7, (gray, rgb, gray), (rgb, gray, rgb), names)

@@ -10,7 +10,7 @@ def two_gigabytes(monkeypatch):
 
 
 def counted(**settings):
-    """Return the throughput of two calls: 3 steps of 4 images in 0.5 s, 0.1 s of it waiting; 1 step of 4 in 1.5 s."""
+    """Return the throughput of two calls: 3 steps with 4 images in 0.5 s, 0.1 s of them waiting; 1 step with 4 images in 1.5 s."""
     throughput = Throughput(**settings)
     throughput.add(images=12, steps=3, seconds=0.5, waited=0.1)
     throughput.add(images=4, steps=1, seconds=1.5, waited=0.0)
@@ -36,7 +36,7 @@ def test_metrics_that_were_not_measured_are_left_out(settings, missing):
     assert set(everything) - set(counted(**settings).metrics()) == {f"speed/{name}" for name in missing}
 
 
-def test_nothing_counted():
+def test_nothing_counted_gives_no_metrics():
     throughput = counted(flops=1e12, peak=1e12)
     throughput.reset()
     for empty in (Throughput(), Throughput(1e12, 1e12), throughput):

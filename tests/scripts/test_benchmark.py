@@ -18,7 +18,7 @@ TINY = ["--size", "16", "--batch", "2", "--filters", "2", "--residual_blocks", "
 
 
 @pytest.mark.slow
-def test_forms_take_turns(tmp_path, capsys, monkeypatch):
+def test_forms_take_turns_and_a_failed_row_is_reported(tmp_path, capsys, monkeypatch):
     make = forms.default_form
 
     def without_float16(strategy, setting):
@@ -74,7 +74,7 @@ def test_interrupted_measurement_is_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_pipeline(monkeypatch):
+def test_pipeline_and_fed_steps_are_timed(monkeypatch):
     monkeypatch.setattr(feeding, "DRAIN_SECONDS", 0.05)
     monkeypatch.setattr(feeding, "FEED_SECONDS", 0.05)
     result = benchmark.main([*TINY, "--precision", "float32", "--data", "--without", "ahead", "prefetch"])
@@ -122,7 +122,7 @@ def test_failure_while_fed_ends_one_row_only(monkeypatch, turn):
 
 
 @pytest.mark.slow
-def test_scaling(capsys):
+def test_scaling_is_relative_to_the_fewest_devices(capsys):
     result = benchmark.main([*TINY, "--precision", "float32", "--scaling", "--replicas", "2", "1"])
     assert set(result) == {"command", "machine", "scaling"}
     two, one = result["scaling"]

@@ -71,7 +71,7 @@ def test_prefetching_changes_only_when_images_are_read(strategies, monkeypatch):
             assert len(read) == sum(pairs.call(call)[2] for call in range(number + 1)) * 4
 
 
-def test_without_ahead():
+def test_ahead_is_off_within_the_context_only():
     before = in_flight.AHEAD
     with levers.without("ahead"):
         assert in_flight.AHEAD == 0

@@ -16,7 +16,7 @@ from scripts import score_stripes
 
 @pytest.fixture
 def stripes_run(tmp_path, stripes_dir):
-    """A run on the embedded dataset with a checkpoint of untrained networks."""
+    """Make a run on the embedded dataset with a checkpoint of untrained networks."""
     config = Config.from_settings(dataset="stripes", image_size=32, filters=4, residual_blocks=0, data_dir=stripes_dir)
     serialization.save(tmp_path / "config.json", config, compat.stack(), {})
     CheckpointManager(
@@ -38,8 +38,8 @@ def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):
     assert f"{result['Y -> X'][0]['inside']:.1f}" in next(line for line in table if "Y -> X: inside" in line)
 
 
-def test_truth_scores_best(stripes_run, monkeypatch):
-    """Networks that answer with the truth score best: the images and directions are not mixed up."""
+def test_the_truth_scores_best(stripes_run, monkeypatch):
+    """Check with networks that return the truth that images and directions are not mixed up."""
     config, *_ = serialization.load(stripes_run / "config.json")
     domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = {

@@ -1,4 +1,4 @@
-"""Run scripts/setup.sh with interpreters and an nvidia-smi that only pretend; parse the other shell scripts."""
+"""Run scripts/setup.sh with fake interpreters and a fake nvidia-smi; parse the other shell scripts."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ esac
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A bare clone on a machine with the commands that a test gives it, and nothing else but the system's own tools."""
+    """Fake a bare clone on a machine that has only the commands of a test and the system's own tools."""
 
     class Machine:
         clone = tmp_path / "clone"

@@ -14,7 +14,7 @@ from scripts import tutorial_step
 
 @pytest.mark.slow
 def test_plain_form_has_the_losses_of_the_package(strategies, make_images, monkeypatch):
-    """The same networks and losses as the package's step, in Keras's own convolutions, one input at a time."""
+    """Compare with the package's step: the same losses with Keras's own convolutions, one input at a time."""
     monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
     inputs = (tf.constant(make_images(2, 16, 1))[None], tf.constant(make_images(2, 16, 2))[None], tf.ones([1, 2]))
     plain, function = tutorial_step.make(

@@ -15,7 +15,7 @@ TINY = ["--filters", "4", "--residual_blocks", "1", "--image_size", "32"]
 
 
 def photograph(path, seed, size=(50, 40)):
-    """Write an image that compresses like a photograph: smooth, with some noise."""
+    """Write a smooth image with some noise, which compresses like a photograph."""
     rng = np.random.default_rng(seed)
     small = Image.fromarray(rng.integers(0, 256, (4, 5, 3)).astype(np.uint8)).resize(size, Image.BICUBIC)
     noisy = np.clip(np.asarray(small) + rng.normal(0, 8, (size[1], size[0], 3)), 0, 255)

@@ -43,7 +43,7 @@ def test_resume_between_epochs_is_bit_exact(photos, tmp_path):
 
 @pytest.mark.slow
 def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
-    """16 bits of one channel against TIFFs of five, of their own sizes, cropped; stopped between epochs and cached elsewhere."""
+    """Train 16-bit gray images and TIFFs of five bands, cropped from several sizes; stop between epochs, and cache elsewhere."""
     for i in range(4):
         rng = np.random.default_rng(i)
         for domain in "AB":
@@ -106,7 +106,7 @@ def test_damaged_checkpoint_is_skipped(photos, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_signals_and_kills_are_bit_exact(photos, tmp_path):
-    """SIGTERM, SIGKILL, SIGINT once and twice, each somewhere in a run, then the end: the same weights and the same log."""
+    """Interrupt a run by SIGTERM, SIGKILL, and SIGINT once and twice; it ends with the same weights and the same log."""
     flags = ["--dataset", photos, "--epochs", "40", "--plot_every", "99", "--log_every", "2", "--keep", "2", *TINY]
     assert run(*flags, "--output_dir", tmp_path / "whole").returncode == 0
     parts = [*flags, "--output_dir", tmp_path / "parts"]

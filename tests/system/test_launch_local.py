@@ -1,4 +1,4 @@
-"""Run scripts/launch_local.sh with workers that only pretend to train."""
+"""Run scripts/launch_local.sh with fake workers."""
 
 import json
 import os
@@ -56,7 +56,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Launcher:
-    """A clone with a space in its name and a finished environment."""
+    """Make a clone with a space in its name and a finished environment."""
 
     def __init__(self, folder):
         self.folder, self.clone, self.said, self.bin = (folder / name for name in ("other", "a clone", "said", "bin"))
@@ -264,7 +264,7 @@ def test_refuses_bad_numbers(launcher, arguments):
     )
 
 
-def test_help_and_bad_grace(launcher):
+def test_help_is_printed_and_a_bad_grace_refused(launcher):
     assert launcher.run("--help") == (0, "usage: scripts/launch_local.sh N [--] [flags of train.py]\n", "")
     assert launcher.run("2", environment={"GRACE": "1m"})[0::2] == (
         2,

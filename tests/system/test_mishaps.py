@@ -22,7 +22,7 @@ from tests.system.runs import TINY, all_finite, lines, start
 
 @pytest.mark.slow
 def test_divergence_goes_back_once_then_stops(photos, tmp_path, capsys):
-    """A learning rate that blows up the weights in the first step."""
+    """Train with a learning rate that breaks the weights in the first step."""
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--max_bad_steps", "3", *TINY]
     with pytest.raises(
         TrainingError, match=r"epoch 1, step \d .*not finite, with trainA.*diverged again after going back"
@@ -60,7 +60,7 @@ def test_poisoned_image_is_skipped_and_named(photos, tmp_path, monkeypatch, caps
 
 @pytest.mark.slow
 def test_images_may_disappear_while_training(finished, photos, monkeypatch):
-    """Remove images that are in memory; the next start names the missing folder."""
+    """Remove images that are cached in memory; the next start names the missing folder."""
     small = ["--filters", "1", "--residual_blocks", "0"]
     load_data = setup.load_data
 
@@ -83,7 +83,7 @@ def test_images_may_disappear_while_training(finished, photos, monkeypatch):
 def test_memory_stays_flat(stripes_dir, tmp_path):
     """Compare resident memory after 3 epochs and after 30.
 
-    One arena, and large pieces returned at once, because memory that malloc keeps would vary by some percent.
+    malloc has one arena and returns large blocks at once, because memory that it keeps would vary by some percent.
     """
     kept = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     process = start(

@@ -108,7 +108,7 @@ def variables(folder, epochs):
 
 @pytest.fixture(scope="module")
 def two(home):
-    """Return an undisturbed run of two workers and the output of the launcher."""
+    """Return an undisturbed run of two workers, and the output of the launcher."""
     folder, flags = home
     launch = start(
         [ROOT / "scripts" / "launch_local.sh", 2, "--", *flags, "--epochs", 2, "--output_dir", folder / "two"],

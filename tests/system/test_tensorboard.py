@@ -20,7 +20,7 @@ from tests.system.runs import TINY, lines, run
 
 
 class TensorBoard:
-    """A TensorBoard server on a run, read over HTTP."""
+    """Start a TensorBoard server on a run, and read it over HTTP."""
 
     def __init__(self, logdir, *flags):
         command = [
@@ -60,7 +60,7 @@ class TensorBoard:
 
 
 @pytest.mark.slow
-def test_train_resume_and_watch(photos, tmp_path, monkeypatch):
+def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     folder, temporary = tmp_path / "run", tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -132,7 +132,7 @@ def test_train_resume_and_watch(photos, tmp_path, monkeypatch):
 
 
 def check_board(board, logged):
-    """TensorBoard shows every figure of metrics.jsonl, and the samples."""
+    """Check that TensorBoard shows all metrics of metrics.jsonl, and the samples."""
     for _ in range(60):  # it reads the events in the background
         tags = board.json("scalars/tags")
         if set(tags) == {".", "test", "steps"} and len(board.json("scalars/scalars", run="test", tag="seconds")) == 2:
@@ -163,7 +163,7 @@ def check_board(board, logged):
 
 
 def check_profile(board):
-    """TensorBoard shows the operations of the steps asked for, where it has its plugin for that."""
+    """Check that TensorBoard shows the operations of the profiled steps, if its plugin is installed."""
     if importlib.util.find_spec("tensorboard_plugin_profile"):
         (profile,) = board.json("profile/runs")
         (host,) = board.json("profile/hosts", run=profile, tag="trace_viewer@^")
@@ -177,7 +177,7 @@ def check_profile(board):
 
 
 def check_scalars(board, logged):
-    """TensorBoard shows each step of metrics.jsonl once, with its value, and no other step."""
+    """Check that TensorBoard shows each step of metrics.jsonl once, with its value, and no other step."""
     tags = board.json("scalars/tags")
     for split, name, at, prefix in (
         ("train", ".", "epoch", ""),
@@ -196,7 +196,7 @@ def check_scalars(board, logged):
 @pytest.mark.sampled
 @pytest.mark.parametrize("fast", ["true", "false"], ids=["its data server", "its own reader"])
 def test_tensorboard_shows_a_killed_run_without_seam(tmp_path, monkeypatch, fast):
-    """Also when the clock was set back in between, and when the server was running all the time."""
+    """Kill a run, set the clock back, and resume, while the server runs."""
 
     def start(steps, log_bytes=0, epoch=0, step=0):
         summary = SummaryWriter(tmp_path)

@@ -55,7 +55,7 @@ def test_help_needs_no_tensorflow(tmp_path):
 
 @pytest.mark.slow
 def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
-    """The real builder of TFDS, from an archive of the same layout, through train.py."""
+    """Run train.py with the real builder of TFDS on an archive of the same layout."""
     archive = tmp_path / "horse2zebra.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for split, count in {"trainA": 4, "trainB": 5, "testA": 2, "testB": 3}.items():

@@ -1,4 +1,4 @@
-"""The tutorials, on sets made here."""
+"""The tutorials, on small made-up datasets."""
 
 import gzip
 import os
@@ -20,7 +20,7 @@ TUTORIALS = pathlib.Path(fashion_mnist.__file__).parent
 
 
 def examples(count, seed):
-    """uint8 [count, 28, 28] and uint8 [count]: for each class coarse squares of its own, under noise."""
+    """Return uint8 [count, 28, 28] and classes uint8 [count]; each class has its own coarse squares, with noise."""
     squares = np.random.default_rng(0).uniform(0, 255, (10, 7, 7))
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 10, count).astype(np.uint8)
@@ -73,7 +73,7 @@ def test_other_restored_accuracy_is_an_error(data, tmp_path, monkeypatch):
 
 
 def trainer(strategy, rate, monkeypatch):
-    """One with gradient descent, which shows a sum over replicas that is forgotten or done twice; Adam hides it."""
+    """Return a trainer with gradient descent, which shows a sum over replicas that is missing or done twice; Adam hides it."""
     monkeypatch.setattr(fashion, "L2", 0.01)  # as large as the rest of the loss
     monkeypatch.setattr(tf.keras.optimizers, "Adam", lambda _: tf.keras.optimizers.SGD(rate))
     tf.keras.utils.set_random_seed(3)
@@ -117,7 +117,7 @@ def test_metrics_are_means_over_the_examples(strategies, monkeypatch):
 
 
 def test_regularization_shrinks_kernels(strategies, monkeypatch):
-    """L2 x w^2 has the gradient 2 x L2 x w: a step at a rate of 0.5 leaves 1 - 0.5 x 2 x 0.01 = 0.99 of each."""
+    """Train with L2 x w^2, whose gradient is 2 x L2 x w: a step with rate 0.5 leaves 1 - 0.5 x 2 x 0.01 = 0.99 of each kernel."""
     one = trainer(strategies[2], 0.5, monkeypatch)
     before = [value.numpy() for value in one.model.trainable_variables]
     nothing = dataset(12).map(lambda images, labels, weights: (images, labels, 0 * weights))
@@ -180,7 +180,7 @@ def test_wrong_arrays_are_refused(arrays, tmp_path, change, problem):
 
 
 class Trap:
-    """Makes a file when it is unpickled."""
+    """Make a file when unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -223,13 +223,13 @@ def test_failed_download_names_the_fix(monkeypatch, error):
 
 
 def idx(path, array):
-    """Writes an array as the original files have it."""
+    """Write an array in the format of the original files."""
     sizes = np.array(array.shape, ">i4").tobytes()
     path.write_bytes(gzip.compress(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()))
 
 
 @pytest.mark.slow
-def test_cache_of_keras_is_used(arrays, tmp_path):
+def test_cache_of_keras_replaces_a_download(arrays, tmp_path):
     cache = tmp_path / ".keras" / "datasets" / "fashion-mnist"
     cache.mkdir(parents=True)
     for name, part in (("train", "train"), ("t10k", "test")):
@@ -276,7 +276,7 @@ def test_nonfinite_loss_ends_training(data, tmp_path, monkeypatch):
 
 
 def test_two_steps_by_hand(strategies):
-    """From 0 x + 0, by a tenth of the gradients.
+    """Start at 0 x + 0, and subtract a tenth of the gradients twice.
 
     Squares 1 and 9, gradients -7 and -4. Then 0.7 x + 0.4 misses by -0.1 and 1.2: squares 0.01 and 1.44, gradients -2.3 and -1.1.
     """
@@ -290,7 +290,7 @@ def test_two_steps_by_hand(strategies):
 
 
 def test_mean_with_unequal_replicas(strategies):
-    """Squares 1, 9 and 4: their mean is 14/3, that of the replicas' means (5 and 4) would be 4.5."""
+    """Compare squares 1, 9 and 4 with their mean 14/3; the mean of the replicas' means, 5 and 4, would be 4.5."""
     points = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0], [0.0]], [[1.0], [3.0], [2.0]])).batch(3)
     losses, model = linear_keras.by_loop(strategies[2], points, 1, 3)
     assert losses == pytest.approx([14 / 3])
@@ -319,7 +319,7 @@ def test_difference_of_fit_and_loop_is_an_error(monkeypatch):
 
 
 @pytest.mark.slow
-def test_line_as_a_program():
+def test_line_runs_as_a_program():
     result = run("linear_keras.py", "--devices", "2", "--epochs", "1")
     assert result.returncode == 0 and result.stderr == "", result.stderr
     assert "Replicas: 2, global batch: 24" in result.stdout and result.stdout.count("The line by") == 2

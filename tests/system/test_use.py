@@ -88,7 +88,7 @@ EXPORTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflit
 
 @pytest.fixture(scope="module")
 def used(demo, mixed, tmp_path_factory):
-    """Return a folder of results and the outputs by name; two commands at a time, because each takes about one core."""
+    """Run the commands, two at a time because each takes about one core; return the folder of results and the outputs by name."""
     folder = tmp_path_factory.mktemp("used")
     commands = {
         "translate": ("translate.py", mixed, folder / "translated", "--html"),

@@ -18,7 +18,7 @@ METRIC_NAMES = {"train": LOSSES, "test": LOSSES + ERRORS + CHANGES}
 
 
 class Recorder:
-    """Stands in for the summary and the checkpoints of a run, and records the calls."""
+    """Stand in for the summary and the checkpoints of a run, and record the calls."""
 
     log_bytes = 0
     restored = None
@@ -68,7 +68,7 @@ class Recorder:
 
 
 class Steps:
-    """Stands in for the compiled steps of a split: the metrics of each sample are the same number.
+    """Stand in for the compiled steps of a split: the metrics of each sample are the same number.
 
     Attributes:
         names: Sets of the names of the metrics that were summed.
@@ -118,10 +118,10 @@ def make_trainer(strategy, recorder, train, test, state=None, evaluation=None, *
 
 
 def without_times(values):
-    """Return metrics without those that measure time."""
+    """Return metrics without times."""
     return {k: v for k, v in values.items() if not k.startswith("speed/") and "seconds" not in k}
 
 
 def calls_without_times(recorder):
-    """Return the calls of a recorder without metrics that measure time."""
+    """Return the calls of a recorder without times."""
     return [(*call[:3], without_times(call[3])) if len(call) > 3 else call for call in recorder.calls]

@@ -42,7 +42,7 @@ SETS = {
 
 
 class SGD:
-    """Plain gradient descent, which shows a gradient that is summed twice or not at all; Adam hides it."""
+    """Update by gradient descent, which shows gradients that are summed twice or not at all; Adam hides them."""
 
     def __init__(self, lr):
         self.lr = lr
@@ -60,7 +60,7 @@ def with_sgd(gan, lr):
 
 
 def as_trained(gan):
-    """Give the normalizations values as after some training; before it, networks answer almost nothing to any input."""
+    """Give the normalizations values as after some training; before it, the output hardly depends on the input."""
     rng = np.random.default_rng(0)
     for variable in (*gan.networks.generator_variables, *gan.networks.discriminator_variables):
         if len(variable.shape) == 1:

@@ -1,4 +1,4 @@
-"""Saving and stopping of several workers; tests/system/resume has those of one process."""
+"""Saving and stopping with several workers; tests/system/resume tests one process."""
 
 import signal
 import types
@@ -13,7 +13,7 @@ from tests.thread_workers import in_threads
 
 
 class Saved:
-    """Stands in for the checkpoints and the log, and counts."""
+    """Stand in for the checkpoints and the log, and count the calls."""
 
     log_bytes = 0
 

@@ -7,13 +7,13 @@ from cyclegan.training.clock import CallClock
 
 @pytest.fixture
 def now(monkeypatch):
-    """The time in seconds, in a list of one number that the test changes."""
+    """Return the time in seconds, in a list of one number that the test changes."""
     seconds = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
     return seconds
 
 
-def test_laps(now):
+def test_laps_include_waiting(now):
     clock = CallClock()
     now[0] += 1
     with clock.waiting():

@@ -14,7 +14,7 @@ from tests.training.helpers import per_replica_batches, state_values, weights
 
 
 class Float16Run:
-    """A float16 GAN on two replicas and its compiled step, which can start over.
+    """Hold a float16 GAN on two replicas and its compiled step, which can start over.
 
     Attributes:
         reductions: Number of tensors in each all-reduce that a replica traced.
@@ -60,7 +60,7 @@ def float16_run(float16_run_made):
 
 @pytest.fixture
 def six_pairs(make_images):
-    """Float32 images (x, y) for three steps on two replicas."""
+    """Return float32 images (x, y) for three steps on two replicas."""
     return tuple(make_images(6, 16, seed).astype(np.float32).reshape(3, 2, 16, 16, 3) for seed in (1, 2))
 
 
@@ -92,7 +92,7 @@ def test_steps_in_one_call_match_single_calls(float16_run, six_pairs, bad):
 
 
 def test_fewer_steps_than_batches(float16_run, six_pairs):
-    """The same compiled function serves any number of steps."""
+    """Call the same compiled function with any number of steps."""
     x, y = six_pairs
     for steps in (3, 2, 1):
         float16_run.restart()
@@ -130,7 +130,7 @@ def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
 
 @pytest.mark.slow
 def test_training_halves_the_cycle_loss(strategies):
-    """Two small generators learn eight images of different scenes."""
+    """Train two small generators on eight images of different scenes."""
     scenes = [stripes.random_scene(np.random.default_rng([5, i])) for i in range(8)]
     x = np.stack([stripes.draw(scene, "horse", 32) for scene in scenes[:4]])
     y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])

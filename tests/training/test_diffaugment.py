@@ -41,7 +41,7 @@ def test_colors_by_hand(images):
 
 @pytest.mark.parametrize("number, shift", [(0.0, -2), (0.5, 0), (0.999, 2)])
 def test_translation_by_hand(images, number, shift):
-    """An eighth of 16 pixels is 2, of 24 is 3."""
+    """Shift by at most an eighth: 2 of 16 pixels and 3 of 24."""
     got = changed(images, ("translation",), numbers(down=number), HALF)
     expected = np.zeros_like(images[0])
     if shift >= 0:
@@ -56,7 +56,7 @@ def test_translation_by_hand(images, number, shift):
 
 
 def test_cutout_by_hand(images):
-    """Half of 16 pixels is 8, of 24 is 12; the center of the hole is anywhere from 0 to 16 and to 24."""
+    """Cut out half of each side, 8 of 16 pixels and 12 of 24; the center of the hole is anywhere in the image."""
     got = changed(images, ("cutout",), HALF, numbers(hole_down=0.0, hole_right=0.0))
     expected = images.copy()
     expected[0, 4:12, 6:18] = 0

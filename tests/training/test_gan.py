@@ -18,7 +18,7 @@ def test_initial_weights_depend_on_the_seed():
 
 
 def test_checkpoint_of_gpus_restores_on_a_cpu(tmp_path, monkeypatch):
-    """The layers may be of different classes, see `make_instance_normalization`."""
+    """Restore into layers that may have other classes, see `make_instance_normalization`."""
     with monkeypatch.context() as patch:
         patch.setattr(hardware, "has_accelerator", lambda: True)
         on_gpus = GAN(1, Config.from_settings(**TINY))

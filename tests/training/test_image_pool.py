@@ -12,7 +12,7 @@ def make_image(number):
 
 
 class Oracle:
-    """The published procedure, image by image."""
+    """Follow the published procedure, image by image."""
 
     def __init__(self, size):
         self.size, self.images = size, []
@@ -69,7 +69,7 @@ def test_nonfinite_step_stores_nothing():
 
 
 def test_a_step_reads_only_the_images_that_it_needs():
-    """Reading the variable would copy all of it, because it is written in parts."""
+    """Check that the pool's variable is not read as a whole, which would copy it."""
     pool = ImagePool(50, SHAPE)
 
     @tf.function(autograph=False)

@@ -1,7 +1,6 @@
 """Operations of a step that a GPU would leave to the CPU, found without a GPU.
 
-These are operations without a GPU kernel for their types, and those whose kernel computes on the host, as for int32: the host
-waits for the device first.
+These have no GPU kernel for their types, or a kernel that computes on the host, as for int32, so the host waits for the device.
 """
 
 import functools
@@ -76,7 +75,7 @@ def arguments(node, definitions):
 
 
 def waits(function):
-    """Return the inputs that the host would wait for: (operation, its input, operation on the device that makes the input).
+    """Return the inputs for which the host would wait: (operation, its input, operation on the device that makes the input).
 
     Inputs that depend on constants and shapes alone are computed before the first step.
     """
@@ -171,7 +170,7 @@ def test_operations_without_gpu_kernel_are_found():
 
 
 def test_a_step_has_static_shapes():
-    """XLA refuses operations of unknown shapes, and TPUs need XLA for the whole step."""
+    """Check that all shapes are static, because XLA refuses unknown shapes and TPUs need XLA for the whole step."""
     config = Config.from_settings(
         dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0
     )

@@ -8,7 +8,7 @@ from cyclegan.training import losses
 
 
 def two_samples(first, second):
-    """Two samples of [2, 2, 1], each constant."""
+    """Return two constant samples [2, 2, 1]."""
     return tf.constant(np.array([first, second], np.float32)[:, None, None, None] * np.ones((1, 2, 2, 1), np.float32))
 
 
@@ -49,7 +49,7 @@ def test_reduce_mean_divides_by_the_global_batch():
     )  # the mean of 3, 6 and 9; a third of it each on three replicas
 
 
-def test_correlation():
+def test_correlation_equals_numpy():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
     expected = [np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in zip(a, b)]
@@ -59,7 +59,7 @@ def test_correlation():
 
 
 def test_penalties_of_a_quadratic_form(make_images):
-    """In float64 by hand: a discriminator that is a quadratic form, whose gradient is known."""
+    """Compare in float64 with a discriminator that is a quadratic form and has a known gradient."""
     rng = np.random.default_rng(0)
     form = tf.constant(rng.normal(size=(12, 12)), tf.float32)
 

@@ -17,6 +17,6 @@ def test_a_resumed_pass_keeps_the_metrics_it_had():
     assert totals.to_host() == {"a": 4.0, SAMPLES: 3.0}
 
 
-def test_means():
+def test_means_divide_by_the_samples():
     assert means({"a": 3.0, SAMPLES: 2.0}) == {"a": 1.5}
     assert means({}) == means({"a": 0.0, SAMPLES: 0.0}) == {}

@@ -6,7 +6,7 @@ from cyclegan.training.gan import GAN
 from tests.training.helpers import as_trained
 
 
-def test_two_inputs_as_one_batch(make_images):
+def test_two_inputs_as_one_batch_give_the_same_outputs(make_images):
     gan = as_trained(GAN(2, Config.from_settings(filters=8, residual_blocks=2, image_size=32)))
     x, y = (to_float(make_images(2, seed=seed)) for seed in (1, 2))
     for network in (gan.networks["G"], gan.networks["D_X"]):

@@ -51,7 +51,7 @@ def test_adam_matches_keras(rates):
 
 @pytest.mark.parametrize("rates", RATES)
 def test_adam_matches_the_published_formula(rates):
-    """In float64, with the powers of the betas kept as products. 1 - 0.999 has few digits in float32, hence the tolerance."""
+    """Compare with float64 and powers of the betas as products; the tolerance is for 1 - 0.999, which has few digits in float32."""
     learning_rate, beta_1, beta_2, epsilon = rates
     adam, variables = made(rates)
     thetas = [np.array(value, np.float64) for value in numbers(0)]

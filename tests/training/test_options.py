@@ -1,4 +1,4 @@
-"""Every value of every option trains a step, and makes a difference."""
+"""Each value of each option trains a step and changes the result."""
 
 import dataclasses
 
@@ -136,7 +136,7 @@ def test_presets_train(preset, default_outcome):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three images of 40 x 36 pixels in each split."""
+    """Make a dataset with three images of 40 x 36 pixels in each split."""
     folder = tmp_path_factory.mktemp("images")
     for split in sources.SPLITS:
         (folder / split).mkdir()
@@ -147,7 +147,7 @@ def folder(tmp_path_factory):
 
 
 def seen(folder, options):
-    """Return (height, width) and the images of an epoch, after a step with the first ones."""
+    """Train a step; return (height, width) and the images of an epoch."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = UnpairedDataset(

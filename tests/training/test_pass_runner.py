@@ -62,7 +62,7 @@ def test_speed_covers_all_calls_but_the_first(fit, monkeypatch):
         assert (metrics[split]["speed/data_wait"], metrics[split]["speed/ms_per_step"]) == (0.75, 4000)
 
 
-def test_progress_bars(fit, capsys):
+def test_progress_bars_follow_verbose(fit, capsys):
     fit(1, verbose=0)
     assert capsys.readouterr().err == ""
     fit(1, verbose=1)

@@ -15,7 +15,7 @@ def step_in_precision(precision, x, y, scale=None):
     """Return the metrics of a step, and the gradients that each optimizer receives, as vectors.
 
     The normalizations have values as after some training. New ones make all signals so small that in float16 a translation of a
-    translation consists of the offsets alone, which are 0, where the gradient of a ReLU is 0.
+    translation is 0, where the gradient of a ReLU is 0.
     """
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "precision": precision})))
     if scale:
@@ -44,7 +44,7 @@ def in_float32(make_images):
 
 @pytest.mark.parametrize("precision, bound", [("bfloat16", 0.03), ("float16", 0.01)])
 def test_low_precision_is_close_to_float32(in_float32, precision, bound):
-    """Gradients differ by less than 3 % of their norm in bfloat16 and 1 % in float16 (seen: 1.2 % and 0.5 %)."""
+    """Compare gradients: they differ by less than 3 % of their norm in bfloat16 and 1 % in float16 (measured: 1.2 % and 0.5 %)."""
     x, y, metrics, gradients = in_float32
     low_metrics, low_gradients = step_in_precision(precision, x, y, 2.0**10)
     assert low_metrics.keys() == metrics.keys()
@@ -99,7 +99,7 @@ def test_compute_types_of_the_layers(precision):
 
 
 def test_penalties_in_float16(make_images):
-    """Gradients inside of penalties are too small for float16 unless they are scaled."""
+    """Compute gradients inside penalties, which are too small for float16 unless they are scaled."""
     outcomes = []
     for precision in ("float32", "float16"):
         gan = as_trained(

@@ -26,10 +26,10 @@ from tests.training.helpers import (
 
 @pytest.fixture(scope="module", params=["small", pytest.param("large", marks=pytest.mark.slow)])
 def two_steps(request, strategies):
-    """By number of replicas: the metrics of two steps with SGD, the weights before and after them, and the number of updates.
+    """Return by number of replicas: the metrics of two steps with SGD, the weights before and after, and the number of updates.
 
-    The second global batch has a single sample, so that two of three replicas have only padding. The normalizations are those of
-    small or of large samples.
+    The second global batch has a single sample, so two of three replicas have only padding. The layers normalize small or large
+    samples.
     """
     with pytest.MonkeyPatch.context() as patch:
         large = {"small": instance_normalization.LARGE_SAMPLE, "large": 1}[request.param]
@@ -79,8 +79,8 @@ def test_updates_count_once(two_steps):
     [pytest.param(SETS[name], marks=pytest.mark.slow if name != "bce" else ()) for name in SETS],
     ids=SETS,
 )
-def test_all_options_on_three_replicas(strategies, options):
-    """Four steps of a global batch of three; the last one has a single sample."""
+def test_all_options_give_the_same_result_on_three_replicas(strategies, options):
+    """Take four steps with a global batch of three; the last batch has a single sample."""
     rng = np.random.default_rng(0)
     config = Config.from_settings(**{**TINIER, "filters": 2, **options})
     height, width = config.data.image_shape

@@ -9,7 +9,7 @@ def test_no_warning_for_the_same_batch_or_a_new_run():
     assert batch_size_warnings(0, 8, 2) == []
 
 
-def test_a_batch_larger_than_an_epoch():
+def test_a_batch_larger_than_an_epoch_causes_a_warning():
     (text,) = batch_size_warnings(0, 8, 2, pairs=5)
     assert text == "the global batch of 8 is larger than an epoch of 5 pairs: most of each step is idle"
 
@@ -25,7 +25,7 @@ def test_a_batch_larger_than_an_epoch():
         (8, 8, "fewer", "--devices 6 --batch_size 1"),
     ],
 )
-def test_another_batch_size(replicas, batch, steps, advice):
+def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps, advice):
     (text,) = batch_size_warnings(6, batch, replicas)
     assert text.startswith(f"the global batch is {batch} pairs instead of 6 from here on")
     assert f"has {steps} steps, " in text and text.endswith(f"For the same batch use {advice}")
@@ -55,6 +55,6 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
         ),
     ],
 )
-def test_other_epochs(epochs, text):
+def test_other_epochs_warn_of_the_new_learning_rate(epochs, text):
     saved, config = Config.from_settings(), Config.from_settings(epochs=epochs, decay_from=100)
     assert learning_rate_warnings(saved, config, 150) == [f"{text} would have been 0.0001"]

@@ -57,7 +57,7 @@ def test_more_epochs_are_as_if_they_had_always_been_asked_for():
     assert learning_rates(longer.optimization, 6)[0] == 0.5
 
 
-def test_rates_of_steps(make_images):
+def test_steps_use_the_rates_at_their_first_pair(make_images):
     dataset = make_dataset(make_images(7, 16), 3, seed=0, steps_per_call=2)
     rates = StepLearningRates(lambda epochs_done: (epochs_done, 2 * epochs_done), dataset)
     state = TrainState(epoch=1)

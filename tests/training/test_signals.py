@@ -19,7 +19,7 @@ def send(signum):
 
 
 def until(condition, seconds=5):
-    """Wait until `condition()` is true, which another thread makes it; return whether it is."""
+    """Wait until another thread makes `condition()` true; return whether it does."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
@@ -27,7 +27,7 @@ def until(condition, seconds=5):
 
 
 def state():
-    """Return everything that entering changes in the process."""
+    """Return the state of the process that entering changes."""
     signal.set_wakeup_fd(descriptor := signal.set_wakeup_fd(-1))
     return (
         [signal.getsignal(signum) for signum in HANDLED],
@@ -110,7 +110,7 @@ def test_other_threads_handle_no_signals():
 
 
 def start(report):
-    """Start a process inside one long call into C, in which Python runs no handlers; it reports warnings by `report(text)`."""
+    """Start a process that stays in a long call into C, where Python runs no handlers; it reports warnings by `report(text)`."""
     program = f"""
 import hashlib, logging, os
 from cyclegan.training.signals import Signals

@@ -91,7 +91,7 @@ def test_no_network_runs_twice_on_an_input(make_images, pool_size, runs):
 
 @pytest.mark.slow
 def test_discriminator_runs_once_without_a_pool(make_images, monkeypatch):
-    """In a compiled function, too, which makes two tensors of an argument given twice."""
+    """Check compiled functions, too, which make two tensors of an argument that is given twice."""
     for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
         gan, seen = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, **options})), []
         network = gan.networks["D_Y"]
@@ -133,7 +133,7 @@ def test_padding_has_no_effect(make_images):
 
 
 def test_pool_shows_old_fakes_to_the_discriminators_only(make_images):
-    """With a pool of one image, a swap shows the fake of the step before."""
+    """Use a pool of one image, in which a swap shows the fake of the previous step."""
     config = Config.from_settings(**{**TINY, "pool_size": 1})
     gan, weight = with_sgd(as_trained(GAN(1, config)), 0.0), np.ones(1, np.float32)
     swaps = [

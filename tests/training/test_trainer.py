@@ -38,7 +38,7 @@ def test_inspecting_calls_later_changes_nothing(fit, monkeypatch, options):
     assert written(0) == written(2) == written(5)
 
 
-def test_epoch_intervals(fit):
+def test_plots_and_checkpoints_follow_their_intervals(fit):
     _, recorder, trainer = fit(5, plot_every=2, checkpoint_every=3)
     assert recorder.epochs_of("train") == recorder.epochs_of("test") == [1, 2, 3, 4, 5]
     assert recorder.epochs_of("plot") == [2, 4, 5]

@@ -66,7 +66,7 @@ def test_ema_weights_follow_and_are_in_use(make_images):
         ({"generator_steps": 3, "discriminator_steps": 2}, "111111", "011011"),
     ],
 )
-def test_turns(options, generators, discriminators):
+def test_turns_take_the_last_steps_of_each_round(options, generators, discriminators):
     optimization = Config.from_settings(**options).optimization
     taken = [turns(optimization, tf.constant(step, tf.int64)) for step in range(6)]
     assert ["".join(str(int(turn)) for turn in part) for part in zip(*taken)] == [generators, discriminators]

@@ -36,7 +36,7 @@ COMPILED = {
     ],
 )
 def test_compiled_parts_match(make_images, name, xla, monkeypatch):
-    """Parts compiled as functions give the same results; XLA rounds differently."""
+    """Compare parts compiled with XLA, which rounds differently."""
     outcomes = []
     for in_functions in (False, True):
         gan = as_trained(GAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **COMPILED[name]})))
@@ -58,7 +58,7 @@ def test_compiled_parts_match(make_images, name, xla, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_xla_changes_only_rounding(strategies, make_images, replicas, monkeypatch):
-    """Compiling takes a minute."""
+    """Compare steps with and without XLA; compiling takes a minute."""
     monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
     strategy = strategies[replicas]
     x, y = (make_images(replicas, 16, seed)[None] for seed in (1, 2))

@@ -4,7 +4,7 @@ from tests.system.resume.world import (
     World,
     kept,
     log,
-    place,
+    position,
     score,
 )
 
@@ -28,15 +28,15 @@ def world(worlds):
 
 @pytest.fixture(scope="session")
 def undisturbed(world, tmp_path_factory):
-    """Variables, training state and log of a run without any interruption."""
+    """Return the variables, the training state and the log of a run without interruption."""
     folder = tmp_path_factory.mktemp("undisturbed")
     trainer = world.finish(folder)
-    return world.values(), place(trainer), log(folder)
+    return world.values(), position(trainer), log(folder)
 
 
 @pytest.fixture(scope="session")
 def scored(world, tmp_path_factory):
-    """The same of a run that is scored, and its best checkpoints."""
+    """Return the same of a run that is scored, and its best checkpoints."""
     folder = tmp_path_factory.mktemp("scored")
     trainer = world.finish(folder, **score(world))
-    return (world.values(), place(trainer), log(folder)), kept(folder)
+    return (world.values(), position(trainer), log(folder)), kept(folder)

@@ -16,12 +16,12 @@ from tests.system.resume.world import EPOCHS, STEPS, Killed, check_equal, kill_a
 
 
 def files_may_have(size):
-    """From here on, no file of this process can grow beyond that: what a full disk does, done by the kernel."""
+    """Let the kernel refuse writes beyond this size of a file, as a full disk does."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 @pytest.mark.slow
-def test_disk_is_full_when_killed(world, undisturbed, tmp_path, monkeypatch, caplog):
+def test_kill_with_a_full_disk_is_bit_exact(world, undisturbed, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
     older = []
 
@@ -47,7 +47,7 @@ def test_disk_is_full_when_killed(world, undisturbed, tmp_path, monkeypatch, cap
 
 
 @pytest.mark.slow
-def test_disk_has_room_again(world, undisturbed, tmp_path, monkeypatch, caplog):
+def test_full_disk_that_is_freed_loses_nothing(world, undisturbed, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
 
     def hook(step, trainer):
@@ -88,7 +88,7 @@ def test_end_waits_for_room_for_the_log(world, undisturbed, tmp_path, monkeypatc
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
-def test_end_waits_for_room(world, undisturbed, tmp_path, monkeypatch):
+def test_end_waits_for_room_for_the_checkpoint(world, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
     tries = []
 
@@ -109,7 +109,7 @@ def test_end_waits_for_room(world, undisturbed, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_folder_cannot_be_written(world, undisturbed, tmp_path, monkeypatch, caplog):
+def test_unwritable_folder_stops_a_new_run_only(world, undisturbed, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.0)
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(UserError, match="epoch_0000 could not be written .*there is no checkpoint before it"):
@@ -133,7 +133,7 @@ def test_folder_cannot_be_written(world, undisturbed, tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:100], lambda data: b"", lambda data: data[:-1] + bytes([data[-1] ^ 4])]
 )
-def test_damaged_checkpoint(world, undisturbed, tmp_path, damage):
+def test_damaged_checkpoint_is_skipped(world, undisturbed, tmp_path, damage):
     with pytest.raises(Killed):
         world.finish(tmp_path, kill_at(STEPS + 3), checkpoint_minutes=0)
     newest = max((tmp_path / "checkpoints").glob("epoch_*"))
@@ -145,7 +145,7 @@ def test_damaged_checkpoint(world, undisturbed, tmp_path, damage):
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
-def test_other_files_among_checkpoints(world, undisturbed, tmp_path):
+def test_other_files_among_checkpoints_are_ignored(world, undisturbed, tmp_path):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     for name in ("epoch_9999", ".partial_epoch_0001", ".removed_epoch_0001", "notes.txt"):
@@ -158,8 +158,8 @@ def test_other_files_among_checkpoints(world, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-def test_kill_at_any_moment_of_a_save(world, undisturbed, tmp_path, monkeypatch):
-    """Each call that changes the disk is the last one once; the next start never finds half a checkpoint."""
+def test_kill_at_any_moment_of_a_save_is_bit_exact(world, undisturbed, tmp_path, monkeypatch):
+    """Kill after each call that changes the disk; the next start never finds half a checkpoint."""
     calls = [
         (os, "fsync"),
         (os, "rename"),

@@ -15,7 +15,7 @@ RATES = (1e-3, 1e-3)
 
 
 class Poison:
-    """A `before_step` hook that spoils a weight at one step, the first time only unless it is `stubborn`."""
+    """Hook for `before_step` that spoils a weight at one step, every time if it is `stubborn`, else only the first time."""
 
     def __init__(self, step, stubborn=False):
         self.step, self.stubborn = step, stubborn
@@ -43,7 +43,7 @@ def test_broken_weights_send_training_back(world, undisturbed, tmp_path, caplog)
 
 
 @pytest.mark.slow
-def test_resume_after_going_back(world, tmp_path):
+def test_resume_after_going_back_is_bit_exact(world, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, Poison(STEPS + 2), epochs=4, max_bad_steps=3)
     values = world.values()
@@ -68,8 +68,8 @@ def test_weights_that_break_again_stop_training(world, tmp_path):
     assert trainer.state.epoch == 1 and all(np.isfinite(value).all() for value in world.values())
 
 
-def test_stop_while_the_weights_are_broken(world, tmp_path):
-    """They are saved, with the row of bad steps, and push no other checkpoint out: the rest is as without the stop."""
+def test_stop_while_the_weights_are_broken_is_bit_exact(world, tmp_path):
+    """Save the broken weights and the row of bad steps without removing another checkpoint; continue as without the stop."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, Poison(STEPS + 1), epochs=3, max_bad_steps=3)
     values = world.values()
@@ -87,8 +87,8 @@ def test_stop_while_the_weights_are_broken(world, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_broken_weights(world, tmp_path, caplog):
-    """The metrics of a step precede its own update: weights that this breaks may be saved before anyone can know."""
+def test_training_goes_back_behind_a_checkpoint_of_broken_weights(world, tmp_path, caplog):
+    """Save weights that an update broke: the metrics of a step precede its own update, so nothing shows this yet."""
 
     def hook(step, trainer):
         trainer.passes.learning_rates.schedule = (
@@ -103,8 +103,8 @@ def test_a_checkpoint_of_broken_weights(world, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_stop_within_a_row_of_bad_steps(world, tmp_path):
-    """Two bad training steps at the end of an epoch, a stop in the test pass, and the third."""
+def test_row_of_bad_steps_continues_after_a_stop(world, tmp_path):
+    """Stop in the test pass between the second bad step, the last of an epoch, and the third."""
 
     def spoil(steps):
         def hook(step, trainer):
@@ -135,7 +135,7 @@ def test_stop_within_a_row_of_bad_steps(world, tmp_path):
     assert log(parts) == lines
 
 
-def test_no_checkpoint_to_go_back_to(world, tmp_path):
+def test_training_ends_without_a_checkpoint_to_go_back_to(world, tmp_path):
     def hook(step, trainer):
         shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
         Poison(2)(step, trainer)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cyclegan.errors import Stopped
-from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, log, place, wait_for
+from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, log, position, wait_for
 
 
-def test_log_of_an_undisturbed_run(undisturbed):
+def test_undisturbed_run_logs_each_step_once(undisturbed):
     _, where, lines = undisturbed
     assert [(line["split"], line["epoch"], line["step"]) for line in lines] == [
         ("steps", 1, 1), ("steps", 1, 2), ("steps", 1, 3), ("train", 1, 3), ("test", 1, 3),
@@ -39,8 +39,8 @@ METHODS = {
 @pytest.mark.parametrize(
     "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper"))]
 )
-def test_every_option_of_the_method(strategies, make_images, tmp_path, name):
-    """The checkpoint has networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
+def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, name):
+    """Resume networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
     world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
     trainer = world.finish(tmp_path / "whole")
     values = world.values()
@@ -51,14 +51,14 @@ def test_every_option_of_the_method(strategies, make_images, tmp_path, name):
         folder = tmp_path / f"stopped_at_{step}"
         with pytest.raises(Stopped):
             world.finish(folder, wait_for(signal.SIGTERM)(step))
-        check_equal(world, world.finish(folder), folder, (values, place(trainer), log(tmp_path / "whole")))
+        check_equal(world, world.finish(folder), folder, (values, position(trainer), log(tmp_path / "whole")))
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "step, signum", [*((step, signal.SIGTERM) for step in range(1, EPOCHS * STEPS + 1)), (2, signal.SIGINT)]
 )
-def test_stop_at_any_step(world, undisturbed, tmp_path, step, signum):
+def test_stop_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, signum):
     with pytest.raises(Stopped, match="the same command resumes") as stopped:
         world.finish(tmp_path, wait_for(signum)(step))
     assert stopped.value.exit_code == 128 + signum
@@ -73,7 +73,7 @@ def test_stop_at_any_step(world, undisturbed, tmp_path, step, signum):
 
 
 @pytest.mark.slow
-def test_calls_of_several_steps(world, tmp_path):
+def test_stop_between_calls_of_several_steps_is_bit_exact(world, tmp_path):
     world.finish(tmp_path / "whole", log_every=2)
     values, lines = world.values(), log(tmp_path / "whole")
     for call in range(1, EPOCHS * 3 + 1):  # two of training and one of testing in an epoch
@@ -84,12 +84,12 @@ def test_calls_of_several_steps(world, tmp_path):
         state = world.begin(folder).state
         assert (state.epoch, state.train.pairs_done) == (epochs, (12, 13, 13)[calls])
         trainer = world.finish(folder, steps_per_call=1 + call % 2, log_every=2)
-        check_equal(world, trainer, folder, (values, place(trainer), lines))
+        check_equal(world, trainer, folder, (values, position(trainer), lines))
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("step, minutes", [*((step, 0) for step in range(1, EPOCHS * STEPS + 1)), (3, 10), (9, 10)])
-def test_kill_at_any_step(world, undisturbed, tmp_path, step, minutes):
+def test_kill_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, minutes):
     with pytest.raises(Killed):
         world.finish(tmp_path, kill_at(step), checkpoint_minutes=minutes)
     trainer = world.begin(tmp_path)
@@ -100,14 +100,14 @@ def test_kill_at_any_step(world, undisturbed, tmp_path, step, minutes):
 
 
 @pytest.mark.slow
-def test_kill_again_and_again(world, undisturbed, tmp_path):
+def test_repeated_kills_are_bit_exact(world, undisturbed, tmp_path):
     for step in (1, 3, 2, 4, 1, 2, 3):
         with pytest.raises(Killed):
             world.finish(tmp_path, kill_at(step), checkpoint_minutes=0)
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
 
-def test_sigusr1_saves(world, undisturbed, tmp_path, caplog):
+def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, caplog):
     saved = []
 
     def hook(step, trainer):
@@ -123,12 +123,12 @@ def test_sigusr1_saves(world, undisturbed, tmp_path, caplog):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first, then", [(3, 1), (3, 2)])
-def test_another_number_of_replicas(worlds, undisturbed, tmp_path, first, then):
+def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, undisturbed, tmp_path, first, then):
     with pytest.raises(Stopped):
         worlds(first).finish(tmp_path, wait_for(signal.SIGTERM)(STEPS + 2))
     trainer = worlds(then).finish(tmp_path)
     values, where, lines = undisturbed
-    assert place(trainer) == where
+    assert position(trainer) == where
     for mine, theirs in zip(log(tmp_path), lines):
         assert mine.keys() == theirs.keys()
         for key, value in theirs.items():
@@ -141,7 +141,7 @@ def test_another_number_of_replicas(worlds, undisturbed, tmp_path, first, then):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [2, STEPS])
-def test_stop_on_three_replicas(worlds, tmp_path, step):
+def test_stop_on_three_replicas_is_bit_exact(worlds, tmp_path, step):
     world = worlds(3)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, epochs=1)
@@ -160,7 +160,7 @@ def test_no_step_is_retraced(world, undisturbed):
 
 
 def test_nothing_is_traced_after_the_first_epoch(world, tmp_path, monkeypatch):
-    """Not the steps, nor the pipelines. Only saving makes small functions of its own."""
+    """Count traces of steps and pipelines; only saving makes small functions of its own."""
     from tensorflow.python.framework import func_graph
 
     made, original = [], func_graph.FuncGraph.__init__

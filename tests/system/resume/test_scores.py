@@ -27,7 +27,7 @@ def test_scores_do_not_change_the_training(world, undisturbed, scored):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step, minutes", [(5, 0), (6, 10), (10, 10)])
-def test_kill_of_a_scored_run(world, scored, tmp_path, step, minutes):
+def test_kill_of_a_scored_run_is_bit_exact(world, scored, tmp_path, step, minutes):
     with pytest.raises(Killed):
         world.finish(tmp_path, kill_at(step), checkpoint_minutes=minutes, **score(world))
     check_equal(world, world.finish(tmp_path, **score(world)), tmp_path, scored[0])
@@ -36,7 +36,7 @@ def test_kill_of_a_scored_run(world, scored, tmp_path, step, minutes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", (1, 2, 4, 7))
-def test_kill_of_a_scored_run_during_a_save(world, scored, tmp_path, monkeypatch, moment):
+def test_kill_during_a_save_of_scores_is_bit_exact(world, scored, tmp_path, monkeypatch, moment):
     count = [0]
 
     def fsync(descriptor, original=os.fsync):

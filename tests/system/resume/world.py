@@ -1,4 +1,4 @@
-"""Starts of a training on one folder, in one process.
+"""Start a training again and again on one folder, in one process.
 
 A start gives the networks and optimizers new values, which restoring must replace, so that the steps are traced once for all
 tests. tests/system/test_interrupted_runs.py and scripts/soak.py do the same with processes.
@@ -31,11 +31,11 @@ STEPS = 3 + 2  # of training (13 pairs) and of testing (7 pairs) in an epoch
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing is cleaned up."""
+    """Stand for SIGKILL: nothing is cleaned up."""
 
 
 class World:
-    """Networks with compiled steps on a number of replicas, and runs on them."""
+    """Make networks with compiled steps on a number of replicas, and train them in runs."""
 
     def __init__(self, strategy, make_images, **options):
         self.strategy = strategy
@@ -144,7 +144,7 @@ def log(folder):
     ]
 
 
-def place(trainer):
+def position(trainer):
     """Return the training state without the times."""
     values = trainer.state.to_dict()
     return {key: value for key, value in values.items() if key not in ("train", "test", "log_bytes")}
@@ -155,12 +155,12 @@ def check_equal(world, trainer, folder, undisturbed):
     assert len(values) > 40
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
-    assert place(trainer) == where
+    assert position(trainer) == where
     assert log(folder) == lines
 
 
 def score(world, **options):
-    """Return the options of a trainer that scores each epoch; its functions are compiled once for all starts."""
+    """Return the options of a trainer that scores each epoch; compile the functions once for all starts."""
     if not hasattr(world, "evaluator"):
         world.evaluator = Evaluator(
             *world.gan.generators_in_use, *world.test.domains, (16, 16), features.random_extractor(), batch_size=4
@@ -172,8 +172,8 @@ def kept(folder):
     """Return the (epoch, best KID, bytes of the state) of each best checkpoint of a run, by name."""
     found = {}
     for path in sorted((folder / "checkpoints").glob("best-*")):
-        place = json.loads((path / "manifest.json").read_text())["train_state"]
-        assert not place["train"]["pairs_done"]
+        state = json.loads((path / "manifest.json").read_text())["train_state"]
+        assert not state["train"]["pairs_done"]
         data = next(path.glob("state.data*")).read_bytes()
-        found[path.name] = (place["epoch"], place["best_kid"], data)
+        found[path.name] = (state["epoch"], state["best_kid"], data)
     return found

@@ -6,7 +6,7 @@ from tests.training.fakes import Recorder
 
 
 class Scored:
-    """Stands in for an Evaluator: gives the KIDs of X -> Y and of Y -> X that come next."""
+    """Stand in for an Evaluator: return the next KIDs of X -> Y and of Y -> X."""
 
     def __init__(self, kids, name="random"):
         self.kids, self.extractor = iter(kids), types.SimpleNamespace(name=name)

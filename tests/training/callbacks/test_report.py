@@ -1,4 +1,4 @@
-def test_report_of_an_epoch(fit, caplog):
+def test_an_epoch_is_reported_in_four_lines(fit, caplog):
     fit(1, verbose=1)
     assert caplog.messages[:3] == [
         "Epoch 001/001",
@@ -9,6 +9,6 @@ def test_report_of_an_epoch(fit, caplog):
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 
-def test_report_of_all_losses(fit, caplog):
+def test_verbose_2_reports_all_losses(fit, caplog):
     fit(1, verbose=2)
     assert "train: loss_G/loss 1.0000  loss_G/cycle 1.0000" in caplog.text

@@ -34,7 +34,7 @@ def test_good_metrics_raise_no_warning():
         ("train", "loss_Y/loss", 0.0099, 0.01, "D_Y has won"),
     ],
 )
-def test_each_threshold(split, metric, bad, still_good, name):
+def test_each_threshold_raises_its_warning(split, metric, bad, still_good, name):
     assert names(**{split: {metric: bad}}) == [name]
     assert names(**{split: {metric: still_good}}) == []
 

@@ -17,7 +17,7 @@ from tests.training.helpers import TINY, as_trained
 @pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"adversarial": "wgan-gp", "lambda_gp": 3.0}, {"r1": 0.7}], ids=["wgan-gp", "r1"])
 def test_penalty_gradients_match_finite_differences(make_images, options, monkeypatch):
-    """Compare with differences of the value along a direction; tanh replaces LeakyReLU, whose derivative has a step."""
+    """Compare with finite differences along a direction; tanh replaces LeakyReLU, whose derivative has a step."""
     monkeypatch.setattr(LeakyReLU, "call", lambda self, x: tf.tanh(x))
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **options})))
@@ -42,7 +42,7 @@ def test_penalty_gradients_match_finite_differences(make_images, options, monkey
     assert slope == pytest.approx((values[0] - values[1]) / 2, rel=2e-2)
 
 
-def test_augmentation_of_reals_and_fakes(make_images):
+def test_reals_and_fakes_are_augmented(make_images):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
     metrics, _, _ = train_step(gan, x, y, tf.ones([2]), 7)
