@@ -27,7 +27,7 @@ UNET = {"generator": "unet_128", "residual_blocks": None, "image_size": 128, "lo
 
 
 def make_run(folder, strategy, **changes):
-    """A run of two checkpoints, made on a strategy. Returns (`GAN`, configuration); the second holds the `GAN`."""
+    """Make a run with two checkpoints, the second with the variables of a `GAN`; return (`GAN`, configuration)."""
     config = Config.from_settings(output_dir=str(folder), **{**TINY, **changes})
     folder.mkdir()
     serialization.save(folder / "config.json", config, compat.stack(), {})
@@ -62,7 +62,7 @@ def test_three_replicas_restore_without_a_strategy(tmp_path, strategies, changes
 
 
 @pytest.mark.sampled
-def test_checkpoint_by_name_and_precision(tmp_path, strategies):
+def test_checkpoint_and_precision_can_be_chosen(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1])
     checkpoints = tmp_path / "run" / "checkpoints"
     (checkpoints / "epoch_0001").rename(checkpoints / "best-x2y")
@@ -99,7 +99,7 @@ def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
     assert "epoch_0001 is from before the first step of training" in text
 
 
-def test_a_damaged_checkpoint(tmp_path, strategies, caplog):
+def test_a_damaged_checkpoint_is_skipped_or_refused_by_name(tmp_path, strategies, caplog):
     make_run(tmp_path / "run", strategies[1])
     (tmp_path / "run" / "checkpoints" / "epoch_0002" / "state.index").write_bytes(b"")
     assert restore(tmp_path / "run").train_state.epoch == 1
@@ -112,7 +112,7 @@ def test_a_damaged_checkpoint(tmp_path, strategies, caplog):
     assert "clear_output_dir" not in str(raised.value)
 
 
-def test_a_folder_without_a_run(tmp_path, strategies):
+def test_folders_that_hold_no_usable_run_are_refused(tmp_path, strategies):
     with pytest.raises(UserError, match="no such folder; expected the folder of a run"):
         restore(tmp_path / "run")
     (tmp_path / "empty").mkdir()
@@ -133,7 +133,7 @@ def test_a_folder_without_a_run(tmp_path, strategies):
         restore(tmp_path / "run")
 
 
-def test_a_checkpoint_of_other_networks(tmp_path, strategies):
+def test_a_checkpoint_of_other_networks_is_refused(tmp_path, strategies):
     _, config = make_run(tmp_path / "run", strategies[1])
     serialization.save(tmp_path / "run" / "config.json", config.replace(filters=8), compat.stack(), {})
     with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):

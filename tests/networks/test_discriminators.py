@@ -16,10 +16,10 @@ def test_every_name_of_the_configuration_has_an_architecture():
 
 @pytest.mark.parametrize("settings, count", [({}, 2_765_633), (PAPER, 2_764_737)])
 def test_parameter_counts_of_discriminators(settings, count):
-    """The Keras example and the paper report these numbers."""
+    """Compare with the numbers that the Keras example and the paper report."""
     assert make_discriminator(network_config(**settings)).count_params() == count
 
 
-def test_channels():
+def test_input_may_have_five_channels():
     discriminator = make_discriminator(network_config(filters=4), 5)
     assert discriminator(tf.zeros([1, 16, 16, 5])).shape == (1, 2, 2, 1)

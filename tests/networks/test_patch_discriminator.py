@@ -32,7 +32,7 @@ def test_smallest_image_of_the_paper_leaves_one_patch(count):
 @pytest.mark.sampled
 @pytest.mark.parametrize("count, patch", [(1, 16), (2, 34), (3, 70), (4, 142), (5, 286)])
 def test_receptive_field(count, patch):
-    """Pix2pix names its PatchGANs by these sizes, except for the smallest one."""
+    """Compare with the sizes by which pix2pix names its PatchGANs, except for the smallest one."""
     discriminator = make_discriminator(network_config(filters=2, discriminator_layers=count))
     field = 1
     convolutions = [layer for layer in discriminator.layers if isinstance(layer, tf.keras.layers.Conv2D)]

@@ -11,7 +11,7 @@ def test_every_pixel_has_a_logit():
 
 
 def test_pixel_discriminator_sees_one_pixel():
-    """Without a normalization, which sees all pixels. The parameters by hand: 64 and 128 channels, biases everywhere."""
+    """Use no normalization, which sees all pixels. Count parameters by hand: 64 and 128 channels, biases everywhere."""
     discriminator = make_discriminator(network_config(discriminator="pixel", norm="none"))
     assert discriminator.count_params() == 3 * 64 + 64 + 64 * 128 + 128 + 128 + 1
     x = np.random.default_rng(0).uniform(-1, 1, (1, 5, 4, 3)).astype(np.float32)

@@ -12,7 +12,7 @@ from tests.networks.helpers import network_config
 @pytest.mark.sampled
 @pytest.mark.parametrize("name, halvings, published", [("unet_256", 8, 54.41e6), ("unet_128", 7, 41.83e6)])
 def test_parameter_counts_of_u_nets(name, halvings, published):
-    """Kernels are 4 x 4. The decoder convolves its input and a skip connection. Batch normalization has two weights per channel."""
+    """Count by hand: kernels of 4 x 4, a decoder with skip connections, two weights per channel of batch normalization."""
     widths = [3, *(64 * min(2**depth, 8) for depth in range(halvings))]
     down = sum(16 * before * after for before, after in zip(widths, widths[1:]))
     up = 16 * widths[-1] * widths[-2] + sum(16 * 2 * inner * outer for outer, inner in zip(widths, widths[1:-1]))
@@ -33,7 +33,7 @@ def test_u_net_keeps_the_size_with_other_channels(upsample):
 
 
 def test_u_net_uses_all_skip_connections():
-    """Every kernel gets a gradient; in the decoder for both halves of its input, the skip connection and the layer below."""
+    """Check that every kernel gets a gradient; in the decoder for both the skip connection and the layer below."""
     generator = make_generator(network_config(filters=2, generator="unet_128", image_size=128, norm="none"))
     for variable in generator.trainable_variables:
         variable.assign(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))

@@ -21,7 +21,7 @@ from tests.training.helpers import FEW_LAYERS, TINY, eager_step, state_values
 @pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
 @pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
 def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
-    """With networks of 1000 and of 10 MACs: three products for each pass, one or two for the gradients of the fakes."""
+    """Count with networks of 1000 and of 10 MACs: three products for each pass, one or two for the gradients of the fakes."""
     gan = GAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
     work = {
         **dict.fromkeys(gan.networks.generators.values(), 1000),
@@ -32,7 +32,7 @@ def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
 
 
 class OneWay(Objective):
-    """A generator G: X -> Y that keeps the images of Y, and its discriminator."""
+    """Objective of a generator G: X -> Y that keeps the images of Y, and its discriminator."""
 
     adversaries = (Adversaries("G", "Y"),)
     loss_names = ("loss_G/loss", "loss_G/identity", "loss_G/total", "loss_Y/loss")
@@ -57,7 +57,7 @@ class OneWay(Objective):
 
 
 def test_objective_of_one_generator(make_images, monkeypatch, tmp_path):
-    """Everything around the objective works with other networks and other losses."""
+    """Train with other networks and other losses than the CycleGAN's."""
     monkeypatch.setitem(OBJECTIVES, "one-way", OneWay)
     options = {"pool_size": 2, "adversarial": "wgan-gp", "diffaugment": "color", "ema": 0.5}
     gan = GAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **options}), objective="one-way")
