@@ -12,7 +12,7 @@ UNET = {"residual_blocks": None, "filters": 2}
 
 
 def make_generator(inputs=3, outputs=3, **changes):
-    """Return a generator whose every weight matters, and whose output is spread over [-1, 1]."""
+    """Return a generator in which every weight changes the output, which is spread over [-1, 1]."""
     generator = generators.make_generator(Config.from_settings(**{**TINY, **changes}).networks, inputs, outputs)
     rng = np.random.default_rng(0)
     for layer in generator.layers:

@@ -81,7 +81,7 @@ def test_black_and_white_do_not_wrap_around():
         assert np.unique(translated) == [level]
 
 
-def test_fixed_size(generator):
+def test_size_fixes_the_shapes(generator):
     copy = make_portable(generator, size=(32, 64))
     assert tuple(copy.inputs[0].shape) == (1, 32, 64, 3) and tuple(copy.outputs[0].shape) == (1, 32, 64, 3)
 
