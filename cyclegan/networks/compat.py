@@ -46,7 +46,7 @@ def precision_policy(precision: str) -> Iterator[None]:
 def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Model:
     """Return a Keras model in which each layer keeps its own precision."""
     model = tf.keras.Model(inputs, outputs, name=name)
-    if KERAS_MAJOR > 2:  # which rounds the variables of float32 layers to the precision of the model's creation
+    if KERAS_MAJOR > 2:  # it would round the variables of float32 layers to the precision of the model
         model.dtype_policy = tf.keras.mixed_precision.Policy("float32")
     return model
 
