@@ -12,7 +12,7 @@ def test_size_is_width_and_height(text, expected):
     assert size(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0x7", "7x0", "x7", "7x", "1x2x3", "-8", "8.0", "100000", "٣", "8\n"])
+@pytest.mark.parametrize("text", ["", "0x7", "7x0", "x7", "7x", "1x2x3", "-8", "8.0", "100000", "1٣", "8\n"])
 def test_other_sizes_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError) as error:
         size(text)
@@ -21,7 +21,7 @@ def test_other_sizes_are_refused(text):
 
 def test_count_is_at_least_1():
     assert (count("1"), count("007"), count("999999999")) == (1, 7, 999999999)
-    for text in ("", "0", "000", "-1", "1.5", "1e3", " 1", "٣", "1000000000"):
+    for text in ("", "0", "000", "-1", "1.5", "1e3", " 1", "1٣", "1000000000"):
         with pytest.raises(argparse.ArgumentTypeError) as error:
             count(text)
         assert str(error.value) == f"{text!r}: expected a whole number of at least 1"

@@ -8,6 +8,13 @@ from cyclegan.networks.blocks import BlockBuilder
 from tests.networks.helpers import PAPER, network_config, noise
 
 RESIZE = {"upsample": "resize"}
+# From 2 channels to 3; with the number of weights of the kernel.
+CONVOLUTIONS = [
+    (lambda blocks, x, **how: blocks.convolve(x, 3, 4, **how), 4 * 4 * 2 * 3),
+    (lambda blocks, x, **how: blocks.convolve_reflected(x, 3, 7, **how), 7 * 7 * 2 * 3),
+    (lambda blocks, x, **how: blocks.convolve_pixels(x, 3, **how), 2 * 3),
+    (lambda blocks, x, **how: blocks.upsample(x, 3, 3, **how), 3 * 3 * 2 * 3),
+]
 
 
 def built(append, channels=2, **settings):
@@ -29,17 +36,15 @@ def built(append, channels=2, **settings):
     ids=str,
 )
 def test_biases_before_a_normalization(settings, bias):
-    """Kernels by hand: 2 channels become 3, with 4 x 4, 7 x 7, 1 x 1, 3 x 3 and 3 x 3 numbers each."""
-    for append, kernel in (
-        (lambda blocks, x, **how: blocks.convolve(x, 3, 4, **how), 16 * 2 * 3),
-        (lambda blocks, x, **how: blocks.convolve_reflected(x, 3, 7, **how), 49 * 2 * 3),
-        (lambda blocks, x, **how: blocks.convolve_pixels(x, 3, **how), 2 * 3),
-        (lambda blocks, x, **how: blocks.upsample(x, 3, 3, **how), 9 * 2 * 3),
-    ):
+    for append, kernel in CONVOLUTIONS:
         assert built(append, **settings).count_params() == kernel + 3 * bias
-        for given in (True, False):
-            model = built(lambda blocks, x, append=append, given=given: append(blocks, x, use_bias=given), **settings)
-            assert model.count_params() == kernel + 3 * given
+
+
+@pytest.mark.parametrize("settings, bias", [({}, True), (PAPER, False)], ids=str)
+def test_given_biases_win(settings, bias):
+    for append, kernel in CONVOLUTIONS:
+        model = built(lambda blocks, x, append=append: append(blocks, x, use_bias=bias), **settings)
+        assert model.count_params() == kernel + 3 * bias
 
 
 @pytest.mark.parametrize("settings, side", [({}, (9, 5, 9)), (PAPER, (8, 4, 9))], ids=str)
@@ -63,6 +68,19 @@ def test_upsampling_doubles_the_sides(settings, size):
     assert model(noise(1, 5, 6, 2)).shape == (1, 10, 12, 3)
     kernel = 3 if "upsample" in settings else size
     assert model.count_params() == kernel * kernel * 2 * 3
+
+
+@pytest.mark.parametrize(
+    "settings, size, rows", [({}, 3, [2, 3, 4]), (PAPER, 3, [1, 2, 3]), ({}, 4, [1, 2, 3, 4]), (PAPER, 4, [1, 2, 3, 4])]
+)
+def test_where_upsampling_puts_a_pixel(settings, size, rows):
+    """PyTorch's row i becomes the rows from 2 i - 1 on. TensorFlow's do so for a kernel of 4 x 4, and begin at 2 i for 3 x 3."""
+    model = built(lambda blocks, x: blocks.upsample(x, 1, size, use_bias=False), 1, **settings)
+    model.set_weights([np.ones((size, size, 1, 1), np.float32)])
+    x = np.zeros((1, 4, 4, 1), np.float32)
+    x[0, 1, 1] = 1
+    y = model(x).numpy()[0, ..., 0]
+    assert np.flatnonzero(y.any(axis=1)).tolist() == np.flatnonzero(y.any(axis=0)).tolist() == rows
 
 
 @pytest.mark.parametrize("settings, epsilon", [({}, 1e-3), (PAPER, 1e-5)], ids=str)
