@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cyclegan.config import Config
+from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.training import schedule
 
 
@@ -32,20 +32,19 @@ def batch_size_warnings(before: int, now: int, replicas: int, pairs: float = mat
     ]
 
 
-def learning_rate_warnings(saved: Config, config: Config, epochs_done: int) -> list[str]:
+def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfig, epochs_done: int) -> list[str]:
     """Describe the jump of the learning rate, if a run is resumed with other --epochs that cause one.
 
     Args:
-        saved: Configuration of the run so far.
-        config: Configuration from here on.
+        saved: Settings of the run so far.
+        present: Settings from here on.
         epochs_done: Whole epochs done.
     """
-    before, now = (schedule.decay_factor(each.optimization, epochs_done) for each in (saved, config))
-    saved_epochs, epochs = saved.optimization.epochs, config.optimization.epochs
-    if epochs == saved_epochs or math.isclose(before, now, abs_tol=1e-6):
+    before, now = (schedule.decay_factor(each, epochs_done) for each in (saved, present))
+    if present.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
         return []
-    rate, rate_as_saved = (schedule.learning_rates(each.optimization, epochs_done)[0] for each in (config, saved))
+    rate, rate_as_saved = (schedule.learning_rates(each, epochs_done)[0] for each in (present, saved))
     return [
-        f"epochs {saved_epochs} -> {epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on; with the saved"
-        f" settings it would have been {rate_as_saved:.3g}"
+        f"epochs {saved.epochs} -> {present.epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on;"
+        f" with the saved settings it would have been {rate_as_saved:.3g}"
     ]

@@ -208,7 +208,7 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
         state.global_batch_size, dataset.global_batch_size, workers.strategy.num_replicas_in_sync, dataset.epoch_size
     )
     if run.saved_config:
-        warnings += learning_rate_warnings(run.saved_config, config, state.epoch)
+        warnings += learning_rate_warnings(run.saved_config.optimization, config.optimization, state.epoch)
     for text in (*run.warnings, *warnings):
         logger.warning(text)
     run.start(data.fingerprint())

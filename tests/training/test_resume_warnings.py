@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from cyclegan.config import Config
@@ -33,13 +35,14 @@ def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps,
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
-    saved, longer = (Config.from_settings(lr=0.5, epochs=epochs, decay_from=4, lr_schedule=kind) for epochs in (8, 12))
+    saved = Config.from_settings(lr=0.5, epochs=8, decay_from=4, lr_schedule=kind).optimization
+    longer = dataclasses.replace(saved, epochs=12)
     (text,) = learning_rate_warnings(saved, longer, 8)
     assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
     assert not learning_rate_warnings(saved, longer, 4)
-    assert not learning_rate_warnings(saved, saved.replace(lr=0.1), 8)  # reported as a changed setting
-    constant = saved.replace(lr_schedule="constant")
-    assert not learning_rate_warnings(constant, constant.replace(epochs=12), 8)
+    assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # reported as a changed setting
+    constant = dataclasses.replace(saved, lr_schedule="constant")
+    assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
 
 
 @pytest.mark.parametrize(
@@ -56,5 +59,5 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     ],
 )
 def test_other_epochs_warn_of_the_new_learning_rate(epochs, text):
-    saved, config = Config.from_settings(), Config.from_settings(epochs=epochs, decay_from=100)
-    assert learning_rate_warnings(saved, config, 150) == [f"{text} would have been 0.0001"]
+    saved, present = Config().optimization, Config.from_settings(epochs=epochs, decay_from=100).optimization
+    assert learning_rate_warnings(saved, present, 150) == [f"{text} would have been 0.0001"]
