@@ -17,7 +17,7 @@ import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
 from cyclegan.distribution.strategy import make_strategy
 from tests.browser import CHROMIUM, Browser
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

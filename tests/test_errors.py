@@ -13,16 +13,16 @@ from cyclegan.errors import Stopped, TrainingError, UserError, printable
         ("", ""),
         ("two\nlines\r\n", "two\\nlines\\r\\n"),
         ("\x1b[31mred\x07\x7f", "\\x1b[31mred\\x07\\x7f"),
-        ("\x9b31m", "\\x9b31m"),  # an escape sequence too, on some terminals
+        ("\x9b31m", "\\x9b31m"),  # an escape sequence on some terminals
         (b"caf\xe9".decode(errors="surrogateescape"), "caf\\udce9"),
-        ("photo\u202egnp.exe", "photo\\u202egnp.exe"),  # would be shown backwards
+        ("photo\u202egnp.exe", "photo\\u202egnp.exe"),  # would reverse the text after it
         ("line\u2028line", "line\\u2028line"),
         ("馬\n", "馬\\n"),
     ],
 )
 def test_printable_text_is_one_harmless_line(text, shown):
     assert printable(text) == shown
-    assert shown.isprintable() and shown.encode().decode() == shown  # so that printing it can't fail either
+    assert shown.isprintable() and shown.encode().decode() == shown  # printing it can't fail
 
 
 def test_printable_takes_any_object():

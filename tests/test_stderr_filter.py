@@ -58,5 +58,5 @@ def test_a_closed_target_does_not_end_the_copy(tmp_path):
     os.close(read)
     with open(tmp_path / "source", "rb", buffering=0) as source:
         copy_lines(b"I", source.fileno(), target)
-        assert source.read() == b""  # whoever writes to the source is never kept waiting
+        assert source.read() == b""  # writing to the source never blocks
     os.close(target)

@@ -36,7 +36,7 @@ def in_threads(count, work):
         except Exception as error:
             found[index] = error
             if not isinstance(error, threading.BrokenBarrierError):
-                timer = threading.Timer(5, barrier.abort)  # so that the others do not wait without end
+                timer = threading.Timer(5, barrier.abort)  # so that the other threads do not wait forever
                 timer.daemon = True
                 timer.start()
 

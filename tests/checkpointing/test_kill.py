@@ -19,7 +19,7 @@ CHANGES = {
     "os.mkdir",
     "os.link",
     "ctypes.dlsym",
-}  # audit events; of opening: writing
+}  # audit events of changes; `open` counts if it writes
 
 
 class Killed(BaseException):
@@ -31,7 +31,7 @@ class Disk:
 
     def __init__(self):
         self.last, self.count, self.active = None, 0, False
-        sys.addaudithook(self._audit)  # sees each call, whichever library makes it; can't be removed
+        sys.addaudithook(self._audit)  # sees the calls of every library; a hook can't be removed
 
     def __call__(self, last=None):
         self.last, self.count = last, 0
@@ -59,7 +59,7 @@ DISK = Disk()
 
 @pytest.fixture
 def disk(monkeypatch):
-    fsync = os.fsync  # which has no audit event
+    fsync = os.fsync  # has no audit event
 
     def counted(descriptor):
         if DISK.active:
@@ -143,12 +143,12 @@ def test_a_kill_during_a_save_leaves_the_old_or_the_new_checkpoint(
         found.append(run.restored())
         assert found[-1] in ((3, at(2)), (4, position)), moment
         assert all(run.alias(name) in (3, 4) for name in aliases), moment
-        if moment % 5 == 0:  # the next process takes the remains away
+        if moment % 5 == 0:  # the next process removes leftovers
             run.save(5, at(4), aliases=aliases)
             assert run.restored() == (5, at(4))
             assert not list(run.folder.glob(".*")) and len(list(run.folder.glob("epoch_*"))) <= keep
     assert moment > 10 and found[0] == (3, at(2)) and found[-1] == (4, position)
-    assert found == sorted(found, key=lambda restored: restored[0])  # once the new one is there, it stays
+    assert found == sorted(found, key=lambda restored: restored[0])  # later kills never bring the old one back
 
 
 def test_repeated_kills_leave_a_checkpoint(tmp_path, disk):

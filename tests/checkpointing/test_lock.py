@@ -39,11 +39,11 @@ def test_a_second_process_is_refused(run_folder, clear):
     before = (run_folder / "config.json").read_bytes()
     with open_run(run_folder):
         assert refused_as_busy(run_folder, os.getpid(), clear_output_dir=clear)
-        assert refused_as_busy(run_folder, os.getpid(), clear_output_dir=clear)  # the refusal did not open it
+        assert refused_as_busy(run_folder, os.getpid(), clear_output_dir=clear)  # a refusal keeps the lock
     assert (run_folder / "config.json").read_bytes() == before
     with open_run(run_folder, clear_output_dir=clear) as again:
         again.start(DATA)
-        assert refused_as_busy(run_folder, os.getpid())  # nor did starting
+        assert refused_as_busy(run_folder, os.getpid())  # starting keeps it, too
 
 
 def test_closing_twice_is_harmless(run_folder):
@@ -75,7 +75,7 @@ def test_a_killed_process_releases_the_lock(run_folder, tmp_path, new):
             assert refused_as_busy(path, holder.pid)
         finally:
             holder.kill()
-    assert str(holder.pid) in (path / ".lock").read_text()  # which alone keeps nobody out
+    assert str(holder.pid) in (path / ".lock").read_text()  # the file alone is no lock
     (path / ".lock").write_text("process 12345678901234567890 on a.host.with.a.long.name" * 3)
     with open_run(path) as again:
         again.start(DATA)

@@ -18,7 +18,7 @@ def test_the_chief_writes_and_all_restore(tmp_path, caplog):
         for epoch in (1, 2, 3):
             assert checkpoints.save(at(epoch)) == tmp_path / f"epoch_{epoch:04d}"
         if not workers.is_chief:
-            checkpoints.drop(tmp_path / "epoch_0003")  # which is not its to remove
+            checkpoints.drop(tmp_path / "epoch_0003")  # only the chief removes
 
     assert in_threads(3, save) == [None] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch_0002", "epoch_0003"]

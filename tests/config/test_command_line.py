@@ -67,7 +67,12 @@ def saved(tmp_path):
         ("--epochs 400", {"epochs": 400, "decay_from": 200}),
         (
             "--image_size 128",
-            {"image_width": 128, "load_size": 143, "generator": "resnet_9blocks", "residual_blocks": 9},  # as it was
+            {
+                "image_width": 128,
+                "load_size": 143,
+                "generator": "resnet_9blocks",
+                "residual_blocks": 9,
+            },  # stays as saved
         ),
         ("--generator unet_256", {"generator": "unet_256", "residual_blocks": None}),
         ("--residual_blocks 3", {"generator": "resnet_3blocks"}),

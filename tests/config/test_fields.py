@@ -64,7 +64,7 @@ def test_limits_and_optional_values_are_accepted():
     "value, kind, fits",
     [
         (3, FieldType(int), True),
-        (3, FieldType(float), True),  # as a person may type it
+        (3, FieldType(float), True),  # people write 3 for 3.0
         (3.0, FieldType(int), False),
         (True, FieldType(int), False),
         (True, FieldType(float), False),

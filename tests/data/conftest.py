@@ -44,5 +44,5 @@ def source():
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "RESERVED_BYTES", 0)  # however full the disk of the tests is
+    monkeypatch.setattr(cache, "RESERVED_BYTES", 0)  # the disk of the tests may be full
     return cache.DiskStore(tmp_path)

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("kept", [0, 2])
 def test_a_full_disk_is_logged_once_and_the_images_stay_right(source, store, caplog, tmp_path, monkeypatch, kept):
     real = os.pwrite
-    room = [kept * SIZE * SIZE * 3 + 100]  # a part of the next one is written
+    room = [kept * SIZE * SIZE * 3 + 100]  # the next image is written in part
 
     def pwrite(file, data, at):
         if not room[0]:
@@ -70,7 +70,7 @@ def test_images_that_cannot_be_read_back_are_decoded_again(source, store, caplog
 def test_the_file_is_made_with_the_first_image_and_leaves_nothing(source, store, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     images = source.images(3, store)
-    store.folder = tmp_path / "run"  # made when training begins
+    store.folder = tmp_path / "run"  # training makes it before the first image
     (tmp_path / "run").mkdir()
     assert_right(images, source)
     assert len(os.listdir("/proc/self/fd")) == before + 1 and not list((tmp_path / "run").iterdir())

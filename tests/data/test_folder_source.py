@@ -15,7 +15,7 @@ def test_subfolders_are_searched_and_hidden_files_left_out(tmp_path):
     (tmp_path / "notes.txt").write_text("no image")
     (tmp_path / "Thumbs.db").write_bytes(b"")
     (tmp_path / "folder.png").mkdir()
-    os.mkfifo(tmp_path / "pipe.png")  # would never end
+    os.mkfifo(tmp_path / "pipe.png")  # reading it would block
     assert folder_source.find_images(tmp_path) == ["a.png", "b/c.png", "b/d/e.JPG"]
 
 
@@ -33,12 +33,12 @@ def test_loops_of_links_are_visited_once(tmp_path):
     save(data / "sub" / "b.png")
     os.symlink(data, data / "sub" / "up")
     os.symlink(data / "sub", data / "sub" / "self")
-    os.symlink("loop.png", data / "loop.png")  # to itself
+    os.symlink("loop.png", data / "loop.png")  # a link to itself
     os.symlink("loop", data / "loop")
     os.symlink(tmp_path / "nowhere.png", data / "dangling.png")
     os.symlink(tmp_path / "nowhere", data / "dangling")
     assert folder_source.find_images(data) == ["a.png", "sub/b.png"]
-    os.symlink(data / "sub", data / "beside")  # whichever of the two is taken
+    os.symlink(data / "sub", data / "beside")  # either name may be used
     found = [os.path.realpath(data / name) for name in folder_source.find_images(data)]
     assert sorted(found) == sorted(os.path.realpath(data / name) for name in ("a.png", "sub/b.png"))
 

@@ -101,4 +101,4 @@ def test_memory_does_not_grow_with_the_images(store):
     before = resident_bytes()
     for _ in range(2):
         assert all(images[i][-1, -1, -1] == i % 256 for i in range(len(images)))
-    assert resident_bytes() - before < 15e6  # of 74 MB that were written and read
+    assert resident_bytes() - before < 15e6  # 74 MB are written and read

@@ -34,7 +34,7 @@ def test_a_file_may_have_any_name(tmp_path, name):
 def test_a_broken_file_is_named_in_one_printable_line(tmp_path, name, content):
     path = tmp_path / name
     if content:
-        path.write_bytes(content)  # without any, it has disappeared since it was found
+        path.write_bytes(content)  # without content, the file is missing
     text = refused(path)
     assert f"{printable(path)} (" in text and text.startswith(
         "1 of 1 images cannot be used; repair or remove them, or set --channels_x"
@@ -94,7 +94,7 @@ def test_images_that_do_not_fit_into_memory_are_refused(folder):
 
 
 def test_several_images_are_read_at_the_same_time():
-    meeting = threading.Barrier(2, timeout=60)  # a thread alone in it fails
+    meeting = threading.Barrier(2, timeout=60)  # a single thread would time out
     loading._for_each_image(
         {"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False
     )

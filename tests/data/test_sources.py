@@ -49,7 +49,9 @@ def test_crop_keeps_sizes_and_depth(bands, tmp_path, cache):
         x = np.random.default_rng(i).integers(0, 65535, (24 + i, 30, 1)).astype(np.uint16)
         np.testing.assert_array_equal(domains.train_x.images[i], x)
         y = np.random.default_rng(10 + i).integers(0, 255, (40, 32 + i, 5)).astype(np.uint8)
-        np.testing.assert_array_equal(domains.train_y.images[i], 257 * y.astype(np.uint16))  # one depth for all
+        np.testing.assert_array_equal(
+            domains.train_y.images[i], 257 * y.astype(np.uint16)
+        )  # all images have the same depth
     assert domains.test_y.images.shape == (1, 40, 35, 5)
 
 

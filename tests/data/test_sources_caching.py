@@ -18,7 +18,7 @@ from tests.data.noise_source import resident_bytes
 @pytest.mark.parametrize("mode", ["resize_and_crop", "crop", "scale_width", "scale_width_and_crop"])
 def test_16_bit_images_of_any_channels_are_the_same_in_every_cache(bands, tmp_path, mode):
     (bands / "trainA" / "3.png").unlink()
-    for i in range(1, 3):  # of one shape in the end
+    for i in range(1, 3):  # all images then have one shape
         noise(bands / "trainA" / f"{i}.png", i, (24, 30), 1)
     for i in range(4):
         noise(bands / "trainB" / f"{i}.tif", i, (48, 60), 5, np.uint8)
@@ -95,7 +95,7 @@ def test_a_worker_decodes_only_the_images_that_it_uses(photos, monkeypatch):
     assert not decoded
     for _ in range(2):
         domains.train_x.images[3], domains.test_y.images[0]
-        assert len(decoded) == 2  # and kept
+        assert len(decoded) == 2  # the second pass decodes nothing
 
 
 def test_only_ram_has_to_hold_all_images(photos, monkeypatch):

@@ -46,7 +46,7 @@ def test_augmentation_depends_on_seed_and_epoch():
     def epoch(seed, number):
         dataset = UnpairedDataset(numbered(4, 12), numbered(4, 12), 1, (8, 8), seed)
         x = np.concatenate([x for x, _, _ in rest(dataset, number)])
-        return x[np.argsort(x[:, 0, 0, 0])]  # by image, so that only the augmentation can differ
+        return x[np.argsort(x[:, 0, 0, 0])]  # sorted by image, so only the augmentation differs
 
     assert not np.array_equal(epoch(0, 0), epoch(0, 1))
     assert not np.array_equal(epoch(0, 0), epoch(1, 0))
@@ -109,7 +109,7 @@ def test_crops_do_not_depend_on_the_sizes():
     assert small.sampler == large.sampler
     for pair in range(9):
         tops, lefts = zip(*(p.image(0, 3, pair)[0, :, 1:].min(axis=0) for p in (small, large)))
-        assert [int(top * 8) for top in tops[:1]] == [int(tops[1] >= 8) * 8]  # in the same half
+        assert [int(top * 8) for top in tops[:1]] == [int(tops[1] >= 8) * 8]  # both crops lie in the same half
         assert int(lefts[0]) == int(lefts[1] >= 8)
 
 

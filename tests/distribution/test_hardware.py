@@ -66,7 +66,7 @@ def gpus(monkeypatch):
     ids=str,
 )
 def test_best_precision_of_the_oldest_gpu(gpus, cpu, capabilities, precision):
-    cpu(CPUS["a CPU with AMX"])  # does not matter
+    cpu(CPUS["a CPU with AMX"])  # a GPU decides
     gpus(*({"compute_capability": capability} if capability else {} for capability in capabilities))
     assert hardware.best_precision() == precision
     assert (

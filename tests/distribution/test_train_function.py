@@ -26,7 +26,7 @@ def test_totals_are_exact_after_many_steps(strategies):
     metrics = {"a": tf.constant(7.1), "large": tf.constant(3e38)}
     run = make_train_function(strategies[1], lambda x: (metrics, None, ()), 1)
     steps = 1000
-    # After as many steps that float32 would have lost three digits.
+    # As after 94,000 steps, where float32 would have lost three digits.
     totals = {name: 94_000 * tf.cast(value, tf.float64) for name, value in metrics.items()}
     after, good, _ = run((tf.zeros([steps, 1]),), totals, tf.constant(steps))
     assert good.numpy().all()

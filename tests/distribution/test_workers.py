@@ -21,14 +21,14 @@ def test_workers_share_images_and_agree_on_sums():
         assert each["replicas"] == 2
         np.testing.assert_allclose(each["totals"]["mean"], 12 * values.mean(), rtol=1e-6)
         np.testing.assert_allclose(each["totals"]["samples"], 12.0)
-        np.testing.assert_allclose(each["weight"], values.mean(), rtol=1e-6)  # from the chief's 0
+        np.testing.assert_allclose(each["weight"], values.mean(), rtol=1e-6)  # starts at the chief's 0
         np.testing.assert_allclose(
             each["pool"], values[:4].mean(axis=(1, 2, 3)), rtol=1e-6
         )  # in the order of the batch
-        assert each["stop"] == [0, 1, 0]  # the request of one worker is seen by both, at the same step
+        assert each["stop"] == [0, 1, 0]  # both workers see the request of one at the same step
         assert each["gathered"] == [[0, 10**15], [1, 10**15 + 1]]
         assert each["agreed"] == [True, False, 7]
-    # Pairs 0, 1, 4, 5, 8, 9 are of one worker, and padding comes from the beginning of the next epoch.
+    # One worker reads pairs 0, 1, 4, 5, 8, 9, and the first pairs of the next epoch as padding.
     assert {0, 1, 4, 5, 8, 9} <= set(first["read"]) and {2, 3, 6, 7, 10, 11} <= set(second["read"])
     assert not set(first["read"]) & set(second["read"])
 
@@ -39,9 +39,7 @@ def test_different_settings_are_reported():
     assert [code for code, *_ in found] == [2, 2], found
     for index, ((_, _, errors), lr) in enumerate(zip(found, ("0.1", "0.2"))):
         differs = f"worker 1 (127.0.0.1:{ports[1]}) differs from the chief in lr ({lr} at worker {index})"
-        assert errors.startswith(
-            f"worker {index}: {differs}: expected"
-        )  # and no warning of a function that is traced again
+        assert errors.startswith(f"worker {index}: {differs}: expected")  # no warning about retracing comes first
 
 
 @pytest.mark.slow

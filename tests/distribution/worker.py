@@ -58,7 +58,7 @@ def steps(workers):
     replicas = strategy.num_replicas_in_sync
     pairs = UnpairedDataset(Watched(), Watched(), 2 * replicas, (16, 16))
     with strategy.scope():
-        weight = tf.Variable(float(workers.index), name="weight")  # the chief's value has to win
+        weight = tf.Variable(float(workers.index), name="weight")  # must become the chief's value
         pool = ImagePool(4, (16, 16, 3))
 
     def step(x, y, weights, index):

@@ -30,7 +30,7 @@ def test_fid_equals_scipys_matrix_root(n, m, features):
     x, y = normal(n, features), normal(m, features, 1, 1.5, 0.5)
     root = linalg.sqrtm(np.cov(x.T) @ np.cov(y.T)).real
     direct = np.sum((x.mean(0) - y.mean(0)) ** 2) + np.trace(np.cov(x.T) + np.cov(y.T) - 2 * root)
-    tolerance = 1e-9 if min(n, m) > features else 1e-3  # of SciPy's, for a root of a singular matrix
+    tolerance = 1e-9 if min(n, m) > features else 1e-3  # SciPy's root of a singular matrix is inexact
     assert fid(x, y) == pytest.approx(direct, rel=tolerance)
     assert fid(x, y) == pytest.approx(fid(y, x), rel=1e-12)
 

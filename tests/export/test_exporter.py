@@ -26,7 +26,7 @@ from tests.export.models import TINY, UNET, make_generator
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "export.md"
 ENDINGS = {"savedmodel": "", "keras": ".keras", "onnx": ".onnx", "tflite": ".tflite"}
-# TensorFlow 2.21 still has its interpreter.
+# TensorFlow 2.21 has the interpreter, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Interpreter is deprecated:UserWarning")
 
 

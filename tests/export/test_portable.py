@@ -87,7 +87,7 @@ def test_size_fixes_the_shapes(generator):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, when it saves
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras warns when it saves
 def test_keras_loads_it_without_this_package(generator, tmp_path):
     make_portable(generator).save(tmp_path / "made.keras")
     np.save(tmp_path / "x.npy", image())

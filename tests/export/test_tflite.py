@@ -6,7 +6,7 @@ from cyclegan.export import tflite
 from cyclegan.export.exporter import FLOAT16_TOLERANCE, ExportOptions, export
 from tests.export.models import PICTURES, SUMS, make_generator, weighted_sum
 
-# TensorFlow 2.21 still has its interpreter.
+# TensorFlow 2.21 has the interpreter, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Interpreter is deprecated:UserWarning")
 
 

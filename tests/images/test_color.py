@@ -31,7 +31,7 @@ def test_opacity_of_16_bits_blends_with_white(kind, bands):
     content = deep_png(values) if kind == "png" else tiff_of(stored, extrasamples=[kind])
     image = reader.decode_whole(content, bands - 1)
     np.testing.assert_array_equal(image.pixels[:, :5], values[:, :5, :-1])
-    atol = 1.01 if kind == "assocalpha" else 0.51  # what is stored has been rounded before
+    atol = 1.01 if kind == "assocalpha" else 0.51  # the stored values were rounded, too
     np.testing.assert_allclose(image.pixels[:, 5:], 0.2 * values[:, 5:, :-1] + 0.8 * 65535, atol=atol)
     np.testing.assert_array_equal(image.opacity, values[..., -1:])
     np.testing.assert_array_equal(reader.decode(content, bands, np.uint16), stored)
@@ -41,7 +41,7 @@ def test_opacity_of_16_bits_blends_with_white(kind, bands):
 def test_premultiplied_colors_blend_with_white(bands):
     stored = np.full((6, 6, bands), 40, np.uint8)
     stored[..., -1] = 51  # a fifth
-    stored[0, 0, 0] = 90  # more than there can be: white
+    stored[0, 0, 0] = 90  # more than the opacity allows: white
     image = reader.decode(tiff_of(stored, extrasamples=["assocalpha"]), bands - 1)
     assert image[1:].min() == image[1:].max() == 40 + 204 and image[0, 0, 0] == 255
 

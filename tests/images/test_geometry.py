@@ -20,7 +20,7 @@ def test_resize_equals_pillow_at_every_depth():
             resized = geometry.resize(image, size)
             assert resized.dtype == image.dtype and resized.shape == (*size, 5)
             difference = resized[..., :3] / scale - expected
-            assert np.abs(difference).max() <= 1.1  # of 8 bits, Pillow rounds between rows and columns too
+            assert np.abs(difference).max() <= 1.1  # with 8 bits, Pillow also rounds between rows and columns
     stripes = np.zeros((64, 64, 2), np.uint16)
     stripes[:, ::2] = 60000
     assert (
@@ -57,7 +57,7 @@ def test_scale_width_equals_the_reference(training):
     expected = [[int(max(90 * height / width, 64)), 90] for height, width in SIZES]
     assert expected == [[64, 90], [180, 90], [90, 90], [64, 90]]
     assert resized("scale_width_and_crop", training) == expected
-    # Without a crop, what comes out has to suit the networks: 90 is as far from 88 as from 92, and 22 is even.
+    # Without a crop, sides are multiples of 4: 90 is as far from 88 as from 92, and 22 is even.
     assert resized("scale_width", training) == [[64, 88], [180, 88], [88, 88], [64, 88]]
     assert resized("scale_width", training, [(100, 90), (61, 60)], load_size=61) == [[68, 60], [64, 60]]
 

@@ -111,7 +111,7 @@ def test_other_files_are_neither_run_nor_read(tmp_path, kind, monkeypatch):
         "psd": b"8BPS\0\1" + bytes(6) + struct.pack(">HIIHH", 3, 8, 8, 8, 3) + bytes(500),
         "pickle": pickle.dumps(_Trap(str(tmp_path / "trap"))),
         "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"></svg>',
-        "ppm": b"P6 8 8 255\n" + bytes(192),  # Pillow opens it unless it is told the formats
+        "ppm": b"P6 8 8 255\n" + bytes(192),  # Pillow would open it without a list of formats
         "python": b"import os; os.mkdir('trap')",
         "empty": b"",
     }[kind]
@@ -138,7 +138,7 @@ def damaged(draw):
     name = draw(st.sampled_from(list(VALID)))
     content, channels = bytearray(VALID[name]), CHANNELS.get(name, 3)
     for _ in range(draw(st.integers(0, 4))):
-        # The interesting bytes are those of the header.
+        # Most of the changes hit the header.
         place = draw(st.integers(0, min(120, len(content) - 1)) | st.integers(0, len(content) - 1))
         content[place] = draw(st.integers(0, 255) | st.sampled_from([0, 1, 127, 128, 255]))
     start, end = sorted((draw(st.integers(0, len(content))), draw(st.integers(0, len(content)))))
@@ -185,7 +185,7 @@ def test_samples_decode(name):
     assert reads_or_refuses(VALID[name], CHANNELS.get(name, 3))
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's on what it could decode nevertheless
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of damage that it can skip
 @FUZZ
 @given(damaged())
 def test_a_damaged_file_decodes_or_is_refused(damaged_file):

@@ -60,4 +60,4 @@ def test_page(model, originals, tmp_path):
     with pytest.raises(UserError, match="index_files: expected none"):
         translate([model], tmp_path / "in" / "a.png", tmp_path / "other", html=True)
     back = translate([model], tmp_path / "out", tmp_path / "back", "y2x", html=True)
-    assert back.done == 10 and back.failed == []  # its copies are not taken for inputs
+    assert back.done == 10 and back.failed == []  # copies for the page are no inputs

@@ -41,7 +41,7 @@ def test_one_image_of_16_bits_makes_all_deep(tmp_path):
 
 
 def test_images_of_other_sizes_are_refused(tmp_path):
-    save(tmp_path / "a.png", 18, 34, 3)  # whose sides become the nearest multiples of 4
+    save(tmp_path / "a.png", 18, 34, 3)  # resized to the nearest multiples of 4
     config = Config.from_settings(preprocess="none", image_size=16, pool_size=0)
     text = f"--real {tmp_path}: the images come out at 32 x 16 pixels; expected the run's 16 x 16 pixels: resize them"
     with pytest.raises(UserError, match=re.escape(text)):

@@ -40,7 +40,7 @@ def make_run(folder, strategy, **changes):
                 variable.assign_add(tf.fill(variable.shape, 0.01 * (number % 3 + 1)))
         if config.optimization.ema:
             weight = gan.networks.generators["G"].variables[0]
-            weight.assign_add(tf.ones(weight.shape))  # which is not what is used
+            weight.assign_add(tf.ones(weight.shape))  # the generators in use have the EMA weights
         checkpoints.save(TrainState(epoch=2, step=7))
     return gan, config
 
@@ -90,7 +90,7 @@ def test_gpu_memory_grows(tmp_path, strategies, monkeypatch):
 def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
     _, config = make_run(tmp_path / "run", strategies[1])
     restore(tmp_path / "run", "epoch_0001")
-    assert not caplog.messages  # without data, it is as an imported run
+    assert not caplog.messages  # without data, a run counts as imported
     serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
     for _ in range(2):
         restore(tmp_path / "run", "epoch_0001")

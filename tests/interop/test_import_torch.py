@@ -81,7 +81,14 @@ def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, cap
     assert f"python train.py --config {run}/config.json --output_dir {run}" in caplog.text
     write_images(data)
     command = ["--config", f"{run}/config.json", "--output_dir", str(run), "--no_peak", "--devices", "1"]
-    command += ["--dataset", str(data), "--load_size", "36", "--max_dataset_size", "9"]  # no image was seen with others
+    command += [
+        "--dataset",
+        str(data),
+        "--load_size",
+        "36",
+        "--max_dataset_size",
+        "9",
+    ]  # allowed before the first image
     train.main(command)
     captured = capsys.readouterr()
     assert "Resumed from" in captured.out and "epoch_0000" in captured.out and "Warning" not in captured.err
@@ -91,7 +98,7 @@ def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, cap
         change = np.abs(trained.networks[name](image()).numpy() - gan.networks[name](image()).numpy()).max()
         assert 1e-5 < change < 0.5
     (data / "trainA" / "3.png").write_bytes((data / "trainA" / "2.png").read_bytes())
-    with pytest.raises(UserError, match="holds a run that differs"):  # now that it has seen some
+    with pytest.raises(UserError, match="holds a run that differs"):  # the run has seen images now
         train.main([*command, "--epochs", "2"])
 
 
@@ -192,7 +199,7 @@ def test_saved_configurations_and_presets_work_as_in_train_py(write, tmp_path):
     assert (optimization.epochs, optimization.lr, optimization.lr_discriminator) == (7, 0.5, 0.5)
     assert (networks.generator, networks.variant, config.data.image_size) == ("resnet_1blocks", "paper", 32)
     assert optimization.beta_2 == 0.999
-    assert networks.upsample == "transpose"  # as the imported networks
+    assert networks.upsample == "transpose"  # the imported networks decide
     # The average begins at the imported weights.
     np.testing.assert_array_equal(gan.networks.ema_generators["G"](image()), gan.networks["G"](image()))
 

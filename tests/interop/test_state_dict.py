@@ -43,7 +43,7 @@ def test_tensors_of_each_type_become_float32(torch, legacy, tmp_path):
         row=storage[6:9],
         number=storage[11],
     )
-    state._metadata = collections.OrderedDict({"": {"version": 1}})  # as those of modules
+    state._metadata = collections.OrderedDict({"": {"version": 1}})  # modules add this
     read = load_state_dict(save(torch, state, tmp_path / "net.pth", legacy))
     assert list(read) == list(state)
     for name, tensor in state.items():

@@ -16,7 +16,7 @@ from cyclegan.networks.convolution import make_convolution
     ],
 )
 def test_spread_is_that_of_the_reference(init, scale):
-    tf.keras.utils.set_random_seed(0)  # the mean of other values may be further from 0
+    tf.keras.utils.set_random_seed(0)  # other seeds may have a mean further from 0
     layer = make_convolution(32, 3, init=init)
     layer.build((None, None, None, 64))
     kernel = layer.kernel.numpy()

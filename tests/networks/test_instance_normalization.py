@@ -47,7 +47,7 @@ def test_statistics_are_float32_for_any_input_type(make_layer, precision, tolera
     layer.gamma.assign([1.0, 1.0])
     got = layer(x, training=training)
     expected = expected_output(tf.cast(x, tf.float32).numpy(), 1, 0)
-    if got.dtype != "float32":  # as TensorFlow Addons returns it
+    if got.dtype != "float32":  # TensorFlow Addons keeps the type
         assert got.dtype == precision
         expected = tf.cast(expected, precision)
     got, expected = (tf.cast(values, tf.float32).numpy() for values in (got, expected))

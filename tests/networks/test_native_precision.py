@@ -56,7 +56,7 @@ def test_only_inputs_and_outputs_are_rounded_without_native_instructions(precisi
         layer.build(x.shape)
         with_random_weights(layer)
 
-        def exact(x, kernel, operation=operation):  # upstream is rounded as y is
+        def exact(x, kernel, operation=operation):  # upstream is rounded like y
             return tf.cast(operation(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32)), x.dtype)
 
         expected = operation_and_gradients(exact, x, tf.cast(layer.kernel, precision))

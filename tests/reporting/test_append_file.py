@@ -39,7 +39,7 @@ def test_full_disk_loses_nothing_and_warns_once(file, caplog, room):
         file.append(b"4\n")
         (text,) = caplog.messages
         assert str(file.path) in text and "stays in memory" in text
-    assert file.size == 19  # as if all were written: a checkpoint stores this number
+    assert file.size == 19  # counts pending lines, for checkpoints
     file.append(b"5\n")
     assert file.path.read_bytes() == b"one\nsecond\nthird\n4\n5\n" and file.size == 21
     assert len(caplog.messages) == 2
@@ -53,7 +53,7 @@ def test_failed_write_leaves_no_partial_line(file):
     file.append(b"one\n")
     with no_file_beyond(6):
         file.append(b"second\n")
-    assert file.path.read_bytes() == b"one\n"  # and not "one\nse": the program may be killed now
+    assert file.path.read_bytes() == b"one\n"  # not "one\nse": a kill may follow
 
 
 def test_failing_fsync_writes_no_line_twice(file, caplog, monkeypatch):

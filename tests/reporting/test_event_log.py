@@ -31,9 +31,9 @@ def test_tensorflow_reads_the_events(tmp_path):
 
 
 def test_file_numbers_ignore_the_clock(tmp_path, monkeypatch):
-    clock = itertools.count(2e9, -1e8)  # set back again and again
+    clock = itertools.count(2e9, -1e8)  # the clock is set back again and again
     monkeypatch.setattr(event_log.time, "time", lambda: next(clock))
-    older = tmp_path / "events.out.tfevents.1763000000.host.1.0.v2"  # TensorFlow's own
+    older = tmp_path / "events.out.tfevents.1763000000.host.1.0.v2"  # a file that TensorFlow wrote
     older.write_bytes(b"")
     names = []
     for _ in range(3):
@@ -58,7 +58,7 @@ def test_event_file_with_another_name(tmp_path):
 
 def test_tensorboard_discards_what_follows_a_restart(tmp_path):
     first = EventLog(tmp_path)
-    first.restart(1)  # each process writes a start; TensorBoard takes the second one for a restart
+    first.restart(1)  # each process writes a start; for TensorBoard, the second start is a restart
     for step in range(1, 6):
         first.add_scalars(step, {"loss": step})
     second = EventLog(tmp_path)

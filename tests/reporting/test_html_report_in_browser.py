@@ -209,7 +209,7 @@ def test_five_thousand_items(browser, tmp_path):
     assert browser.js("document.querySelectorAll('.item').length") == 5000
     choose(browser, "sort", "error, highest first")
     browser.press("End")
-    assert browser.js(FOCUS) == "n4998"  # the last of those with a 0
+    assert browser.js(FOCUS) == "n4998"  # the last item with an error of 0
     asked = {
         event["params"]["request"]["url"] for event in browser.events if event["method"] == "Network.requestWillBeSent"
     }

@@ -47,7 +47,7 @@ def test_rewind_discards_later_lines(tmp_path):
         if epoch == 2:
             log_bytes = summary.log_bytes
     with open(tmp_path / "metrics.jsonl", "ab") as file:
-        file.write(b'{"split": "tra\xff')  # killed while writing, damaged
+        file.write(b'{"split": "tra\xff')  # lines of a killed writer, and a damaged line
     summary = SummaryWriter(tmp_path)
     summary.rewind(log_bytes, 2, 10)
     summary.write_scalars("train", 3, 15, {"a": 30.0})

@@ -60,7 +60,7 @@ def test_interrupted_measurement_is_kept(tmp_path, monkeypatch):
 
     def cut_off(self, counts):
         turns.append(counts)
-        if len(turns) == 4:  # after one that does not count
+        if len(turns) == 4:  # after a warm-up turn
             raise KeyboardInterrupt
         take_turn(self, counts)
 
@@ -102,7 +102,7 @@ def test_stand_in_leaves_the_processor_free(monkeypatch):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("turn", [1, 2])  # one that does not count, the first one that does
+@pytest.mark.parametrize("turn", [1, 2])  # the warm-up turn, the first timed turn
 def test_failure_while_fed_ends_one_row_only(monkeypatch, turn):
     feed, turns = feeding.feed, []
 

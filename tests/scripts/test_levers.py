@@ -32,7 +32,7 @@ def operations(strategy, lever):
 
 @pytest.mark.slow
 def test_levers_change_the_operations(strategies, monkeypatch):
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for large images
     one, two = operations(strategies[1], ""), operations(strategies[2], "")
     few, norm, both, adam = (operations(strategies[1], lever) for lever in ("few", "norm", "both", "adam"))
     assert one["FusedBatchNormV3"] > 0 and norm["FusedBatchNormV3"] == 0
@@ -41,7 +41,7 @@ def test_levers_change_the_operations(strategies, monkeypatch):
     assert one["ResourceApplyAdam"] > 0 and adam["ResourceApplyAdam"] == 0
     for other in (few, norm, both):
         assert other["ResourceApplyAdam"] == one["ResourceApplyAdam"]
-    assert operations(strategies[2], "packed")["IdentityN"] > 2 * two["IdentityN"]  # sums of a gradient each
+    assert operations(strategies[2], "packed")["IdentityN"] > 2 * two["IdentityN"]  # one sum per gradient
 
 
 def test_prefetching_changes_only_when_images_are_read(strategies, monkeypatch):
@@ -50,11 +50,11 @@ def test_prefetching_changes_only_when_images_are_read(strategies, monkeypatch):
     pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)
     ahead = pairs.distributed(strategies[1])
     expected = [[part.numpy() for part in next(ahead)] for _ in range(5)]
-    pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)  # the other one is still read from
+    pairs = UnpairedDataset(*images, 2, (16, 16), seed=0, steps_per_call=2)  # threads still read the first dataset
     monkeypatch.setattr(pairs, "image", lambda *at: read.append(at) or read_image(pairs, *at))
     ahead = pairs.distributed(strategies[1])
     next(ahead)
-    for _ in range(100):  # those of the next call, which nobody has asked for
+    for _ in range(100):  # wait until the next call's images are read ahead
         sleep(0.1)
         if len(read) >= sum(pairs.call(call)[2] for call in range(2)) * 4:
             break

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Answers what setup.sh asks a Python for, makes a "virtual environment" with itself in it, and writes down what pip installs.
+# Fake Python: answers setup.sh, makes a "virtual environment" with itself in it, and records what pip installs.
 PYTHON = """#!/bin/bash
 case "$*" in
   *"print("*) echo {version} ;;

@@ -15,7 +15,7 @@ from scripts import tutorial_step
 @pytest.mark.slow
 def test_plain_form_has_the_losses_of_the_package(strategies, make_images, monkeypatch):
     """Compare with the package's step: the same losses with Keras's own convolutions, one input at a time."""
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for large images
     inputs = (tf.constant(make_images(2, 16, 1))[None], tf.constant(make_images(2, 16, 2))[None], tf.ones([1, 2]))
     plain, function = tutorial_step.make(
         strategies[1], 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16)
@@ -35,4 +35,4 @@ def test_plain_form_has_the_losses_of_the_package(strategies, make_images, monke
     operations = function.get_concrete_function(inputs).graph.get_operations()
     convolutions = [node for node in operations if node.type == "Conv2D"]
     assert not [node for node in operations if node.type == "FusedBatchNormV3"]
-    assert convolutions and all(node.inputs[0].shape[0] in (2, None) for node in convolutions)  # no two batches joined
+    assert convolutions and all(node.inputs[0].shape[0] in (2, None) for node in convolutions)  # no joined batches

@@ -80,7 +80,9 @@ def test_cache_does_not_change_a_run(photos, tmp_path, capsys):
     flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *small]
     train.main([*flags, "--cache", "ram", "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     train.main([*flags, "--cache", "none", "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
-    train.main([*flags, "--cache_gb", "0", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])  # on disk
+    train.main(
+        [*flags, "--cache_gb", "0", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"]
+    )  # 0 GB of memory: cached on disk
     assert not capsys.readouterr().err
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
     assert_same(whole, parts)
@@ -113,10 +115,10 @@ def test_signals_and_kills_are_bit_exact(photos, tmp_path):
     for signum, times in ((signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)):
         process = start(*parts)
         wait_for_line(process, "Epoch")
-        sleep(3)  # somewhere
+        sleep(3)  # at a random moment
         process.send_signal(signum)
         if times == 2:
-            sleep(0.02)  # while it finishes the step, or saves
+            sleep(0.02)  # while the process finishes the step, or saves
             process.send_signal(signum)
         _, errors = process.communicate(timeout=120)
         if signum == signal.SIGKILL:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Writes down how it was started and each signal that it gets, and leaves as the test says, at the latest after a while.
+# Fake train.py: records its start and its signals, and exits as the test says, or after a time limit.
 TRAIN = """
 import json, os, pathlib, signal, sys, time
 
@@ -45,7 +45,7 @@ say("signals", signals)
 os._exit(plan["code"] if "code" in plan else 128 + signals[-1] if signals else 0)
 """
 
-# Runs a command as a terminal does.
+# Run a command as a terminal does.
 TERMINAL = """
 import fcntl, os, sys, termios
 

@@ -32,7 +32,7 @@ def test_divergence_goes_back_once_then_stops(photos, tmp_path, capsys):
     assert "nothing was updated (1 in a row)" in errors and "goes back to" in errors and "epoch_0000" in errors
     assert "Traceback" not in errors and len(lines(tmp_path / "run")) > 3
     assert all_finite(tmp_path / "run" / "checkpoints" / "epoch_0000")
-    train.main([*flags, "--epochs", "1"])  # the same command with a lower --lr goes on
+    train.main([*flags, "--epochs", "1"])  # the same command with a lower --lr resumes
     assert "lr 1e+30 -> 0.0002 from here on" in capsys.readouterr().err
 
 
@@ -40,7 +40,7 @@ def test_divergence_goes_back_once_then_stops(photos, tmp_path, capsys):
 def test_poisoned_image_is_skipped_and_named(photos, tmp_path, monkeypatch, capsys):
     original = step_module.to_float
 
-    def poisoned(images):  # as if the pixels of that image were not numbers
+    def poisoned(images):  # turn the pixels of the marked image into NaN
         marked = tf.reduce_all(images[:, 0, 0] == [1, 2, 3], axis=-1)[:, None, None, None]
         return tf.where(marked, np.nan, original(images))
 

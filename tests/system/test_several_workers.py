@@ -166,7 +166,7 @@ def test_preemption_saves_and_other_worker_counts_resume(home):
     folder, flags = home
     done(train(*flags, "--epochs", 3, "--batch_size", 6, "--output_dir", folder / "one"))
     shared = [*flags, "--output_dir", folder / "preempted"]
-    # So many epochs that the signal comes in time, and the rates do not depend on them.
+    # Train for 3 epochs, so that the signal comes in time.
     workers = together(2, *shared, "--epochs", 3, "--batch_size", 3, "--steps_per_call", 1)
     wait_for(folder / "preempted" / "checkpoints" / "epoch_0001", *workers)
     workers[1].send_signal(signal.SIGTERM)
@@ -195,7 +195,7 @@ def test_chief_saves_scores_and_profiles(home):
     saved = {path.name for path in (run / "checkpoints").iterdir()}
     assert "epoch_0004" in saved and any("epoch_0000" < name < "epoch_0004" for name in saved), (
         saved
-    )  # not only on time
+    )  # also saved within epochs
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     scored = [line["epoch"] for line in lines if any(key.startswith("score/") for key in line)]
     assert sorted(set(scored)) == [2, 4]

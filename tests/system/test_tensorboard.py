@@ -104,7 +104,7 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
         and "Epoch" not in third.stdout.split("done")[1]
     )
 
-    assert not list(temporary.iterdir())  # such as the modules that AutoGraph writes
+    assert not list(temporary.iterdir())  # AutoGraph's modules, for example, are removed
     assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
         ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
     }  # fmt: skip

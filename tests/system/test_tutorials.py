@@ -104,7 +104,7 @@ def test_same_result_on_any_number_of_replicas(strategies, monkeypatch):
 
 
 def test_metrics_are_means_over_the_examples(strategies, monkeypatch):
-    one = trainer(strategies[2], 0.0, monkeypatch)  # which learns nothing, so that every step is at the same weights
+    one = trainer(strategies[2], 0.0, monkeypatch)  # rate 0, so that all steps have the same weights
     x, y = examples(30, 4)
     logits = one.model(x[..., None]).numpy().astype(np.float64)
     entropy = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(30), y])
@@ -269,7 +269,7 @@ def test_numbers_out_of_range_are_refused(main, flag, capsys):
 
 def test_nonfinite_loss_ends_training(data, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.keras.optimizers, "Adam", lambda _: tf.keras.optimizers.SGD(1e30))
-    (tmp_path / "checkpoints" / "epoch_0009").mkdir(parents=True)  # of an earlier call
+    (tmp_path / "checkpoints" / "epoch_0009").mkdir(parents=True)  # left by an earlier call
     with pytest.raises(TrainingError, match="the loss of epoch 1 is not finite"):
         fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), "--batch_size", "175"])
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["epoch_0000"]

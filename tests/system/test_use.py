@@ -28,7 +28,7 @@ def demo(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
     shutil.copytree(ROOT, home / "clone", ignore=lambda folder, names: {*ignored(folder, names), "demo"} & set(names))
-    os.environ["HOME"], before = str(home), os.environ["HOME"]  # where the data set goes
+    os.environ["HOME"], before = str(home), os.environ["HOME"]  # the dataset is prepared there
     try:
         yield home / "clone", run([home / "clone" / "scripts" / "demo.sh"], VENV=sys.prefix)
     finally:
@@ -52,7 +52,7 @@ def test_demo_beats_the_identity(demo):
     assert len(rows) == 7
     for what, trained, identity in rows:
         if "outside the animal" in what:
-            assert float(trained) < 20  # of 255: stays small
+            assert float(trained) < 20  # in gray levels of 255
         else:
             assert float(trained) < float(identity), what
     samples = next(line for line in demo[1].splitlines() if line.startswith("The samples:")).split(":", 1)[1]
@@ -141,7 +141,7 @@ def test_scores_beat_untranslated(used):
     for direction, part in json.loads((folder / "scores.json").read_text())["directions"].items():
         scores, untranslated = part["scores"], part["untranslated"]
         assert scores["FID"] < untranslated["FID"] and scores["KID"] < untranslated["KID"], direction
-        if direction == "y2x":  # where the stripes of a zebra are can't be known
+        if direction == "y2x":  # a horse does not show where its stripes would be
             assert scores["MAE"] < untranslated["MAE"] and scores["SSIM"] > untranslated["SSIM"]
         assert 0 < scores["cycle_MAE"] < 30 and 0 < scores["identity_MAE"] < 30
 

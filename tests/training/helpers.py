@@ -12,7 +12,7 @@ TINY = {"filters": 4, "residual_blocks": 1, "image_size": 32, "precision": "floa
 TINIER = {**TINY, "image_size": 16}
 
 
-FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # which take long to trace
+FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
 
 
 # All options of the method that change a step, in as few runs as possible.

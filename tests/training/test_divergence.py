@@ -28,7 +28,7 @@ def test_a_bad_step_is_left_out_counted_and_named(fit):
 @pytest.mark.parametrize("scale, diverges", [(1.0, True), (1.0000001, True), (2.0, False), (1.9999999, False)])
 def test_the_search_for_the_loss_scale_is_no_divergence(fit, scale, diverges):
     _, _, trainer = fit(1, max_bad_steps=3)
-    metrics = {LOSS_SCALE: scale, GRADIENTS[0]: float("nan"), LOSSES[0]: 1.0}  # the scale as replicas' shares sum up
+    metrics = {LOSS_SCALE: scale, GRADIENTS[0]: float("nan"), LOSSES[0]: 1.0}  # the sum of the replicas' shares
     call = PendingCall("train", 0, 0, None, {name: tf.fill([3], value) for name, value in metrics.items()})
     with pytest.raises(DivergenceError) if diverges else contextlib.nullcontext():
         trainer.passes.divergence.inspect(call, [False] * 3, trainer.state)
@@ -69,9 +69,9 @@ def test_no_checkpoint_is_saved_between_a_bad_step_and_the_next_good_one(fit):
     assert saves()[:3] == [(0, 0), (0, 1), (0, 3)]
     fit(2, bad=(3,))  # the last one of an epoch: testing shows that the weights are sound
     assert saves() == [(0, 0), (1, 3), (2, 6)]
-    fit(2, bad_tests=(3, 6))  # single images of the test set
+    fit(2, bad_tests=(3, 6))  # single test steps
     assert saves() == [(0, 0), (1, 3), (2, 6)]
-    fit(2, bad_tests=(1, 2, 3))  # the weights are broken, or so it seems until the next step
+    fit(2, bad_tests=(1, 2, 3))  # the weights seem broken until the next step
     assert saves() == [(0, 0), (1, 4), (2, 6)]
     with pytest.raises(TrainingError, match="the last steps were not finite, so the end of training is not saved"):
         fit(1, bad_tests=(1, 2, 3))

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import kernels, op_def_registry  # what tf.config has not
+from tensorflow.python.framework import kernels, op_def_registry  # not in tf.config
 
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
@@ -57,7 +57,7 @@ def nodes(function):
     return [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
 
 
-# Between functions, and in what only passes values on, these are on the host.
+# Operations that pass values on have these types on the host.
 ON_HOST = {tf.as_dtype(name).as_datatype_enum for name in ("int32", "resource", "variant", "string")}
 PASSING_ON = {"Identity", "IdentityN", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"}
 
@@ -111,7 +111,7 @@ def waits(function):
     return found
 
 
-# Options with operations of their own, in as few steps as possible; all have a pool.
+# Options that add operations, in as few steps as possible; all have a pool.
 RICH = {
     **{"adversarial": "wgan-gp", "r1": 1.0, "diffaugment": "color,translation,cutout", "dropout": 0.5, "ema": 0.9},
     **{"clip_norm": 1.0, "weight_decay": 0.1, "discriminator_steps": 2, "upsample": "resize", "variant": "paper"},
@@ -127,7 +127,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, monkeypatch):
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)
     monkeypatch.setattr(hardware, "has_instructions_for", lambda precision: True)
-    # With the reductions that GPUs have, which are only traced here.
+    # This strategy traces the reductions that GPUs have.
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     with strategy.scope():
         gan = GAN(
@@ -141,7 +141,7 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
     traced = nodes(function)
     assert any(node.op == "CollectiveReduceV2" for node in traced) == (replicas > 1)
     types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}
-    assert types == {precision}  # so the steps of the loop are among the nodes, as they are on a GPU
+    assert types == {precision}  # the loop's steps are among the nodes, in the GPU's type
     assert without_gpu_kernel(traced) == set()
     assert waits(function) == set()
 

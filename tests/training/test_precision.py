@@ -108,7 +108,7 @@ def test_penalties_in_float16(make_images):
         for network in (
             gan.networks["D_X"],
             gan.networks["D_Y"],
-        ):  # as deep in training as a new network of full size
+        ):  # gradients as small as those of a large network
             network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
         metrics, _, _ = train_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
         outcomes.append([5 - float(metrics[name]) for name in PENALTIES])  # 5 for a gradient of 0

@@ -132,7 +132,7 @@ def test_nonfinite_step_updates_no_replica(strategies, make_images):
         factor = tf.Variable(1.0)
     similarity = gan.objective._reconstruction_losses
 
-    def with_root(x, y, images, weight):  # whose factor is infinite where the variable is zero
+    def with_root(x, y, images, weight):  # the gradient is infinite where the variable is zero
         metrics = similarity(x, y, images, weight)
         metrics["loss_G/cycle"] += tf.sqrt(factor * tf.reduce_sum(images.fake_y**2))
         return metrics

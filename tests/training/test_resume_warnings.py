@@ -40,7 +40,7 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     (text,) = learning_rate_warnings(saved, longer, 8)
     assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
     assert not learning_rate_warnings(saved, longer, 4)
-    assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # reported as a changed setting
+    assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # warned of as a changed setting
     constant = dataclasses.replace(saved, lr_schedule="constant")
     assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
 

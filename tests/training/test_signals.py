@@ -43,9 +43,9 @@ def test_a_request_to_stop_is_reported_once(signum, caplog):
         assert signals.stop_signal == 0 and signals.save_requested is False
         send(signum)
         assert until(lambda: signals.stop_signal == signum and caplog.messages)
-        send(signal.SIGTERM)  # `kill` once more: still one step to go, and no news
+        send(signal.SIGTERM)  # a second `kill` changes nothing
         send(signal.SIGUSR1)
-        assert until(lambda: signals.save_requested)  # so the one before has been received, too
+        assert until(lambda: signals.save_requested)  # so the second `kill` has been received, too
     assert signals.stop_signal == signum
     (text,) = caplog.messages
     assert "Stopping after this step" in text and "Ctrl-C again" in text
@@ -136,18 +136,18 @@ with Signals():
     [
         (signal.SIGINT, "pass"),
         (signal.SIGTERM, "pass"),
-        (signal.SIGINT, "raise BrokenPipeError"),  # as when Ctrl-C also ended the `tee` behind it
+        (signal.SIGINT, "raise BrokenPipeError"),  # Ctrl-C also ends a `tee` behind the program
     ],
 )
 def test_a_second_ctrl_c_ends_the_process_in_the_middle_of_a_step(first, report):
     with start(report) as process:
-        killer = threading.Timer(8, process.kill)  # of a process that does not listen
+        killer = threading.Timer(8, process.kill)  # ends a process that ignores the signals
         killer.start()
         try:
             assert process.stdout.readline() == "ready\n"
-            time.sleep(0.2)  # now it is in the call
+            time.sleep(0.2)  # the process is in the call now
             process.send_signal(first)
-            assert process.stdout.readline().startswith("Stopping after this step")  # from inside the call
+            assert process.stdout.readline().startswith("Stopping after this step")  # printed during the call
             time.sleep(0.2)
             assert process.poll() is None
             process.send_signal(signal.SIGINT)

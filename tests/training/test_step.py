@@ -35,7 +35,7 @@ def test_gradients_match_a_tape_per_network(make_images, adversarial):
 
     got, expected = sgd_gradients(make(), x, y), oracle(make(), x, y, adversarial)
     assert apart(*(np.concatenate([g.ravel() for g in part]) for part in (got, expected))) < 5e-3
-    # Rounding may turn the sign of what is next to 0, of which a small tensor feels a single one.
+    # Rounding may turn the sign of a value near 0, which matters in a small tensor.
     assert max(map(apart, got, expected)) < 5e-2
 
 
@@ -85,7 +85,7 @@ def test_no_network_runs_twice_on_an_input(make_images, pool_size, runs):
 
             networks[name] = count
     eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
-    # G and F on (x, y), on the fakes; D_X and D_Y on (real, fake), and on the fake where the pool shows another one.
+    # G and F run on (x, y) and on the fakes; D_X and D_Y on (real, fake), and on the new fake if the pool shows another one.
     assert len(seen) == len(set(seen)) == runs
 
 
@@ -114,7 +114,7 @@ def test_losses_of_the_first_step(make_images):
         assert metrics[key] == pytest.approx(1, abs=0.01)
     for key in ("loss_X/loss", "loss_Y/loss"):
         assert metrics[key] == pytest.approx(0.5, abs=0.01)
-    for name in ("loss_G", "loss_F"):  # an untrained generator answers grey whatever it sees
+    for name in ("loss_G", "loss_F"):  # an untrained generator makes gray images
         assert metrics[f"{name}/identity"] == pytest.approx(metrics[f"{name}/cycle"] / 2, rel=0.01)
         total = sum(metrics[f"{name}/{part}"] for part in ("loss", "cycle", "identity"))
         assert metrics[f"{name}/total"] == pytest.approx(total)

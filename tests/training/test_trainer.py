@@ -12,7 +12,7 @@ def test_metrics_are_exact_means_over_the_samples(fit):
     assert all(metrics["test"][key] == pytest.approx(1) for key in LOSSES + ERRORS + CHANGES)
     assert metrics["train"]["learning_rate"] == 0.5
     for split in ("train", "test"):
-        # Of the two steps after the first one, with 4 pairs, in which TensorFlow traces.
+        # Speeds count the two steps with 4 pairs after the first step, in which TensorFlow traces.
         rate, milliseconds = (metrics[split][f"speed/{name}"] for name in ("images_per_second", "ms_per_step"))
         assert rate == pytest.approx(8 / (2 * milliseconds / 1000)) and milliseconds < 1000 * metrics[split]["seconds"]
         assert metrics[split]["skipped_steps"] == 0
@@ -80,5 +80,5 @@ def test_a_loss_switched_on_or_off_inside_an_epoch_has_no_mean(fit):
     first, second = recorder.values_of("train")
     assert not {LOSSES[0], "loss_X/penalty"} & set(first) and first[LOSSES[1]] == pytest.approx(1)
     assert {*LOSSES} <= set(second) and second[LOSSES[0]] == pytest.approx(1)
-    # The same in each call, so that none is traced again.
+    # All calls have the same names, so none is traced again.
     assert fit.steps["train"].names == {frozenset((*LOSSES, SAMPLES))}

@@ -180,19 +180,19 @@ def test_kill_at_any_moment_of_a_save_is_bit_exact(world, undisturbed, tmp_path,
 
     world.finish(tmp_path, epochs=1, keep=1)
     folder = tmp_path / "checkpoints"
-    moments, places = 0, set()
+    moments, positions = 0, set()
     while True:
         with monkeypatch.context() as patch:
             checkpoints = CheckpointManager(folder, world.gan.state(), keep=1)
             progress, _ = checkpoints.restore()
-            places.add((progress.epoch, progress.step))
+            positions.add((progress.epoch, progress.step))
             progress.epoch, progress.step = progress.epoch + 1, progress.step + 3
             count[0], last[0] = 0, moments + 1
             for owner, name in calls:
                 patch.setattr(owner, name, counted(getattr(owner, name)))
             try:
                 checkpoints.save(progress)
-                break  # it took fewer calls
+                break  # the save ended before this call
             except Killed:
                 moments += 1
-    assert moments > 8 and 1 < len(places) < moments  # killed early, the old one is found; late, the new one
+    assert moments > 8 and 1 < len(positions) < moments  # early kills leave the old checkpoint, late kills the new one

@@ -47,7 +47,7 @@ def test_resume_after_going_back_is_bit_exact(world, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, Poison(STEPS + 2), epochs=4, max_bad_steps=3)
     values = world.values()
-    with pytest.raises(Killed):  # one step after it went back, before anything was saved
+    with pytest.raises(Killed):  # killed one step after going back, before the next save
         hook = Poison(STEPS + 2)
         world.finish(parts, lambda *at: (hook(*at), kill_at(STEPS + 2 + 4)(*at)), epochs=4, max_bad_steps=3)
     with pytest.raises(Stopped):
@@ -93,7 +93,7 @@ def test_training_goes_back_behind_a_checkpoint_of_broken_weights(world, tmp_pat
     def hook(step, trainer):
         trainer.passes.learning_rates.schedule = (
             lambda epochs_done: (1e38, 1e38) if step == STEPS + 1 else RATES
-        )  # of the next step
+        )  # used by the next step
 
     trainer = world.finish(tmp_path, hook, checkpoint_minutes=0, max_bad_steps=3, epochs=4)
     assert trainer.state.reshuffles == 1 and any(

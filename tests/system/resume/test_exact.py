@@ -67,7 +67,7 @@ def test_stop_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, signu
     assert (state.epoch, state.step) == (
         epochs,
         3 * epochs + min(3, steps + 1),
-    )  # that step and no other was finished
+    )  # exactly this step was finished
     assert (state.train.pairs_done, state.test.pairs_done) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
@@ -134,9 +134,7 @@ def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, undisturbed, 
         for key, value in theirs.items():
             assert mine[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value), key
     for mine, theirs in zip(worlds(then).values(), values):
-        np.testing.assert_allclose(
-            mine, theirs, atol=2e-4
-        )  # a fifth of a step of Adam, which divides by tiny gradients
+        np.testing.assert_allclose(mine, theirs, atol=2e-4)  # a fifth of a step: Adam divides by tiny gradients
 
 
 @pytest.mark.slow

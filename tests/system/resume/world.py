@@ -54,7 +54,7 @@ class World:
             "test": compile_test_step(strategy, self.gan),
         }
         self.first = self.values()
-        self.together = set()  # numbers of steps in a call, for each of which a step is traced
+        self.together = set()  # numbers of steps per call; a step is traced for each
 
     def variables(self):
         return [v for part in self.gan.state().values() for v in part.variables]
@@ -79,12 +79,12 @@ class World:
                 variable.assign(value)
             checkpoints = CheckpointManager(folder / "checkpoints", self.gan.state(), keep)
             if checkpoints.all():
-                for variable in self.variables():  # whatever restoring forgets stays wrong
+                for variable in self.variables():  # variables that restoring forgets stay wrong
                     variable.assign(tf.ones_like(tf.convert_to_tensor(variable)))
             state, _ = checkpoints.restore() or (TrainState(), None)
         count = [0]
         summary = SummaryWriter(folder)
-        summary.write_cycles = lambda *images: None  # takes long, and is tested elsewhere
+        summary.write_cycles = lambda *images: None  # slow, and tested elsewhere
         summary.rewind(state.log_bytes, state.epoch, state.step)
 
         def step(split):

@@ -36,7 +36,7 @@ def test_scores_are_logged_and_the_best_checkpoints_kept(fit, caplog):
         ("best-x2y", 2, {"x2y": 0.5, "y2x": 0.9}), ("best-y2x", 2, {"x2y": 0.5, "y2x": 0.9}),
         ("best-y2x", 4, {"x2y": 0.5, "y2x": 0.3}), ("best-x2y", 5, {"x2y": 0.2, "y2x": 0.3}),
     ]  # fmt: skip
-    assert recorder.epochs_of("save") == [0, 2, 4, 5]  # also where checkpoint_every does not ask for one
+    assert recorder.epochs_of("save") == [0, 2, 4, 5]  # also in epochs without a checkpoint by checkpoint_every
     assert (trainer.state.best_kid, trainer.state.best_kid_features) == ({"x2y": 0.2, "y2x": 0.3}, "random")
     assert "x2y/FID: 50  x2y/KID: 0.5  y2x/FID: 90  y2x/KID: 0.9" in caplog.messages
 
@@ -53,7 +53,7 @@ def test_a_resumed_run_knows_the_best_so_far(fit):
     assert [call[2] for call in of_the_best(recorder)] == [{"x2y": 0.2, "y2x": 0.3}] * 2
     (warning,) = fit.warnings()
     assert "use other features from here on (random -> inception)" in warning
-    _, recorder, trainer = fit(4, state())  # not scored any more
+    _, recorder, trainer = fit(4, state())  # without scores
     assert not of_the_best(recorder) and trainer.state.best_kid == best
 
 

@@ -9,7 +9,7 @@ def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
     monkeypatch.setattr("tensorflow.profiler.experimental.stop", lambda: profiled.append(fit.trainer.state.step))
     fit(3, profile="2:5")
     assert profiled == [("nowhere", 2), 5] and not fit.warnings()
-    fit(3, profile="8:12")  # of which there are nine
+    fit(3, profile="8:12")  # training has nine steps
     assert profiled[2:] == [("nowhere", 8), 9] and not fit.warnings()
     assert "Profile of steps 9 to 9 written to nowhere/plugins/profile" in caplog.messages
     fit(3, profile="2:4", steps=3)

@@ -64,7 +64,7 @@ def test_texts_name_the_networks_and_what_to_try():
     assert found["F does nothing"].startswith("F(y) is y itself, within 1.3 of 255 grey levels")
     assert "--lambda_identity" in found["F does nothing"]
     assert found["G inverts"].startswith("G(x) is the negative of x") and "--seed" in found["G inverts"]
-    # D_X judges the images that F makes, so it is F that learns nothing from it.
+    # F learns from D_X, because F makes images of X.
     assert "so F learns little" in found["D_X has won"] and "--lr" in found["D_X has won"]
     assert "so G learns little" in found["D_Y has won"]
     assert all(text.isprintable() for text in found.values())

@@ -29,7 +29,7 @@ def test_penalty_gradients_match_finite_differences(make_images, options, monkey
         assert float(metrics[PENALTIES[0]]) > 0
         return sum(np.float64(metrics[name]) for name in names), received
 
-    direction, norm = tf.clip_by_global_norm(total()[1], 3e-3)  # along itself, and a little astray
+    direction, norm = tf.clip_by_global_norm(total()[1], 3e-3)  # along the gradient, with some noise
     rng = np.random.default_rng(0)
     direction = [d + tf.constant(rng.normal(size=d.shape) * 1e-5, tf.float32) for d in direction]
     slope = sum(float(tf.reduce_sum(g * d)) for g, d in zip(total()[1], direction))
