@@ -125,15 +125,9 @@ def make_trainer(
     train, test = _make_splits(config, workers, model, data, peak)
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
-        evaluator = make_evaluator(
-            config.evaluation.evaluate_features,
-            model.generators_in_use,
-            data.test_x.images,
-            data.test_y.images,
-            data.size,
-            paired=config.data.dataset == "stripes",
-            bars=config.run.verbose > 0,
-        )
+        features, is_paired = config.evaluation.evaluate_features, config.data.dataset == "stripes"
+        images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
+        evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
     overview.log(config, _facts(workers, run, data, parts))
     if state.epoch < config.optimization.epochs:
@@ -164,12 +158,14 @@ def assemble_trainer(
     divergence = DivergencePolicy(max_bad_steps, datasets, checkpoints, summary, workers.strategy)
     learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
     throughput = Throughput(train.throughput.flops, train.throughput.peak)
-    callbacks = [
+    writer = cast(SummaryWriter, summary)  # on the chief
+    plots = [PlotCallback(parts.model, test.dataset, writer, config.run.plot_every)] if workers.is_chief else []
+    callbacks: list[Callback] = [
         ProfileCallback(config.performance.profile_steps, summary.folder, train.dataset, config.optimization.epochs),
         EvaluationCallback(evaluator, config.evaluation.evaluate_every, workers, divergence),
         MetricsCallback(summary, config.run.log_every, learning_rates, throughput),
         SilentFailureCallback(summary, config.objective.adversarial),
-        *_plots(config, workers, parts),
+        *plots,
         ReportCallback({split.name: split.metric_names for split in (train, test)}, config.run.verbose > 1),
         CheckpointCallback(policy, config.run.checkpoint_every, divergence),
     ]
@@ -248,10 +244,3 @@ def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pe
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),
         Split("test", test, test_step, model.metric_names["test"], Throughput()),
     )
-
-
-def _plots(config: Config, workers: Workers, parts: Parts) -> list[Callback]:
-    if not workers.is_chief:
-        return []
-    summary = cast(SummaryWriter, parts.summary)  # the chief writes
-    return [PlotCallback(parts.model, parts.test.dataset, summary, config.run.plot_every)]
