@@ -22,7 +22,7 @@ def test_impossible_values_are_refused(flags, text):
     assert text in refusal_of(flags)
 
 
-def test_shapes_of_non_square_images():
+def test_shapes_of_images_that_are_not_square():
     config = Config.from_settings(image_size=128, image_width=256)
     assert config.data.image_shape == (128, 256) and config.data.load_shape == (143, 286)
 

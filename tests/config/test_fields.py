@@ -9,7 +9,7 @@ from cyclegan.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Lamp(Section):
-    """A section with a setting of each kind."""
+    """Section with a setting of each kind."""
 
     color: Literal["red", "green"] = flag("color of the light", "red", FREE)
     dimming: Optional[Literal[1, 2]] = flag("level of the dimmer")

@@ -132,7 +132,7 @@ print("tensorflow_datasets" in sys.modules)
 
 @pytest.mark.slow
 def test_a_folder_needs_neither_tfds_nor_matplotlib(folder, tmp_path):
-    """TensorFlow itself imports requests."""
+    """Check the imported modules, except `requests`, which TensorFlow imports itself."""
     command = [sys.executable, "-c", FOLDER_ALONE, str(folder), str(tmp_path / "tfds")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["19 set()", "set()", "True"], done.stderr

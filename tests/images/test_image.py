@@ -4,8 +4,8 @@ from cyclegan.images.image import check_pixel_count
 
 
 @pytest.mark.parametrize("size", [(18_000, 10_000), (180_000_000, 1), (18_000, 10_000, 4), (12_000, 12_000, 5)])
-def test_largest_images(size):
-    """180 million pixels of up to four bands; five bands are 5 / 4 as much."""
+def test_largest_images_are_accepted(size):
+    """Accept 180 million pixels of up to four bands; five bands count as 5 / 4 as many."""
     check_pixel_count(*size)
 
 

@@ -46,7 +46,7 @@ def test_arrays_keep_their_dimensions(shape, channels, batch, translated):
     assert conversions.like_batch(array, np.zeros((*batch[:3], 3), np.uint8)).shape == translated
 
 
-def test_gray_stays_without_an_axis_only_if_it_came_so():
+def test_gray_arrays_keep_the_axes_of_their_original():
     gray = np.zeros((1, 5, 7, 1), np.uint8)
     assert conversions.like_batch(images(5, 7), gray).shape == (5, 7)
     assert conversions.like_batch(images(5, 7, 3), gray).shape == (5, 7, 1)
@@ -85,7 +85,7 @@ def test_other_sizes_are_refused(size):
         (1, False, np.uint16, "I;16"),
     ],
 )
-def test_modes_of_pillow(channels, clear, dtype, mode):
+def test_arrays_become_pillow_modes(channels, clear, dtype, mode):
     pixels, opacity = images(5, 7, channels, dtype=dtype), images(5, 7, 1, seed=1, dtype=dtype)
     made = conversions.to_pillow(DecodedImage(pixels, opacity if clear else None, RGB_PROFILE))
     assert made.mode == mode and made.size == (7, 5) and made.info["icc_profile"] == RGB_PROFILE
@@ -102,7 +102,7 @@ def test_modes_of_pillow(channels, clear, dtype, mode):
         (1, True, np.uint16, "1 channels of 16 bits and opacity"),
     ],
 )
-def test_images_that_pillow_does_not_have(channels, clear, dtype, what):
+def test_images_without_a_pillow_mode_are_refused(channels, clear, dtype, what):
     image = DecodedImage(images(5, 7, channels, dtype=dtype), images(5, 7, 1, dtype=dtype) if clear else None)
     with pytest.raises(UserError, match=f"Pillow has no images of {what}: expected an array"):
         conversions.to_pillow(image)

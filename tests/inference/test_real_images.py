@@ -31,7 +31,7 @@ def test_a_folder_is_resized_like_held_out_images(tmp_path):
     assert read_folder(tmp_path, config.data, 4, 1, (16, 20))[1].shape == (16, 20, 1)
 
 
-def test_one_image_of_16_bits_makes_all_deep(tmp_path):
+def test_one_16_bit_image_makes_all_16_bit(tmp_path):
     shallow = save(tmp_path / "a.png", 16, 16, 1)
     deep = save(tmp_path / "b.png", 16, 16, 1, dtype=np.uint16)
     found = read_folder(tmp_path, Config.from_settings(image_size=16).data, 4, 1, (16, 16))

@@ -48,8 +48,8 @@ def test_given_biases_win(settings, bias):
 
 
 @pytest.mark.parametrize("settings, side", [({}, (9, 5, 9)), (PAPER, (8, 4, 9))], ids=str)
-def test_sizes_after_convolutions(settings, side):
-    """Sides of 9 pixels: "same" padding gives ceil(9 / stride), padding of 1 pixel floor((9 + 2 - 4) / stride) + 1."""
+def test_convolutions_divide_the_sides(settings, side):
+    """Convolve 9 pixels: "same" padding gives ceil(9 / stride), padding of 1 pixel floor((9 + 2 - 4) / stride) + 1."""
     for append, expected in zip(
         (
             lambda blocks, x: blocks.convolve(x, 3, 4),
@@ -73,8 +73,8 @@ def test_upsampling_doubles_the_sides(settings, size):
 @pytest.mark.parametrize(
     "settings, size, rows", [({}, 3, [2, 3, 4]), (PAPER, 3, [1, 2, 3]), ({}, 4, [1, 2, 3, 4]), (PAPER, 4, [1, 2, 3, 4])]
 )
-def test_where_upsampling_puts_a_pixel(settings, size, rows):
-    """PyTorch's row i becomes the rows from 2 i - 1 on. TensorFlow's do so for a kernel of 4 x 4, and begin at 2 i for 3 x 3."""
+def test_upsampling_moves_a_pixel_as_the_reference_does(settings, size, rows):
+    """Upsample one pixel: row i becomes the rows from 2 i - 1 on; with TensorFlow's padding and a 3 x 3 kernel, from 2 i on."""
     model = built(lambda blocks, x: blocks.upsample(x, 1, size, use_bias=False), 1, **settings)
     model.set_weights([np.ones((size, size, 1, 1), np.float32)])
     x = np.zeros((1, 4, 4, 1), np.float32)
@@ -85,7 +85,7 @@ def test_where_upsampling_puts_a_pixel(settings, size, rows):
 
 @pytest.mark.parametrize("settings, epsilon", [({}, 1e-3), (PAPER, 1e-5)], ids=str)
 def test_normalization_by_hand(settings, epsilon):
-    """The values 0 and 0.02 have the mean 0.01 and the variance 1e-4."""
+    """Normalize the values 0 and 0.02, with mean 0.01 and variance 1e-4."""
     model = built(lambda blocks, x: blocks.normalize(x), 1, norm_affine="no", **settings)
     y = model(tf.constant([[[[0.0], [0.02]]]])).numpy()
     np.testing.assert_allclose(y.ravel(), np.float64([-0.01, 0.01]) / np.sqrt(1e-4 + epsilon), rtol=1e-4)
@@ -93,11 +93,11 @@ def test_normalization_by_hand(settings, epsilon):
 
 @pytest.mark.parametrize("settings, count", [({}, 4), (PAPER, 0), ({"norm": "batch"}, 8)], ids=str)
 def test_weights_of_normalizations(settings, count):
-    """For each of 2 channels a scale and an offset, and with batch normalization a mean and a variance."""
+    """Count for 2 channels a scale and an offset each, and with batch normalization a mean and a variance."""
     assert built(lambda blocks, x: blocks.normalize(x), **settings).count_params() == count
 
 
-def test_what_is_off_adds_no_layer():
+def test_options_that_are_off_add_no_layer():
     image = tf.keras.Input((None, None, 2))
     blocks = BlockBuilder(network_config(norm="none", dropout=0.0))
     assert blocks.normalize(image) is image and blocks.dropout(image) is image
