@@ -43,7 +43,7 @@ def test_one_16_bit_image_makes_all_16_bit(tmp_path):
 def test_images_of_other_sizes_are_refused(tmp_path):
     save(tmp_path / "a.png", 18, 34, 3)  # resized to the nearest multiples of 4
     config = Config.from_settings(preprocess="none", image_size=16, pool_size=0)
-    text = f"--real {tmp_path}: the images come out at 32 x 16 pixels; expected the run's 16 x 16 pixels: resize them"
+    text = f"--real {tmp_path}: the images have 32 x 16 pixels after resizing; expected the run's 16 x 16 pixels: resize them"
     with pytest.raises(UserError, match=re.escape(text)):
         read_folder(tmp_path, config.data, 4, 3, (16, 16))
     assert read_folder(tmp_path, config.data, 4, 3, (16, 32)).shape == (1, 16, 32, 3)
