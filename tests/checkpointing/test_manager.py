@@ -67,7 +67,7 @@ def test_the_newest_checkpoints_are_kept(run):
 @pytest.mark.parametrize(
     "damage", ["truncated", "flipped", "empty", "missing", "manifest", "flipped manifest", "foreign", "no manifest"]
 )
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(run, caplog, damage):
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage):
     checkpoints = save(run, 1, 2)
     folder = checkpoints.all()[-1]
     data = next(folder.glob("state.data*"))

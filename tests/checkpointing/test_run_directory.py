@@ -80,7 +80,7 @@ def test_the_other_stack_is_refused(run_folder):
         open_run(run_folder, stack={"keras": 3, "tensorflow": "2.21.0"})
 
 
-def test_clearing_removes_only_what_a_run_wrote(run_folder):
+def test_clearing_removes_only_files_of_a_run(run_folder):
     (run_folder / "notes.txt").write_text("mine")
     (run_folder / "metrics.jsonl").write_text("")
     (run_folder / "events.out.tfevents.1").write_text("")

@@ -15,7 +15,7 @@ from tests.data.image_folders import BANDS, CACHES, image_sets, load, load_confi
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_test_splits_alone_equal_those_of_all_splits(folder, stripes_dir):
+def test_test_splits_can_be_loaded_alone(folder, stripes_dir):
     save(folder / "testA" / "x.png", (77, 0, 0))
     config = Config.from_settings(dataset=str(folder), image_size=16, load_size=24, cache="ram")
     (folder / "trainA" / "03.png").write_bytes(b"no image")
@@ -72,7 +72,7 @@ def test_files_with_other_bands_are_named(bands, folder):
 
 
 @pytest.mark.parametrize("cache", ["ram", "disk", "none"])
-def test_without_a_crop_all_sizes_have_to_agree(photos, tmp_path, cache):
+def test_without_a_crop_all_sizes_must_agree(photos, tmp_path, cache):
     text = (
         r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels, resized to"
         r" 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"

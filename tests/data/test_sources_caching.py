@@ -98,7 +98,7 @@ def test_a_worker_decodes_only_the_images_that_it_uses(photos, monkeypatch):
         assert len(decoded) == 2  # the second pass decodes nothing
 
 
-def test_only_ram_has_to_hold_all_images(photos, monkeypatch):
+def test_only_ram_must_hold_all_images(photos, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda: 1000)
     with pytest.raises(UserError, match="need .* GB of memory.*--cache disk"):
         load(photos)

@@ -24,7 +24,7 @@ def test_scores_of_paired_and_other_images(paired):
         assert scores["MAE"] == pytest.approx(y[:, 2:18, 4:20].mean())  # of G, which paints all black
 
 
-def test_features_have_to_take_the_channels_of_both_domains():
+def test_features_must_take_the_channels_of_both_domains():
     x, y = (np.zeros((2, 16, 16, channels), np.uint8) for channels in (3, 5))
     for domains in ((x, y), (y, x)):
         with pytest.raises(UserError, match="images of 5 channels: Inception takes RGB"):

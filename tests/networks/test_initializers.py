@@ -15,7 +15,7 @@ from cyclegan.networks.convolution import make_convolution
         ("kaiming", math.sqrt(2 / (9 * 64))),
     ],
 )
-def test_spread_is_that_of_the_reference(init, scale):
+def test_spread_equals_the_reference(init, scale):
     tf.keras.utils.set_random_seed(0)  # other seeds may have a mean further from 0
     layer = make_convolution(32, 3, init=init)
     layer.build((None, None, None, 64))

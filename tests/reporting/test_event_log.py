@@ -56,7 +56,7 @@ def test_event_file_with_another_name(tmp_path):
     assert (tmp_path / "events.out.tfevents.0000000001").exists()
 
 
-def test_tensorboard_discards_what_follows_a_restart(tmp_path):
+def test_tensorboard_discards_events_after_a_restart(tmp_path):
     first = EventLog(tmp_path)
     first.restart(1)  # each process writes a start; for TensorBoard, the second start is a restart
     for step in range(1, 6):

@@ -73,7 +73,7 @@ def test_paths_become_relative_urls(tmp_path):
 @pytest.mark.parametrize(
     "size, aspect", [((20, 40), 2.0), ((40, 30), 0.75), ((10, 100), 2.0), ((100, 10), 0.5)]
 )  # height, width
-def test_aspect_is_that_of_the_first_image(tmp_path, size, aspect):
+def test_aspect_follows_the_first_image(tmp_path, size, aspect):
     items = [Item("n", "X → Y", image_file(tmp_path, "i.png", size=size), [Frame("o.png")])]
     assert report_data(html_report.write(tmp_path, "t", items))["aspect"] == aspect
     (tmp_path / "i.png").write_bytes(b"damaged")

@@ -40,7 +40,7 @@ def test_slider_chooses_the_epoch(browser, report):
     assert browser.widths() == [32] * 12 and browser.problems() == []
 
 
-def test_missing_epoch_shows_the_one_before(browser, tmp_path):
+def test_missing_epoch_shows_the_previous_one(browser, tmp_path):
     items = [sample(tmp_path, "all", (1, 2, 3)), sample(tmp_path, "some", (4, 5), epochs=(20, 40))]
     browser.open(html_report.write(tmp_path, "t", items))
     shown = []

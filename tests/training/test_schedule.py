@@ -51,7 +51,7 @@ def test_both_rates_fall_together():
     assert learning_rates(config.optimization, 3) == (0.05, 0.2)
 
 
-def test_more_epochs_are_as_if_they_had_always_been_asked_for():
+def test_more_epochs_resume_as_if_given_from_the_start():
     finished, longer = Config.from_settings(lr=1.0, epochs=4), Config.from_settings(lr=1.0, epochs=8)
     assert learning_rates(finished.optimization, 4)[0] == 0 and learning_rates(longer.optimization, 4)[0] == 1
     assert learning_rates(longer.optimization, 6)[0] == 0.5

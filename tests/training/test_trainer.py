@@ -19,7 +19,7 @@ def test_metrics_are_exact_means_over_the_samples(fit):
 
 
 @pytest.mark.parametrize("options", [{}, {"bad": (2, 5)}, {"bad": (4, 5, 6), "max_bad_steps": 3, "bad_tests": (1,)}])
-def test_calls_of_several_steps_write_what_single_steps_write(fit, options):
+def test_calls_of_several_steps_log_the_same_as_single_steps(fit, options):
     def written(steps):
         _, recorder, trainer = fit(3, steps=steps, log_every=6, **options)
         return calls_without_times(recorder), fit.warnings(), trainer.state.step
@@ -61,7 +61,7 @@ def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 9])
-def test_another_batch_size_continues_with_the_images_that_are_left(fit, batch):
+def test_another_batch_size_continues_with_the_remaining_images(fit, batch):
     whole, rest = [], []
     fit(1, seen=whole)
     state = TrainState(step=1, global_batch_size=3)
