@@ -83,7 +83,7 @@ def test_modules_of_a_part_do_not_import_in_circles(part):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_modules_know_only_their_names(path):
+def test_forbidden_imports_are_absent(path):
     outside = {name.split(".")[0] for name in imported_names(path)}
     assert "train" not in outside
     if part_of(path) in NO_TENSORFLOW:
