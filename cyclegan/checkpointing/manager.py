@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from cyclegan.checkpointing import files, folder, manifest
 from cyclegan.checkpointing.folder import Position
+from cyclegan.checkpointing.sharded_state import ShardedState
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
@@ -69,6 +70,7 @@ class CheckpointManager:
         self.keep = keep
         self.workers = workers
         self.restored: Optional[pathlib.Path] = None
+        self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._checkpoint = tf.train.Checkpoint(**state)
 
     @property
@@ -96,11 +98,15 @@ class CheckpointManager:
             UserError: The checkpoint could not be written; earlier ones are untouched.
         """
         failure = None
+        for part in self._sharded:
+            part.before_save()
         if self._writes:
             try:
                 self._write(train_state, prune, aliases)
             except UserError as error:
                 failure = error
+        for part in self._sharded:
+            part.after_save()
         if self.workers and not self.workers.broadcast_from_chief(
             failure is None
         ):  # all workers wait here until it is written
@@ -239,6 +245,8 @@ class CheckpointManager:
             status.assert_consumed()
         else:
             status.assert_existing_objects_matched().expect_partial()
+        for part in self._sharded:
+            part.after_restore()
         return train_state
 
 

@@ -1,8 +1,8 @@
-"""Reduce and gather tensors over the replicas, each in one collective operation."""
+"""Reduce tensors over the replicas, each in one collective operation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -33,29 +33,3 @@ def sum_over_replicas(tensors: Structure) -> Structure:
     parts = tf.split(packed, [tensor.shape.num_elements() for tensor in flat])
     summed = [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, flat)]
     return tf.nest.pack_sequence_as(tensors, summed)
-
-
-def all_gather(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the rows of all replicas, in the order of the replicas; this takes one all-reduce.
-
-    For functions that `tf.distribute.Strategy.run` calls. Each replica pads its rows with zeros, so that the sum has all rows.
-    TensorFlow's own all-gather first gathers the numbers of rows, and makes the host wait for them.
-
-    Args:
-        tensors: float32 tensors [N, ...], with the same N on all replicas.
-
-    Returns:
-        Tensors [replicas * N, ...].
-    """
-    context = tf.distribute.get_replica_context()
-    replicas = context.num_replicas_in_sync
-    if replicas == 1:
-        return list(tensors)
-    count = tensors[0].shape[0]
-    packed = tf.concat([tf.reshape(tensor, [count, -1]) for tensor in tensors], axis=1)
-    own = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
-    packed = tf.where(own[:, tf.newaxis, tf.newaxis], packed, 0.0)  # [replicas, N, length of a row]
-    packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
-    packed = tf.reshape(packed, [replicas * count, -1])
-    parts = tf.split(packed, [tensor.shape.num_elements() // count for tensor in tensors], axis=1)
-    return [tf.reshape(part, [replicas * count, *tensor.shape[1:]]) for part, tensor in zip(parts, tensors)]

@@ -70,7 +70,9 @@ class GAN:
         self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
         size, shape = config.objective.pool_size, image_shape or data.image_shape
         domains = sorted(pair.domain for pair in self.objective.adversaries)
-        self.pools = {domain: ImagePool(size, (*shape, channels[domain])) for domain in domains if size}
+        self.pools = {
+            domain: ImagePool(size, global_batch_size, (*shape, channels[domain])) for domain in domains if size
+        }
         weight_decay = WEIGHT_DECAY if self.optimization.weight_decay else ()
         self.metric_names = {
             "train": (*self.objective.loss_names, *self.objective.adversarial.penalty_names, *weight_decay),

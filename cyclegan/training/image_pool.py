@@ -3,115 +3,165 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from cyclegan.checkpointing.sharded_state import ShardedState
 from cyclegan.errors import UserError
 
 
 class PoolUpdate(NamedTuple):
-    """Change of an image pool.
+    """Change of a replica's slots of an image pool.
 
     Attributes:
-        indices: Indices of the images that change, int64 [G].
-        images: New images at these indices, float32 [G, H, W, C].
-        count: New number of images in the pool, int64 scalar.
+        rows: Rows of `ImagePool.images` that change, one for each slot, int64 [N].
+        images: New images of these rows, float32 [N, H, W, C].
+        counts: New number of images in each slot, int64 [N].
     """
 
-    indices: tf.Tensor
+    rows: tf.Tensor
     images: tf.Tensor
-    count: tf.Tensor
+    counts: tf.Tensor
 
 
-class ImagePool(tf.Module):
-    """Earlier translations to a domain, which a discriminator sees instead of about half of the new ones.
+class ImagePool(ShardedState):
+    """Earlier translations to a domain, of which a discriminator sees some in place of half of the new ones.
 
-    Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix, image by image: until the pool is full, a new image
-    is stored and shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is
-    shown itself.
+    Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix: until the pool is full, a new image is stored and
+    shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is shown itself.
 
-    The pool is one logical pool for all replicas, and each has a copy. The images to show depend on the translations of all
-    replicas, in the order of the global batch, so they are the same on any number of replicas.
+    The pool is divided into slots, one for each sample of the global batch, which work like pools of their own. A replica holds
+    the slots of its samples, so replicas need not communicate, and show the same images however many replicas share the batch.
 
     Create it in the scope of the strategy.
 
     Attributes:
-        size: Number of images that the pool can hold.
-        images: The images, float32 [size, H, W, C].
-        count: Number of images in the pool so far.
+        slots: Slots of all replicas: samples of the global batch.
+        capacity: Number of images that a slot can hold.
+        images: Images of this replica's slots, one slot after the other, float32 [N * capacity, H, W, C].
+        counts: Number of images in each of this replica's slots so far, int64 [N].
     """
 
-    def __init__(self, size: int, shape: tuple[int, int, int]) -> None:
+    def __init__(self, size: int, global_batch_size: int, shape: tuple[int, int, int]) -> None:
         """Create an empty pool.
 
         Args:
-            size: Number of images that the pool can hold.
+            size: Number of images that the pool can hold; rounded up to a multiple of the global batch.
+            global_batch_size: Samples on all replicas.
             shape: (height, width, channels) of an image.
 
         Raises:
             UserError: The device has not enough memory.
         """
-        super().__init__(name="pool")
-        self.size = size
+        super().__init__()
+        self._strategy = tf.distribute.get_strategy()
+        self.slots, self.capacity = global_batch_size, -(-size // global_batch_size)
+        slots_here = global_batch_size // self._strategy.num_replicas_in_sync
+        images = [slots_here * self.capacity, *shape]
         try:
-            self.images = tf.Variable(tf.zeros([size, *shape]), trainable=False, name="images")
+            self.images = tf.Variable(tf.zeros(images), trainable=False, name="images")
         except tf.errors.ResourceExhaustedError:
-            needed = 4e-9 * size * math.prod(shape)
             raise UserError(
-                f"--pool_size {size}: its images take {needed:.3g} GB for each domain and device; expected a smaller one"
+                f"--pool_size {size}: its images take {4e-9 * math.prod(images):.3g} GB for each domain and device; expected a"
+                " smaller one"
             ) from None
-        self.count = tf.Variable(0, trainable=False, dtype=tf.int64, name="count")
+        self.counts = tf.Variable(tf.zeros([slots_here], tf.int64), trainable=False, name="counts")
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """The variables, which have other values on each replica."""
+        return [self.images, self.counts]
 
     def query(self, fakes: tf.Tensor, is_sample: tf.Tensor, random: tf.Tensor) -> tuple[tf.Tensor, PoolUpdate]:
         """Return the images to show in place of new translations, without changing the pool.
 
         Args:
-            fakes: Translations of the global batch, float32 [G, H, W, C].
-            is_sample: bool [G]; where it is false, the image is padding: it is shown, and not stored.
-            random: float32 [G, 2], uniform in [0, 1).
+            fakes: Translations of this replica, float32 [N, H, W, C].
+            is_sample: bool [N]; where it is false, the image is padding: it is shown, and not stored.
+            random: float32 [N, 2], uniform in [0, 1).
 
         Returns:
-            (shown, update): float32 [G, H, W, C], and the change that `store` applies.
+            (shown, update): float32 [N, H, W, C], and the change that `store` applies.
         """
-        # Integers have 64 bits: TensorFlow computes 32-bit integers on the host, which would wait for the device.
-        count, batch = tf.convert_to_tensor(self.count), fakes.shape[0]
-        # Images have numbers: first the images of the pool from 0 on, then the images of the batch.
-        numbers = tf.range(self.size, dtype=tf.int64)
-        content, shown, indices = numbers, [], []
-        for i in range(batch):
-            fills = is_sample[i] & (count < self.size)
-            swaps = is_sample[i] & ~fills & (random[i, 0] < 0.5)
-            chosen = tf.minimum(tf.cast(random[i, 1] * self.size, tf.int64), self.size - 1)
-            index = tf.where(fills, count, chosen)
-            stored, new = tf.gather(content, index), tf.constant(self.size + i, tf.int64)
-            shown.append(tf.where(swaps, stored, new))
-            content = tf.where(numbers == index, tf.where(fills | swaps, new, stored), content)
-            indices.append(index)
-            count += tf.cast(fills, tf.int64)
-        # An index that occurs twice gets the last image twice, so that the order of writing does not matter.
-        index = tf.stack(indices)
-        images = self._images_of(tf.gather(content, index), fakes)
-        return self._images_of(tf.stack(shown), fakes), PoolUpdate(index, images, count)
+        # Integers have 64 bits: TensorFlow computes with 32 bits on the host, which would wait for the device.
+        counts = tf.convert_to_tensor(self.counts)
+        fills = is_sample & (counts < self.capacity)
+        swaps = is_sample & ~fills & (random[:, 0] < 0.5)
+        chosen = tf.minimum(tf.cast(random[:, 1] * self.capacity, tf.int64), self.capacity - 1)
+        rows = tf.range(counts.shape[0], dtype=tf.int64) * self.capacity + tf.where(fills, counts, chosen)
+        stored = self._read(rows)
+        shown = tf.where(_per_image(swaps), stored, fakes)
+        images = tf.where(_per_image(fills | swaps), fakes, stored)
+        return shown, PoolUpdate(rows, images, counts + tf.cast(fills, tf.int64))
 
     def store(self, update: PoolUpdate, finite: tf.Tensor) -> None:
-        """Apply a change on this replica; call it on every replica with the same change.
+        """Apply a change on this replica.
 
         Args:
             update: The change, from `query`.
             finite: Bool scalar. If it is false, nothing changes.
         """
-        images = tf.where(finite, update.images, self._read(update.indices))
-        tf.raw_ops.ResourceScatterUpdate(resource=self.images.handle, indices=update.indices, updates=images)
-        count = tf.where(finite, update.count, tf.convert_to_tensor(self.count))
-        tf.raw_ops.AssignVariableOp(resource=self.count.handle, value=count)
+        images = tf.where(finite, update.images, self._read(update.rows))
+        tf.raw_ops.ResourceScatterUpdate(resource=self.images.handle, indices=update.rows, updates=images)
+        counts = tf.where(finite, update.counts, tf.convert_to_tensor(self.counts))
+        tf.raw_ops.AssignVariableOp(resource=self.counts.handle, value=counts)
 
-    def _images_of(self, numbers: tf.Tensor, fakes: tf.Tensor) -> tf.Tensor:
-        """Return images by number: first the images of the pool from 0 on, then the fakes."""
-        stored = self._read(tf.minimum(numbers, self.size - 1))
-        new = tf.gather(fakes, tf.maximum(numbers - self.size, 0))
-        return tf.where((numbers < self.size)[:, None, None, None], stored, new)
+    def read(self) -> Mapping[str, np.ndarray]:
+        """Return "images", float32 [slots, capacity, H, W, C], and "counts", int64 [slots], of all replicas; collective."""
 
-    def _read(self, indices: tf.Tensor) -> tf.Tensor:
+        def own() -> tuple[tf.Tensor, tf.Tensor]:
+            return tf.convert_to_tensor(self.images), tf.convert_to_tensor(self.counts)
+
+        images, counts = (self._strategy.gather(part, axis=0).numpy() for part in self._strategy.run(own))
+        return {"images": images.reshape(self.slots, self.capacity, *images.shape[1:]), "counts": counts}
+
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give each replica its slots; deal the images anew if there are other slots than the arrays have.
+
+        Args:
+            arrays: "images" and "counts" as `read` returns them, of any number of slots and of any capacity.
+
+        Raises:
+            ValueError: Images have another shape.
+        """
+        images, counts = arrays["images"], arrays["counts"]
+        if images.shape[2:] != self.images.shape[1:]:
+            raise ValueError(f"images of the pool are {images.shape[2:]}, not {tuple(self.images.shape[1:])}")
+        if images.shape[:2] != (self.slots, self.capacity):
+            images, counts = self._deal(images, counts)
+        images = images.reshape(-1, *images.shape[2:])
+
+        def part_of_replica(array: np.ndarray) -> tf.distribute.DistributedValues:
+            parts = np.split(array, self._strategy.num_replicas_in_sync)
+            return self._strategy.experimental_distribute_values_from_function(
+                lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+            )
+
+        def assign(images: tf.Tensor, counts: tf.Tensor) -> None:
+            tf.raw_ops.AssignVariableOp(resource=self.images.handle, value=images)
+            tf.raw_ops.AssignVariableOp(resource=self.counts.handle, value=counts)
+
+        self._strategy.run(assign, args=(part_of_replica(images), part_of_replica(counts)))
+
+    def _deal(self, images: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Deal the stored images to the slots, one after the other, as far as they fit."""
+        stored = np.argwhere(
+            np.arange(images.shape[1])[:, None] < counts
+        )  # (position, slot), the first of each slot first
+        dealt = np.zeros((self.slots, self.capacity, *images.shape[2:]), np.float32)
+        new_counts = np.zeros(self.slots, np.int64)
+        for number, (position, slot) in enumerate(stored[: self.slots * self.capacity]):
+            dealt[number % self.slots, number // self.slots] = images[slot, position]
+            new_counts[number % self.slots] += 1
+        return dealt, new_counts
+
+    def _read(self, rows: tf.Tensor) -> tf.Tensor:
         """Return images of the pool; reading the variable instead would copy all of it, because it is written in parts."""
-        return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=indices, dtype=self.images.dtype)
+        return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=rows, dtype=self.images.dtype)
+
+
+def _per_image(flags: tf.Tensor) -> tf.Tensor:
+    return flags[:, None, None, None]

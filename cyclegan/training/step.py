@@ -10,7 +10,6 @@ from typing import Callable, NamedTuple, Union
 
 import tensorflow as tf
 
-from cyclegan.distribution import collectives
 from cyclegan.images.value_range import to_float
 from cyclegan.training.gan import GAN
 from cyclegan.training.image_pool import PoolUpdate
@@ -137,11 +136,11 @@ def _query_pools(
     """
     if not gan.pools:
         return None, []
-    *fakes_of_all, weight_of_all = collectives.all_gather((*fakes, weight))
     shown, updates = [], []
-    for i, (pair, images) in enumerate(zip(gan.objective.adversaries, fakes_of_all)):
-        chosen, update = gan.pools[pair.domain].query(images, weight_of_all > 0, random.uniform(POOL + i, 2))
-        shown.append(random.shard(chosen))
+    for i, (pair, images) in enumerate(zip(gan.objective.adversaries, fakes)):
+        chances = random.shard(random.uniform(POOL + i, 2))
+        chosen, update = gan.pools[pair.domain].query(images, weight > 0, chances)
+        shown.append(chosen)
         updates.append(update)
     return shown, updates
 

@@ -36,28 +36,3 @@ def test_gradients_are_summed_in_the_order_of_replicas(strategies, free):
 
     for on_replica in total(tf.constant(1.0))[0]:
         np.testing.assert_array_equal(on_replica, np.float32(1e8))
-
-
-@pytest.mark.parametrize("replicas", [1, 3])
-def test_all_gather_returns_rows_in_the_order_of_replicas(strategies, replicas):
-    def gathered():
-        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
-        rows = 10 * number + tf.range(2.0)
-        return collectives.all_gather((tf.reshape(rows, [2, 1, 1]) * tf.ones([2, 3, 1]), rows))
-
-    strategy = strategies[replicas]
-    found = strategy.run(tf.function(gathered))
-    expected = [10.0 * number + row for number in range(replicas) for row in (0, 1)]
-    for images, rows in zip(*map(strategy.experimental_local_results, found)):
-        assert rows.numpy().tolist() == expected
-        np.testing.assert_array_equal(images[:, :, 0], np.transpose([expected] * 3))
-
-
-def test_all_gather_keeps_infinite_values_apart(strategies):
-    def gathered():
-        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
-        return collectives.all_gather((tf.stack([[1.0 / number, number]]),))
-
-    (found,) = strategies[3].run(tf.function(gathered))
-    for rows in strategies[3].experimental_local_results(found):
-        assert rows.numpy().tolist() == [[np.inf, 0], [1, 1], [0.5, 2]]

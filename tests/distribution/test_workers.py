@@ -21,11 +21,9 @@ def test_workers_share_images_and_agree_on_sums():
         assert each["replicas"] == 2
         np.testing.assert_allclose(each["totals"]["mean"], 12 * values.mean(), rtol=1e-6)
         np.testing.assert_allclose(each["totals"]["samples"], 12.0)
-        np.testing.assert_allclose(each["weight"], values.mean(), rtol=1e-6)  # starts at the chief's 0
-        np.testing.assert_allclose(
-            each["pool"], values[:4].mean(axis=(1, 2, 3)), rtol=1e-6
-        )  # in the order of the batch
-        assert each["stop"] == [0, 1, 0]  # both workers see the request of one at the same step
+        np.testing.assert_allclose(each["weight"], values.mean(), rtol=1e-6)  # from the chief's 0
+        np.testing.assert_allclose(each["pool"], values[:4].mean(axis=(1, 2, 3)), rtol=1e-6)  # slots of both workers
+        assert each["stop"] == [0, 1, 0]  # the request of one worker is seen by both, at the same step
         assert each["gathered"] == [[0, 10**15], [1, 10**15 + 1]]
         assert each["agreed"] == [True, False, 7]
     # One worker reads pairs 0, 1, 4, 5, 8, 9, and the first pairs of the next epoch as padding.

@@ -104,8 +104,7 @@ def test_fewer_steps_than_batches(float16_run, six_pairs):
 
 def test_one_reduction_for_all_gradients(float16_run, six_pairs):
     float16_run.train(*six_pairs, 1)
-    # Each replica reduces one tensor for the image pools, and one for the gradients.
-    assert float16_run.reductions == [1, 1] * 2
+    assert float16_run.reductions == [1, 1]  # of one tensor, by each replica
 
 
 def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):

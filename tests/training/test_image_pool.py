@@ -12,7 +12,7 @@ def make_image(number):
 
 
 class Oracle:
-    """Follow the published procedure, image by image."""
+    """The published procedure, image by image."""
 
     def __init__(self, size):
         self.size, self.images = size, []
@@ -28,49 +28,63 @@ class Oracle:
         return new
 
 
-@pytest.mark.parametrize("size, batch", [(1, 1), (3, 1), (3, 2), (2, 6), (50, 8)])
-def test_pool_matches_the_published_procedure(size, batch):
-    rng = np.random.default_rng([size, batch])
-    pool, oracle = ImagePool(size, SHAPE), Oracle(size)
-    step = tf.function(lambda fakes, random: pool.query(fakes, tf.ones([batch], bool), random))
-    replaced = 0
-    for number in range(0, 40 * batch, batch):
-        fakes = np.stack([make_image(number + i) for i in range(batch)])
-        random = rng.random((batch, 2), np.float32)
-        shown, update = step(tf.constant(fakes), tf.constant(random))
+def run_steps(pool, batch, steps, rng, weight=None, start=0):
+    """Show `steps` batches of numbered images to a pool; return the images that it showed."""
+    weight = np.ones(batch, bool) if weight is None else weight
+    step = tf.function(pool.query, autograph=False)
+    everything = []
+    for number in range(start, start + steps):
+        fakes = np.stack([make_image(batch * number + i) for i in range(batch)])
+        shown, update = step(tf.constant(fakes), tf.constant(weight), tf.constant(rng.random((batch, 2), np.float32)))
         pool.store(update, tf.constant(True))
-        expected = np.stack([oracle.query(fake, draw) for fake, draw in zip(fakes, random)])
-        np.testing.assert_array_equal(shown.numpy(), expected)
-        replaced += (expected != fakes).any(axis=(1, 2, 3)).sum()
-        assert pool.count.numpy() == len(oracle.images)
-        np.testing.assert_array_equal(pool.images.numpy()[: len(oracle.images)], np.stack(oracle.images))
-    assert replaced > 40 * batch // 5
+        everything.append(shown.numpy())
+    return np.stack(everything)
+
+
+@pytest.mark.parametrize("size, batch", [(1, 1), (3, 1), (50, 1), (3, 2), (2, 6), (50, 8)])
+def test_each_slot_follows_the_published_procedure(size, batch):
+    pool, oracles = ImagePool(size, batch, SHAPE), [Oracle(-(-size // batch)) for _ in range(batch)]
+    shown = run_steps(pool, batch, 150, np.random.default_rng([size, batch]))
+    rng, replaced = np.random.default_rng([size, batch]), 0
+    for number, images in enumerate(shown):
+        random = rng.random((batch, 2), np.float32)
+        for i, oracle in enumerate(oracles):
+            new = make_image(batch * number + i)
+            expected = oracle.query(new, random[i])
+            np.testing.assert_array_equal(images[i], expected)
+            replaced += (expected != new).any()
+    assert replaced > 150 * batch // 5
+    stored = pool.read()
+    assert stored["counts"].tolist() == [len(oracle.images) for oracle in oracles]
+    np.testing.assert_array_equal(stored["images"], [oracle.images for oracle in oracles])
 
 
 def test_padding_is_shown_and_not_stored():
-    pool = ImagePool(2, SHAPE)
+    pool = ImagePool(6, 3, SHAPE)
     fakes = tf.constant(np.stack([make_image(n) for n in (1, 2, 3)]))
     shown, update = pool.query(fakes, tf.constant([True, False, True]), tf.zeros([3, 2]))
     pool.store(update, tf.constant(True))
     np.testing.assert_array_equal(shown, fakes)
-    np.testing.assert_array_equal(pool.images.numpy(), [make_image(1), make_image(3)])
+    assert pool.counts.numpy().tolist() == [1, 0, 1]
+    np.testing.assert_array_equal(pool.read()["images"][[0, 2], 0], [make_image(1), make_image(3)])
+    before = pool.images.numpy()
     shown, update = pool.query(fakes + 10, tf.zeros([3], bool), tf.zeros([3, 2]))
     pool.store(update, tf.constant(True))
     np.testing.assert_array_equal(shown, fakes + 10)
-    np.testing.assert_array_equal(pool.images.numpy(), [make_image(1), make_image(3)])
+    np.testing.assert_array_equal(pool.images.numpy(), before)
 
 
 def test_nonfinite_step_stores_nothing():
-    pool = ImagePool(2, SHAPE)
+    pool = ImagePool(2, 2, SHAPE)
     fakes = tf.constant(np.stack([make_image(1), make_image(np.nan)]))
     _, update = pool.query(fakes, tf.ones([2], bool), tf.zeros([2, 2]))
     pool.store(update, tf.constant(False))
-    assert pool.count.numpy() == 0 and not pool.images.numpy().any()
+    assert not pool.counts.numpy().any() and not pool.images.numpy().any()
 
 
 def test_a_step_reads_only_the_images_that_it_needs():
-    """Check that the pool's variable is not read as a whole, which would copy it."""
-    pool = ImagePool(50, SHAPE)
+    """Reading the variable would copy all of it, because it is written in parts."""
+    pool = ImagePool(50, 2, SHAPE)
 
     @tf.function(autograph=False)
     def step(fakes, random):
@@ -81,4 +95,59 @@ def test_a_step_reads_only_the_images_that_it_needs():
     graph = step.get_concrete_function(tf.zeros([2, *SHAPE]), tf.zeros([2, 2])).graph
     sources = [node.inputs[0] for node in graph.get_operations() if node.type == "ReadVariableOp"]
     captured = {id(inner): outer for outer, inner in graph.captures}
-    assert sources and all(captured[id(source)] is pool.count.handle for source in sources)
+    assert sources and all(captured[id(source)] is pool.counts.handle for source in sources)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_replicas_hold_and_show_their_slots_only(replicas, strategies):
+    strategy = strategies[replicas]
+    with strategy.scope():
+        pool = ImagePool(12, 6, SHAPE)
+    assert pool.images.shape[0] == 12 // replicas
+    alone, rng = ImagePool(12, 6, SHAPE), np.random.default_rng(0)
+    run_steps(alone, 6, 20, rng)
+    pool.write(alone.read())
+    for name, array in alone.read().items():
+        np.testing.assert_array_equal(pool.read()[name], array)
+    fakes, random = np.stack([make_image(100 + i) for i in range(6)]), rng.random((6, 2), np.float32)
+
+    def split(array):
+        parts = np.split(array, replicas)
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+        )
+
+    def step(fakes, random):
+        shown, update = pool.query(fakes, tf.ones([len(fakes)], bool), random)
+        pool.store(update, tf.constant(True))
+        return shown
+
+    shown = strategy.gather(strategy.run(tf.function(step), args=(split(fakes), split(random))), axis=0)
+    expected, update = alone.query(tf.constant(fakes), tf.ones([6], bool), tf.constant(random))
+    alone.store(update, tf.constant(True))
+    np.testing.assert_array_equal(shown, expected)
+    np.testing.assert_array_equal(pool.read()["images"], alone.read()["images"])
+
+
+@pytest.mark.parametrize(
+    "size, batch, expected",
+    [
+        (6, 2, [[0, 2, 4], [1, 3, 5]]),  # as it was
+        (6, 3, [[0, 3], [1, 4], [2, 5]]),
+        (6, 1, [[0, 1, 2, 3, 4, 5]]),
+        (4, 4, [[0], [1], [2], [3]]),  # no room for two of them
+        (12, 4, [[0, 4], [1, 5], [2], [3]]),
+    ],
+)
+def test_another_global_batch_deals_the_images_in_order(size, batch, expected):
+    pool, other = ImagePool(6, 2, SHAPE), ImagePool(size, batch, SHAPE)
+    run_steps(pool, 2, 3, np.random.default_rng(0))
+    other.write(pool.read())
+    stored = other.read()
+    found = [slot[:count, 0, 0, 0].tolist() for slot, count in zip(stored["images"], stored["counts"])]
+    assert found == expected
+
+
+def test_images_of_another_size_are_refused():
+    with pytest.raises(ValueError, match=r"images of the pool are \(2, 3, 1\), not \(4, 4, 3\)"):
+        ImagePool(6, 2, (4, 4, 3)).write(ImagePool(6, 2, SHAPE).read())
