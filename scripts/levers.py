@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 from unittest import mock
 
 import tensorflow as tf
@@ -44,9 +45,11 @@ def _apply_one_by_one(
     return network(a, training=training), network(b, training=training)
 
 
-def _sum_one_by_one(tensors: object) -> object:
+def _reduce_one_by_one(scalars: Mapping[str, tf.Tensor], tensors: Any = ()) -> tuple[dict[str, tf.Tensor], Any]:
     context = tf.distribute.get_replica_context()
-    return tf.nest.map_structure(lambda tensor: context.all_reduce(tf.distribute.ReduceOp.SUM, tensor), tensors)
+    return tf.nest.map_structure(
+        lambda tensor: context.all_reduce(tf.distribute.ReduceOp.SUM, tensor), (dict(scalars), tensors)
+    )
 
 
 def _read_when_due(
@@ -61,7 +64,7 @@ STEP: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
     "norm": lambda: mock.patch.object(instance_normalization, "LARGE_SAMPLE", float("inf")),
     "both": lambda: mock.patch.object(NetworkSet, "apply_to_two", _apply_one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
-    "packed": lambda: mock.patch.object(collectives, "sum_over_replicas", _sum_one_by_one),
+    "packed": lambda: mock.patch.object(collectives, "reduce_dict", _reduce_one_by_one),
 }
 FEEDING: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
     "ahead": lambda: mock.patch.object(in_flight, "AHEAD", 0),

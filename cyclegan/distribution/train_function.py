@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
 import tensorflow as tf
 
-from cyclegan.distribution import collectives
+from cyclegan.distribution import collectives, hardware
 
 Scalars = dict[str, tf.Tensor]
 
@@ -17,27 +18,32 @@ def make_train_function(
     step: Callable[..., tuple[Scalars, Any, Any]],
     global_batch_size: int,
     update: Optional[Callable[..., None]] = None,
+    draw: Callable[[tf.Tensor], Any] = lambda number: (),
+    jit_compile: bool = False,
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
     """Compile a function that runs steps on all replicas and adds up their metrics.
 
     Args:
         strategy: The strategy of the replicas.
-        step: Called on each replica with its shard of a batch and, for training, the number of the step. Returns (metrics,
-            gradients, kept): named scalars, this replica's share of each mean over the global batch; a structure of tensors, its
-            share of the gradients; and tensors for `update`.
+        step: Called on each replica with its shard of a batch and, for training, the number of the step and its random numbers.
+            Returns (metrics, gradients, kept): named scalars, this replica's share of each mean over the global batch; a structure
+            of tensors, its share of the gradients; and tensors for `update`.
         global_batch_size: Number of samples by which `step` divides the metrics.
         update: For training. Called on each replica with the gradients, summed over the replicas in one all-reduce; whether all
             metrics are finite, a bool scalar; `kept`; the number of the step; and its learning rates. If a metric is not finite,
             it must not change the state of the training.
+        draw: For training. Called on each replica with the number of the step; returns the random numbers for `step`.
+        jit_compile: Whether XLA compiles `step` and `update`: into one program, or on several replicas into one before the
+            all-reduce and one after it. `draw` is never compiled, because XLA's random numbers are others.
 
     Returns:
         A function with the signature of `_StepLoop.run`.
     """
-    return tf.function(_StepLoop(strategy, step, global_batch_size, update).run, autograph=False)
+    return tf.function(_StepLoop(strategy, step, global_batch_size, update, draw, jit_compile).run, autograph=False)
 
 
 class _StepLoop:
-    """The loop over the steps of one call. Its results stay on the device, so that the host need not wait for a step."""
+    """The loop over the steps of one call. Its results stay on the first device, so that the host need not wait for a step."""
 
     def __init__(
         self,
@@ -45,11 +51,15 @@ class _StepLoop:
         step: Callable[..., tuple[Scalars, Any, Any]],
         global_batch_size: int,
         update: Optional[Callable[..., None]],
+        draw: Callable[[tf.Tensor], Any],
+        jit_compile: bool,
     ) -> None:
         self.strategy = strategy
         self.step = step
         self.global_batch_size = global_batch_size
         self.update = update
+        self.draw = draw
+        self.jit_compile = jit_compile
 
     def run(
         self,
@@ -68,49 +78,80 @@ class _StepLoop:
             steps: Number of steps to run, int32.
             first: Number of the first step in training.
             rates: Learning rates, one row per step.
-            requests: Requests of this worker to all workers, named scalars; they are reduced with the metrics.
+            requests: Scalars by which this worker sends the others its requests; they are reduced with the metrics.
 
         Returns:
             (totals, good, metrics). `totals` with the sums over the samples of the good steps added; good is bool [steps], whether
-            all metrics of a step were finite; metrics are the means of each step over the global batch, float32 [steps], and the
-            requests.
+            all metrics of a step were finite; metrics are those of each step over the global batch, float32 [steps], with the
+            requests among them.
         """
         names: list[str] = []
 
-        def body(number: tf.Tensor, totals: Scalars, good: tf.TensorArray, history: tf.TensorArray) -> tuple[Any, ...]:
+        def body(number: tf.Tensor, sums: tf.Tensor, good: tf.TensorArray, history: tf.TensorArray) -> tuple[Any, ...]:
+            chosen = None if rates is None else rates[number]
             index = tf.cast(first, tf.int64) + tf.cast(number, tf.int64)
-            args = (number, index, requests or {}, *batches)
-            metrics, gradients, kept = self.strategy.run(self._replica_step, args=args)
-            metrics = collectives.reduce_dict(self.strategy, metrics)
+            per_replica = self.strategy.run(self._replica_step, args=(number, index, chosen, requests or {}, *batches))
+            metrics, finite = tf.nest.map_structure(self._of_first_replica, per_replica)
             names[:] = metrics
             values = tf.stack(list(metrics.values()))
-            finite = tf.reduce_all(tf.math.is_finite(values))
-            if self.update:
-                chosen = None if rates is None else rates[number]
-                self.strategy.run(self.update, args=(gradients, finite, kept, index, chosen))
-            totals = self._add(totals, metrics, finite)
-            return number + 1, totals, good.write(number, finite), history.write(number, values)
+            added = tf.gather(values, tf.constant([names.index(name) for name in totals], tf.int64))
+            added = tf.cast(tf.where(finite, added, 0.0), tf.float64) * self.global_batch_size
+            return number + 1, sums + added, good.write(number, finite), history.write(number, values)
 
-        arrays = [tf.TensorArray(kind, steps, element_shape=None) for kind in (tf.bool, tf.float32)]
-        _, totals, good, history = tf.while_loop(
-            lambda number, *_: number < steps, body, (tf.constant(0), totals, *arrays), parallel_iterations=1
-        )
-        metrics = tf.unstack(history.stack(), num=len(names), axis=1)
-        return totals, good.stack(), dict(zip(names, metrics))
+        with self._first_device():
+            sums = tf.convert_to_tensor([tf.cast(total, tf.float64) for total in totals.values()], tf.float64)
+            arrays = [tf.TensorArray(kind, steps, element_shape=None) for kind in (tf.bool, tf.float32)]
+            _, sums, good, history = tf.while_loop(
+                lambda number, *_: number < steps, body, (tf.constant(0), sums, *arrays), parallel_iterations=1
+            )
+            metrics = tf.unstack(history.stack(), num=len(names), axis=1)
+            totals = dict(zip(totals, tf.unstack(sums, num=len(totals))))
+            return totals, good.stack(), dict(zip(names, metrics))
 
-    def _add(self, totals: Scalars, metrics: Scalars, finite: tf.Tensor) -> Scalars:
-        """Return the totals plus the sums over the samples of a step, if the step is finite."""
-        scale = self.global_batch_size
-        sums = {name: total + tf.cast(metrics[name], tf.float64) * scale for name, total in totals.items()}
-        return {name: tf.where(finite, sums[name], total) for name, total in totals.items()}
+    def _first_device(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context whose operations are placed on the first device of this worker."""
+        if hardware.has_tpu():
+            return contextlib.nullcontext()  # the host runs the loop
+        return tf.device(self.strategy.extended.worker_devices[0])
+
+    def _of_first_replica(self, per_replica: Any) -> tf.Tensor:
+        return self.strategy.experimental_local_results(per_replica)[0]
 
     def _replica_step(
-        self, number: tf.Tensor, index: tf.Tensor, requests: Scalars, *batches: tf.Tensor
-    ) -> tuple[Scalars, Any, Any]:
-        """Run one step on one replica; return its metrics and requests, the gradients of all replicas, and `kept`."""
+        self, number: tf.Tensor, index: tf.Tensor, rates: Optional[tf.Tensor], requests: Scalars, *batches: tf.Tensor
+    ) -> tuple[Scalars, tf.Tensor]:
+        """Run one step on one replica; return the metrics and requests of all replicas, and whether they are finite."""
         batch = [part[number] for part in batches]
-        metrics, gradients, kept = self.step(*batch, index) if self.update else self.step(*batch)
+        if not self.update:
+            metrics, *_ = self.step(*batch)
+            metrics, _ = collectives.reduce_dict({**metrics, **requests})
+            return metrics, _all_finite(metrics)
+        noise = self.draw(index)
+        if self.strategy.num_replicas_in_sync == 1:
+            return self._compiled(self._train_alone)(batch, index, noise, rates, requests)
+        metrics, gradients, kept = self._compiled(self.step)(*batch, index, noise)
+        metrics, gradients = collectives.reduce_dict({**metrics, **requests}, gradients)
+        return metrics, self._compiled(self._finish)(metrics, gradients, kept, index, rates)
+
+    def _compiled(self, function: Callable) -> Callable:
+        return tf.function(function, autograph=False, jit_compile=True) if self.jit_compile else function
+
+    def _train_alone(
+        self, batch: list[tf.Tensor], index: tf.Tensor, noise: Any, rates: Optional[tf.Tensor], requests: Scalars
+    ) -> tuple[Scalars, tf.Tensor]:
+        metrics, gradients, kept = self.step(*batch, index, noise)
         metrics = {**metrics, **requests}
-        if self.update and self.strategy.num_replicas_in_sync > 1:
-            gradients = collectives.sum_over_replicas(gradients)
-        return metrics, gradients, kept
+        return metrics, self._finish(metrics, gradients, kept, index, rates)
+
+    def _finish(
+        self, metrics: Scalars, gradients: Any, kept: Any, index: tf.Tensor, rates: Optional[tf.Tensor]
+    ) -> tf.Tensor:
+        """Update this replica; return whether all metrics are finite."""
+        assert self.update is not None
+        finite = _all_finite(metrics)
+        self.update(gradients, finite, kept, index, rates)
+        return finite
+
+
+def _all_finite(metrics: Scalars) -> tf.Tensor:
+    return tf.reduce_all(tf.math.is_finite(tf.stack(list(metrics.values()))))

@@ -9,14 +9,19 @@ import tensorflow as tf
 
 from cyclegan.distribution.train_function import make_train_function
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import test_step, train_step
+from cyclegan.training.step import StepNoise, draw_noise, test_step, train_step
 from cyclegan.training.update import update
 
 
 def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
     """Return the train function: steps on all replicas, with an update after each; see `make_train_function`."""
     step, apply = functools.partial(train_step, gan), functools.partial(update, gan)
-    return make_train_function(strategy, step, gan.global_batch_size, apply)
+    shard_size = gan.global_batch_size // strategy.num_replicas_in_sync
+
+    def draw(number: tf.Tensor) -> StepNoise:
+        return draw_noise(gan, number, shard_size)
+
+    return make_train_function(strategy, step, gan.global_batch_size, apply, draw, gan.compiles_with_xla)
 
 
 def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:

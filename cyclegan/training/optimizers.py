@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from cyclegan.training.gradients import unpack
+
 SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 
 
@@ -48,7 +50,7 @@ class Adam(tf.Module):
         """Update the variables on this replica; call it on every replica with the same gradients.
 
         Args:
-            gradients: float32 tensors, summed over the replicas.
+            gradients: float32 tensors, summed over the replicas, as `gradients.pack` returns them.
             variables: Variables of the constructor, in the same order.
             learning_rate: Learning rate, a float32 scalar.
             finite: Bool scalar. If it is false nothing changes, whatever the gradients are. There is no branch, so that the host
@@ -67,12 +69,13 @@ class Adam(tf.Module):
             "beta2": tf.where(finite, self.beta_2, 1.0),
             "epsilon": self.epsilon,
         }
+        gradients = unpack([tf.where(finite, each, tf.zeros_like(each)) for each in gradients], variables)
         for gradient, variable, mean, square in zip(gradients, variables, self.means, self.squares):
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=mean.handle,
                 v=square.handle,
-                grad=tf.where(finite, gradient, tf.zeros_like(gradient)),
+                grad=gradient,
                 **settings,
             )
 

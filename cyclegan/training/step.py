@@ -6,20 +6,32 @@ results of `train_step`.
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple, Union
+from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 
 from cyclegan.images.value_range import to_float
 from cyclegan.training.gan import GAN
+from cyclegan.training.gradients import pack
 from cyclegan.training.image_pool import PoolUpdate
 from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
 from cyclegan.training.objectives.adversarial import DiscriminatorInput, DiscriminatorNoise
-from cyclegan.training.objectives.objective import Generated
 from cyclegan.training.randomness import POOL, StepRandomness
 
 Metrics = dict[str, tf.Tensor]
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]
+
+
+class StepNoise(NamedTuple):
+    """Random numbers of a training step, but for dropout.
+
+    Attributes:
+        pools: Random numbers of the image pools, float32 [N, 2], in the order of the objective's adversaries.
+        adversarial: Random numbers of the adversarial losses.
+    """
+
+    pools: list[tf.Tensor]
+    adversarial: DiscriminatorNoise
 
 
 class Carry(NamedTuple):
@@ -48,8 +60,20 @@ class Discriminated(NamedTuple):
     gradients: list[tf.Tensor]
 
 
+def draw_noise(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepNoise:
+    """Return the random numbers of a step on one replica. XLA would return others, so it must not compile this function."""
+    random = _randomness(gan, step, shard_size)
+    pools = [random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))]
+    return StepNoise(pools, gan.objective.adversarial.draw(random))
+
+
 def train_step(
-    gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, step: Union[tf.Tensor, int] = 0
+    gan: GAN,
+    x: tf.Tensor,
+    y: tf.Tensor,
+    weight: tf.Tensor,
+    step: Union[tf.Tensor, int] = 0,
+    noise: Optional[StepNoise] = None,
 ) -> tuple[Metrics, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -61,29 +85,29 @@ def train_step(
         y: Images of domain Y.
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
+        noise: Random numbers from `draw_noise`, which this function calls by default.
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, penalties, weight
         decay, `SAMPLES` and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients
-        of the generators and of the discriminators are multiplied by the loss scale.
+        of the generators and of the discriminators are multiplied by the loss scale, and are as `pack` returns them.
     """
     networks = gan.networks
-    random = StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, x.shape[0])
+    random, noise = _randomness(gan, step, x.shape[0]), noise or draw_noise(gan, step, x.shape[0])
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
-    noise = gan.objective.adversarial.draw(random)
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
     # The tapes meet at the fakes: the generators' tape continues from the gradients that the discriminators' tape computes there.
     with tf.GradientTape() as tape:
-        generated = _generate(gan, x, y, weight, random)
+        generated = gan.objective.generate(networks, _to_float(x), _to_float(y), weight, random)
         decay = _weight_decay(gan.optimization.weight_decay, networks.generator_variables)
         decay_share = tf.nn.scale_regularization_loss(decay)
-    shown, pool_updates = _query_pools(gan, generated.fakes, weight, random)
+    shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise.pools)
     images = DiscriminatorInput(generated.reals, generated.fakes, shown)
-    discriminated = _discriminate(gan, images, weight, noise, scale)
+    discriminated = _discriminate(gan, images, weight, noise.adversarial, scale)
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
     targets = [*generated.losses.values(), *generated.fakes, decay_share]
     seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
-    gradients = (tape.gradient(targets, networks.generator_variables, seeds), discriminated.gradients)
+    gradients = pack(tape.gradient(targets, networks.generator_variables, seeds)), pack(discriminated.gradients)
     metrics = gan.objective.collect({**generated.losses, **discriminated.losses}, weight)
     if gan.optimization.weight_decay:
         decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
@@ -113,36 +137,19 @@ def _to_float(images: tf.Tensor) -> tf.Tensor:
     return to_float(tf.convert_to_tensor(images))
 
 
-def _compiled(gan: GAN, function: Callable) -> Callable:
-    """Return a function compiled with XLA if the configuration asks for it, else the function itself."""
-    return tf.function(function, autograph=False, jit_compile=True) if gan.compiles_with_xla else function
-
-
-def _generate(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness) -> Generated:
-    """Run the generators' part of a training step."""
-
-    def generate(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Generated:
-        return gan.objective.generate(gan.networks, x, y, weight, random)
-
-    return _compiled(gan, generate)(_to_float(x), _to_float(y), weight)
+def _randomness(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepRandomness:
+    return StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, shard_size)
 
 
 def _query_pools(
-    gan: GAN, fakes: tuple[tf.Tensor, ...], weight: tf.Tensor, random: StepRandomness
+    gan: GAN, fakes: tuple[tf.Tensor, ...], weight: tf.Tensor, random: list[tf.Tensor]
 ) -> tuple[Union[list[tf.Tensor], None], list[PoolUpdate]]:
-    """Return the translations that the discriminators learn from, and the changes of the pools.
-
-    Without pools the translations are `None`, not the fakes: a compiled function would duplicate a tensor that is passed twice.
-    """
+    """Return the translations that the discriminators learn from, and the changes of the pools; `None` without pools."""
     if not gan.pools:
         return None, []
-    shown, updates = [], []
-    for i, (pair, images) in enumerate(zip(gan.objective.adversaries, fakes)):
-        chances = random.shard(random.uniform(POOL + i, 2))
-        chosen, update = gan.pools[pair.domain].query(images, weight > 0, chances)
-        shown.append(chosen)
-        updates.append(update)
-    return shown, updates
+    pools = [gan.pools[pair.domain] for pair in gan.objective.adversaries]
+    queried = [pool.query(images, weight > 0, each) for pool, images, each in zip(pools, fakes, random)]
+    return [shown for shown, _ in queried], [update for _, update in queried]
 
 
 def _discriminate(
@@ -150,20 +157,14 @@ def _discriminate(
 ) -> Discriminated:
     """Run the discriminators' part of a training step, with a tape of its own."""
     variables = gan.networks.discriminator_variables
-
-    def discriminate(
-        images: DiscriminatorInput, weight: tf.Tensor, noise: DiscriminatorNoise, scale: tf.Tensor
-    ) -> Discriminated:
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(images.fakes)
-            generators, discriminators = gan.objective.adversarial.compute_losses(gan.networks, images, weight, noise)
-            decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan.optimization.weight_decay, variables))
-            targets = [*discriminators.values(), decay_share]
-        fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))
-        gradients = tape.gradient(targets, variables, [scale] * len(targets))
-        return Discriminated({**generators, **discriminators}, fake_gradients, gradients)
-
-    return _compiled(gan, discriminate)(images, weight, noise, scale)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(images.fakes)
+        generators, discriminators = gan.objective.adversarial.compute_losses(gan.networks, images, weight, noise)
+        decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan.optimization.weight_decay, variables))
+        targets = [*discriminators.values(), decay_share]
+    fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))
+    gradients = tape.gradient(targets, variables, [scale] * len(targets))
+    return Discriminated({**generators, **discriminators}, fake_gradients, gradients)
 
 
 def _weight_decay(factor: float, variables: list[tf.Variable]) -> tf.Tensor:

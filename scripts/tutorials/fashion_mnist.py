@@ -49,7 +49,7 @@ class Trainer:
             self.test_loss = tf.keras.metrics.Mean()
 
     def replica_step(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Train one replica; return its share of the sums over all replicas."""
+        """Train one replica; return the sums over all replicas."""
         with tf.GradientTape() as tape:
             logits = self.model(images, training=True)
             loss = reduce_mean(weights * self.cross_entropy(labels, logits), self.global_batch_size)
@@ -59,12 +59,14 @@ class Trainer:
         gradients = tape.gradient([loss, penalty], variables)  # of the sum of both
         self.optimizer.apply_gradients(zip(gradients, variables))  # sums over the replicas
         self.accuracy.update_state(labels, logits, weights)
-        return {"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)}
+        metrics, _ = collectives.reduce_dict({"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)})
+        return metrics
 
     @tf.function
     def step(self, batch: tuple[tf.Tensor, ...]) -> dict[str, tf.Tensor]:
         """Train all replicas on a global batch; return its metrics, scalars by name."""
-        return collectives.reduce_dict(self.strategy, self.strategy.run(self.replica_step, args=batch))
+        metrics = self.strategy.run(self.replica_step, args=batch)  # the same on all replicas
+        return {name: self.strategy.experimental_local_results(value)[0] for name, value in metrics.items()}
 
     def epoch(self, iterator: Iterator, steps: int) -> dict[str, tf.Tensor]:
         """Return the metrics, summed over the steps. Python runs the loop; in a `tf.function`, TensorFlow does."""

@@ -8,11 +8,19 @@ from cyclegan.distribution import collectives
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_reduce_dict_sums_into_a_new_dict(strategies, replicas):
     strategy = strategies[replicas]
-    per_replica = {"a": strategy.run(lambda: tf.distribute.get_replica_context().replica_id_in_sync_group + 1)}
-    before = dict(per_replica)
-    reduced = collectives.reduce_dict(strategy, per_replica)
-    assert int(reduced["a"]) == {1: 1, 3: 6}[replicas]
-    assert per_replica == before and reduced is not per_replica
+
+    def reduced():
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        share = {"a": tf.cast(number, tf.float32) + 1}
+        metrics, (rows,) = collectives.reduce_dict(share, (tf.fill([2, 3], share["a"]),))
+        assert metrics is not share and set(share) == {"a"}
+        return share["a"], metrics["a"], rows
+
+    shares, sums, rows = map(strategy.experimental_local_results, strategy.run(tf.function(reduced)))
+    assert [float(share) for share in shares] == [1.0, 2.0, 3.0][:replicas]
+    for one, row in zip(sums, rows):
+        assert float(one) == {1: 1, 3: 6}[replicas]
+        np.testing.assert_array_equal(row, np.full([2, 3], float(one)))
 
 
 @pytest.mark.parametrize("free", [(0, 1, 2), (2,), (1,), (1, 2), ()], ids=str)
@@ -28,7 +36,7 @@ def test_gradients_are_summed_in_the_order_of_replicas(strategies, free):
         def on_replica():
             index = tf.distribute.get_replica_context().replica_id_in_sync_group
             own = number * tf.fill([1000], values[index])
-            return collectives.sum_over_replicas([own])[0], own
+            return collectives.reduce_dict({}, own)[1], own
 
         sums, own = strategy.run(on_replica)
         own = strategy.experimental_local_results(own)

@@ -133,7 +133,10 @@ def test_shares_of_a_mean_are_summed(strategies):
     )
     shares = strategy.run(lambda values: {"loss": reduce_mean(values, 4)}, args=(per_example,))
     assert [float(share) for share in strategy.experimental_local_results(shares["loss"])] == [1.25, 2.25]
-    assert float(reduce_dict(strategy, shares)["loss"]) == 3.5
+    for total in strategy.experimental_local_results(
+        strategy.run(lambda share: reduce_dict(share)[0], args=(shares,))["loss"]
+    ):
+        assert float(total) == 3.5
     with strategy.scope():
         of_shares, of_examples = tf.keras.metrics.Mean(), tf.keras.metrics.Mean()
     strategy.run(of_shares.update_state, args=(shares["loss"],))
