@@ -10,14 +10,14 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
 from cyclegan.networks import compat, convolution, instance_normalization, transposed_convolution
+from cyclegan.networks.initializers import normal
 from cyclegan.training.gan import GAN
 
 
 def _normalization(epsilon: float, affine: bool, second_derivatives: bool) -> tf.keras.layers.Layer:
     """Return the layer of TensorFlow Addons, or one that computes the same way."""
-    if compat.KERAS_MAJOR > 2:
-        return instance_normalization.InstanceNormalization(epsilon, affine, fused=False)
-    return compat.addons_instance_normalization(epsilon, affine)
+    kind = compat.instance_normalization_of_addons() or instance_normalization.PlainInstanceNormalization
+    return kind(epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32")
 
 
 def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[GAN, Callable]:

@@ -98,6 +98,7 @@ _CONVERSIONS: dict[str, Convert] = {
     "Convolution": _convolution,
     "TransposedConvolution": _transposed_convolution,
     "InstanceNormalization": _instance_normalization,
+    "PlainInstanceNormalization": _instance_normalization,
     "BatchNormalization": _batch_normalization,
     "ReflectionPadding2D": _reflection_padding,
     "NearestUpsampling2D": _nearest_upsampling,

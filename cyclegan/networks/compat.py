@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow as tf
-
-from cyclegan.networks.initializers import normal
 
 KERAS_MAJOR = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # tf.keras of TensorFlow 2.15 has no version
 
@@ -51,12 +49,12 @@ def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Mod
     return model
 
 
-def addons_instance_normalization(epsilon: float, affine: bool) -> tf.keras.layers.Layer:
-    """Return the instance normalization layer of TensorFlow Addons, in float32 and with gamma ~ N(0, 0.02); for Keras 2 only."""
+def instance_normalization_of_addons() -> Optional[type[tf.keras.layers.Layer]]:
+    """Return the instance normalization layer of TensorFlow Addons, or `None` on the later stack, which has none."""
+    if KERAS_MAJOR > 2:
+        return None
     with warnings.catch_warnings():
         # The only message of Addons is that its development has ended; the later stack does not use it.
         warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow_addons")
         import tensorflow_addons as tfa
-    return tfa.layers.InstanceNormalization(
-        epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32"
-    )
+    return tfa.layers.InstanceNormalization

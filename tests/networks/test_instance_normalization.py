@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import compat, instance_normalization
 
 
 def expected_output(x, gamma, beta, epsilon=1e-3):
@@ -13,17 +13,16 @@ def expected_output(x, gamma, beta, epsilon=1e-3):
     return (x - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
-@pytest.fixture(params=["on GPUs", "on a CPU", "on a CPU, by one operation"])
+@pytest.fixture(params=["on GPUs", "on a CPU", "on a CPU, by one operation", "in inference"])
 def make_layer(request, monkeypatch):
     """Return a function from arguments to (layer, whether to call it with training=True)."""
     if request.param == "on a CPU, by one operation":
         monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(hardware, "has_accelerator", lambda: request.param == "on GPUs")
-        yield lambda *arguments: (
-            instance_normalization.make_instance_normalization(*arguments),
-            instance_normalization.LARGE_SAMPLE == 1,
-        )
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: request.param == "on GPUs")
+    return lambda *arguments: (
+        instance_normalization.make_instance_normalization(*arguments),
+        request.param != "in inference",
+    )
 
 
 @pytest.mark.parametrize("mean, spread", [(0, 1), (100, 0.5), (-30, 20), (5, 0)])
@@ -46,10 +45,8 @@ def test_statistics_are_float32_for_any_input_type(make_layer, precision, tolera
     layer.build(x.shape)
     layer.gamma.assign([1.0, 1.0])
     got = layer(x, training=training)
-    expected = expected_output(tf.cast(x, tf.float32).numpy(), 1, 0)
-    if got.dtype != "float32":  # TensorFlow Addons keeps the type
-        assert got.dtype == precision
-        expected = tf.cast(expected, precision)
+    assert got.dtype == precision
+    expected = tf.cast(expected_output(tf.cast(x, tf.float32).numpy(), 1, 0), precision)
     got, expected = (tf.cast(values, tf.float32).numpy() for values in (got, expected))
     np.testing.assert_allclose(got, expected, atol=1e-4, rtol=tolerance)
 
@@ -83,15 +80,17 @@ def test_all_implementations_have_the_same_gradients(make_layer, affine):
 
 
 @pytest.mark.parametrize(
-    "size, arguments, operations",
+    "size, arguments, on_gpu, operations",
     [
-        (256, {}, 2),
-        (128, {}, 0),  # small samples
-        (256, {"second_derivatives": True}, 0),
-        (None, {}, 0),
+        (256, {}, False, 2),
+        (128, {}, False, 0),  # small samples
+        (128, {}, True, 2),
+        (256, {"second_derivatives": True}, True, 0),
+        (None, {}, True, 0),
     ],
 )
-def test_large_samples_use_the_fused_operation_in_training(size, arguments, operations):
+def test_training_uses_the_fused_operation(size, arguments, on_gpu, operations, monkeypatch):
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: on_gpu)
     layer = instance_normalization.make_instance_normalization(**arguments)
     layer.build((None, None, None, 1))
 
@@ -108,6 +107,13 @@ def test_without_gamma_and_beta_there_are_no_weights(make_layer):
     layer, training = make_layer(1e-5, False)
     np.testing.assert_allclose(layer(x, training=training).numpy(), expected_output(x, 1, 0, 1e-5), atol=2e-5)
     assert not layer.weights
+
+
+def test_the_layer_is_that_of_addons_where_it_is_installed():
+    addons = compat.instance_normalization_of_addons()
+    assert (addons is None) == (compat.KERAS_MAJOR > 2)
+    layer = instance_normalization.make_instance_normalization()
+    assert isinstance(layer, addons or instance_normalization.PlainInstanceNormalization)
 
 
 def test_second_derivatives():

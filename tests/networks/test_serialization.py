@@ -15,7 +15,8 @@ from tests.networks.helpers import PAPER, network_config, noise
 @pytest.mark.parametrize(
     "layer",
     [
-        instance_normalization.InstanceNormalization(1e-4, affine=False, fused=False),
+        instance_normalization.InstanceNormalization(epsilon=1e-4, center=False),
+        instance_normalization.PlainInstanceNormalization(epsilon=1e-4, scale=False),
         batch_normalization.BatchNormalization(1e-4),
         Dropout(0.3),
         NearestUpsampling2D(),
@@ -25,7 +26,7 @@ from tests.networks.helpers import PAPER, network_config, noise
 )
 def test_layers_from_their_configuration(layer):
     copy = type(layer).from_config(layer.get_config())
-    for attribute in {"epsilon", "affine", "fused", "rate", "padding", "use_bias"} & set(vars(layer)):
+    for attribute in {"epsilon", "center", "scale", "rate", "padding", "use_bias"} & set(vars(layer)):
         assert getattr(copy, attribute) == getattr(layer, attribute)
     x = noise(2, 4, 4, 3)
     assert copy(x).shape == layer(x).shape
