@@ -40,7 +40,8 @@ class BlockBuilder:
         self._second_derivatives = second_derivatives
         self._paper = config.variant == "paper"
         # A normalization cancels a bias before it, but the paper's networks have such biases.
-        self._use_bias = config.norm == "none" or (config.norm == "instance" and self._paper)
+        cancelled = config.norm == "instance" and self._paper
+        self._bias = {"use_bias": config.norm == "none" or cancelled, "trains_bias": not cancelled}
 
     def convolve(
         self, x: tf.Tensor, filters: int, size: int, stride: int = 1, use_bias: bool | None = None
@@ -67,8 +68,7 @@ class BlockBuilder:
         padding: str = "valid",
         use_bias: bool | None = None,
     ) -> tf.Tensor:
-        use_bias = self._use_bias if use_bias is None else use_bias
-        return make_convolution(filters, size, stride, padding, use_bias, self.config.init)(x)
+        return make_convolution(filters, size, stride, padding, init=self.config.init, **self._bias_of(use_bias))(x)
 
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Double the height and width.
@@ -78,10 +78,12 @@ class BlockBuilder:
         """
         if self.config.upsample == "resize":
             return self.convolve_reflected(NearestUpsampling2D()(x), filters, 3, use_bias)
-        use_bias = self._use_bias if use_bias is None else use_bias
         # PyTorch's padding of 1 is "same" for an even kernel size. For size 3, its output begins one pixel earlier.
         padding = "valid" if self._paper and size == 3 else "same"
-        return make_transposed_convolution(filters, size, padding, use_bias, self.config.init)(x)
+        return make_transposed_convolution(filters, size, padding, init=self.config.init, **self._bias_of(use_bias))(x)
+
+    def _bias_of(self, use_bias: bool | None) -> dict[str, bool]:
+        return self._bias if use_bias is None else {"use_bias": use_bias}
 
     def normalize(self, x: tf.Tensor) -> tf.Tensor:
         """Normalize, if there is a normalization."""

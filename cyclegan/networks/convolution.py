@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
@@ -13,10 +15,19 @@ FEW_CHANNELS = 8  # output channels up to which `convolve_to_few_channels` is fa
 
 
 def make_convolution(
-    filters: int, size: int, stride: int = 1, padding: str = "same", use_bias: bool = False, init: str = "normal"
+    filters: int,
+    size: int,
+    stride: int = 1,
+    padding: str = "same",
+    use_bias: bool = False,
+    init: str = "normal",
+    trains_bias: bool = True,
 ) -> tf.keras.layers.Layer:
     """Return a convolution layer; see `kernel_initializer` for `init`."""
-    return Convolution(filters, size, stride, padding, use_bias=use_bias, kernel_initializer=kernel_initializer(init))
+    initializer = kernel_initializer(init)
+    return Convolution(
+        filters, size, stride, padding, use_bias=use_bias, trains_bias=trains_bias, kernel_initializer=initializer
+    )
 
 
 @tf.keras.utils.register_keras_serializable("cyclegan")
@@ -25,10 +36,19 @@ class Convolution(tf.keras.layers.Conv2D):
 
     With few output channels and stride 1, the layer uses `convolve_to_few_channels`. In a precision that the CPU has no
     instructions for, it computes in float32 and rounds the result. The bias is always added in float32.
+
+    Attributes:
+        trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
     """
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __init__(self, *args: Any, trains_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.trains_bias = trains_bias
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Convolve features [N, H, W, C]."""
+        if training and not self.trains_bias:
+            return self.convolution_op(inputs, self.kernel)
         if not self.use_bias or self.compute_dtype == "float32":
             return super().call(inputs)
         y = add_bias(self.convolution_op(inputs, self.kernel), self.bias)
@@ -40,6 +60,10 @@ class Convolution(tf.keras.layers.Conv2D):
         few = self.filters <= FEW_CHANNELS and dense and not hardware.has_accelerator()
         convolve = self._convolve_to_few if few else super().convolution_op
         return convolve_in_native_precision(convolve, inputs, kernel)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make this layer again."""
+        return {**super().get_config(), "trains_bias": self.trains_bias}
 
     def _convolve_to_few(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.padding == "same":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from cyclegan.networks.initializers import kernel_initializer
@@ -9,11 +11,17 @@ from cyclegan.networks.native_precision import add_bias, convolve_in_native_prec
 
 
 def make_transposed_convolution(
-    filters: int, size: int, padding: str = "same", use_bias: bool = False, init: str = "normal"
+    filters: int,
+    size: int,
+    padding: str = "same",
+    use_bias: bool = False,
+    init: str = "normal",
+    trains_bias: bool = True,
 ) -> tf.keras.layers.Layer:
     """Return a transposed convolution layer with stride 2; see `kernel_initializer` for `init`."""
+    initializer = kernel_initializer(init)
     return TransposedConvolution(
-        filters, size, 2, padding, use_bias=use_bias, kernel_initializer=kernel_initializer(init)
+        filters, size, 2, padding, use_bias=use_bias, trains_bias=trains_bias, kernel_initializer=initializer
     )
 
 
@@ -24,9 +32,16 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
     With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1, it
     is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], where "same"
     has y[2 i + k].
+
+    Attributes:
+        trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
     """
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __init__(self, *args: Any, trains_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.trains_bias = trains_bias
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Enlarge features [N, H, W, C]."""
         cut = int(self.padding == "valid")
 
@@ -37,7 +52,11 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
             return y[:, 1:, 1:] if cut else y
 
         y = convolve_in_native_precision(convolve, inputs, self.kernel)
-        return add_bias(y, self.bias) if self.use_bias else y
+        return add_bias(y, self.bias) if self.use_bias and (self.trains_bias or not training) else y
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that make this layer again."""
+        return {**super().get_config(), "trains_bias": self.trains_bias}
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Return the shape of the output for an input shape, both with None for an unknown size."""

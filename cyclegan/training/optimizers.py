@@ -69,8 +69,9 @@ class Adam(tf.Module):
             "beta2": tf.where(finite, self.beta_2, 1.0),
             "epsilon": self.epsilon,
         }
-        gradients = unpack([tf.where(finite, each, tf.zeros_like(each)) for each in gradients], variables)
-        for gradient, variable, mean, square in zip(gradients, variables, self.means, self.squares):
+        # 0 times infinity is 0 here.
+        gradients = [tf.math.multiply_no_nan(each, tf.cast(finite, tf.float32)) for each in gradients]
+        for gradient, variable, mean, square in zip(unpack(gradients, variables), variables, self.means, self.squares):
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=mean.handle,

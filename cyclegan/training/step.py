@@ -18,6 +18,7 @@ from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGH
 from cyclegan.training.objectives.adversarial import DiscriminatorInput, DiscriminatorNoise
 from cyclegan.training.randomness import POOL, StepRandomness
 
+ZERO = tf.UnconnectedGradients.ZERO  # for biases that training leaves out
 Metrics = dict[str, tf.Tensor]
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]
 
@@ -107,7 +108,7 @@ def train_step(
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
     targets = [*generated.losses.values(), *generated.fakes, decay_share]
     seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
-    gradients = pack(tape.gradient(targets, networks.generator_variables, seeds)), pack(discriminated.gradients)
+    gradients = pack(tape.gradient(targets, networks.generator_variables, seeds, ZERO)), pack(discriminated.gradients)
     metrics = gan.objective.collect({**generated.losses, **discriminated.losses}, weight)
     if gan.optimization.weight_decay:
         decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
@@ -163,7 +164,7 @@ def _discriminate(
         decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan.optimization.weight_decay, variables))
         targets = [*discriminators.values(), decay_share]
     fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))
-    gradients = tape.gradient(targets, variables, [scale] * len(targets))
+    gradients = tape.gradient(targets, variables, [scale] * len(targets), ZERO)
     return Discriminated({**generators, **discriminators}, fake_gradients, gradients)
 
 
