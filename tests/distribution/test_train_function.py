@@ -41,3 +41,40 @@ def test_requests_are_returned_with_the_metrics(strategies):
         (batch,), {"loss": tf.constant(0.0, tf.float64)}, tf.constant(1), requests={"stop": tf.constant(1.0)}
     )
     assert metrics["stop"].numpy() > 0 and metrics["loss"].numpy() == 3
+
+
+def traced(strategy, update, steps=2):
+    """Return the nodes of the loop body of a train function with a variable on each replica."""
+    with strategy.scope():
+        weight = tf.Variable(tf.ones([3]))
+
+    def step(x, *_):
+        loss = tf.reduce_sum(x * tf.convert_to_tensor(weight))
+        return {"loss": loss, "other": loss}, ([loss * weight], [loss]), ()
+
+    def apply(gradients, finite, *_):
+        tf.raw_ops.AssignSubVariableOp(resource=weight.handle, value=tf.where(finite, gradients[0][0], 0.0))
+
+    run = make_train_function(strategy, step, 1, apply if update else None)
+    batch = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([steps, 3]))
+    totals, rates = {"loss": tf.zeros([], tf.float64)}, tf.ones([steps, 2])
+    function = run.get_concrete_function((batch,), totals, tf.constant(steps), tf.constant(0), rates)
+    functions = {part.signature.name: part for part in function.graph.as_graph_def().library.function}
+    loops = [node for node in function.graph.as_graph_def().node if node.op == "While"]
+    assert len(loops) == 1
+    return functions[loops[0].attr["body"].func.name].node_def
+
+
+@pytest.mark.parametrize("update", [True, False])
+def test_nothing_of_the_loop_is_placed_on_another_device(strategies, update):
+    assert len(strategies) == 3  # there are further logical devices
+    nodes = traced(tf.distribute.MirroredStrategy(["CPU:1"]), update)
+    assert {node.device.rpartition("/")[2] for node in nodes if node.device} == {"device:CPU:1"}
+
+
+@pytest.mark.parametrize("update", [True, False])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_step_has_one_collective_per_replica(replicas, update):
+    # With the collectives of GPUs, which are only traced here.
+    nodes = traced(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)]), update)
+    assert [node.op for node in nodes].count("CollectiveReduceV2") == (replicas if replicas > 1 else 0)
