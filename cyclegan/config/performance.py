@@ -27,6 +27,12 @@ class PerformanceConfig(Section):
         "auto",
         WARN,
     )
+    tf32: Literal["on", "off"] = flag(
+        "on: GPUs of compute capability 8.0 or higher round the factors of float32 products to 10 bits (TF32), which is faster;"
+        " without effect on CPUs and older GPUs",
+        "on",
+        WARN,
+    )
     xla: Literal["auto", "on", "off"] = flag(
         "compile forward and backward passes with XLA; auto: off, which is faster on CPUs (not yet measured on GPUs)",
         "auto",

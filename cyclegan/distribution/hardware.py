@@ -46,14 +46,30 @@ def best_precision() -> str:
     bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float32
     elsewhere. Never float16, although it is fast on GPUs of capability 7, too: docs/performance.md shows its effect on quality.
     """
-    gpus = tf.config.get_visible_devices("GPU")
     if has_tpu():
         return "bfloat16"
-    if gpus:
-        details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-        major = min(detail.get("compute_capability", (0, 0))[0] for detail in details)
-        return "bfloat16" if major >= 8 else "float32"
+    if tf.config.get_visible_devices("GPU"):
+        return "bfloat16" if _have_capability_8() else "float32"
     return "bfloat16" if has_instructions_for("bfloat16") else "float32"
+
+
+def _have_capability_8() -> bool:
+    """Return whether all GPUs have compute capability 8.0 or higher; false without a GPU."""
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.get_visible_devices("GPU")]
+    return min((detail.get("compute_capability", (0, 0))[0] for detail in details), default=0) >= 8
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Let GPUs compute float32 products and convolutions in TF32, or forbid it."""
+    tf.config.experimental.enable_tensor_float_32_execution(allowed)
+
+
+def multiplies_in_tf32(precision: str) -> bool:
+    """Return whether the GPUs compute products and convolutions of networks of this precision in TF32."""
+    allowed = (
+        tf.config.experimental.tensor_float_32_execution_enabled() and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    )
+    return precision == "float32" and allowed and _have_capability_8()
 
 
 def measure_peak(precision: str) -> float:

@@ -36,6 +36,7 @@ class Facts:
         parameters: Number of weights of a generator, and of a discriminator.
         peak: FLOP/s of all devices together; 0 if not measured.
         folder: Folder of the run.
+        uses_tf32: Whether float32 products are computed in TF32.
         checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
         epochs_done: Epochs done.
         pairs_done: Training pairs done of the next epoch.
@@ -49,6 +50,7 @@ class Facts:
     parameters: tuple[int, int]
     peak: float
     folder: str | os.PathLike[str]
+    uses_tf32: bool = False
     checkpoint: str | os.PathLike[str] | None = None
     epochs_done: int = 0
     pairs_done: int = 0
@@ -78,8 +80,9 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
     yield f"Replicas: {replicas}, global batch: {replicas} x {batch_size} = {train.global_batch_size} image pairs"
     if facts.peak:
         yield f"Peak speed of a matrix product: {facts.peak / 1e12:.3g} TFLOP/s"
+    tf32 = ", products in TF32" if facts.uses_tf32 else ""
     compiled = ", XLA" if config.performance.xla == "on" else ""
-    yield f"Precision: {config.performance.precision}{compiled}, steps per call: {train.steps_per_call}"
+    yield f"Precision: {config.performance.precision}{tf32}{compiled}, steps per call: {train.steps_per_call}"
     yield (
         f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"

@@ -113,6 +113,7 @@ def make_trainer(
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
     """
+    hardware.allow_tf32(config.performance.tf32 == "on")
     peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
     global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
     with workers.strategy.scope():
@@ -129,7 +130,7 @@ def make_trainer(
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
         evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
-    overview.log(config, _facts(workers, run, data, parts))
+    overview.log(config, _facts(config, workers, run, data, parts))
     if state.epoch < config.optimization.epochs:
         parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
     return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, check_folder=run.check))
@@ -181,7 +182,7 @@ def assemble_trainer(
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes)
 
 
-def _facts(workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
+def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
     return overview.Facts(
         notes=data.notes,
         devices=workers.strategy.extended.worker_devices,
@@ -190,6 +191,7 @@ def _facts(workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> 
         test=parts.test.dataset,
         parameters=parts.model.networks.parameter_counts(),
         peak=parts.train.throughput.peak,
+        uses_tf32=hardware.multiplies_in_tf32(config.performance.precision),
         folder=run.path,
         checkpoint=parts.checkpoints.restored,
         epochs_done=parts.state.epoch,

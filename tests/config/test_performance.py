@@ -34,9 +34,12 @@ def test_other_profiles_are_refused(text):
     assert expected in refusal_of(f"--profile {text}")
 
 
-@pytest.mark.parametrize("name, values", [("precision", "auto float32 bfloat16 float16"), ("xla", "auto on off")])
-def test_choices_of_precision_and_xla(name, values):
-    assert getattr(Config().performance, name) == "auto"
+@pytest.mark.parametrize(
+    "name, values", [("precision", "auto float32 bfloat16 float16"), ("xla", "auto on off"), ("tf32", "on off")]
+)
+def test_choices(name, values):
+    default, *_ = values.split()
+    assert getattr(Config().performance, name) == default
     for value in values.split():
         assert getattr(parse_args([f"--{name}", value]).performance, name) == value
 

@@ -11,6 +11,13 @@ def test_changed_settings_lists_one_kind():
     assert changed_settings(old, new, FREE) == ["epochs 2 -> 3"]
 
 
+def test_precision_changes_with_a_warning():
+    old, new = Config.from_settings(precision="float32"), Config.from_settings(precision="bfloat16", tf32="off")
+    changes = ["precision 'float32' -> 'bfloat16'", "tf32 'on' -> 'off'"]
+    assert changed_settings(old, new, WARN) == changes
+    assert not changed_settings(old, new, FIXED) and not changed_settings(old, new, FREE)
+
+
 def test_settings_without_effect_may_change_on_resume():
     run = Config.from_settings(
         norm="batch", norm_affine="no", lr_schedule="constant", decay_from=3, cache="ram", cache_gb=2.0

@@ -77,6 +77,24 @@ def test_best_precision_of_the_oldest_gpu(gpus, cpu, capabilities, precision):
 
 
 @pytest.mark.parametrize(
+    "precision, capabilities, is_on, expected",
+    [
+        ("float32", [(8, 0), (9, 0)], True, True),
+        ("float32", [(8, 0), (7, 5)], True, False),
+        ("float32", [(8, 0)], False, False),
+        ("bfloat16", [(8, 0)], True, False),
+        ("float32", [], True, False),
+    ],
+)
+def test_tf32_needs_new_gpus_and_float32(gpus, monkeypatch, precision, capabilities, is_on, expected):
+    gpus(*({"compute_capability": capability} for capability in capabilities))
+    monkeypatch.setattr(tf.config.experimental, "tensor_float_32_execution_enabled", lambda: is_on)
+    assert hardware.multiplies_in_tf32(precision) == expected
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # the libraries of CUDA read this variable
+    assert not hardware.multiplies_in_tf32(precision)
+
+
+@pytest.mark.parametrize(
     "kind, best, bfloat16, float16",
     [
         ("a CPU with AMX", "bfloat16", True, False),

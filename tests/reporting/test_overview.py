@@ -44,6 +44,12 @@ def test_facts(lines, tmp_path):
         assert text in found
 
 
+def test_precision_line_names_tf32(lines):
+    assert "Precision: float32, steps per call: 2" in lines("--precision", "float32")
+    found = lines("--precision", "float32", "--xla", "on", uses_tf32=True)
+    assert "Precision: float32, products in TF32, XLA, steps per call: 2" in found
+
+
 def test_several_workers_and_a_partial_epoch(lines):
     found = lines(workers=("a:1", "b:1"), checkpoint="epoch_0001_pair_2", epochs_done=1, pairs_done=2)
     assert "Workers: 2 (a:1, b:1)" in found and "Number of devices: 1 (CPU) in each worker" in found
