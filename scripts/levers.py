@@ -21,9 +21,9 @@ from cyclegan.training.network_set import NetworkSet
 class KerasAdam(tf.Module):
     """Keras's Adam, with the interface of `optimizers.Adam`."""
 
-    def __init__(self, variables: Sequence[tf.Variable], beta_1: float, beta_2: float) -> None:
+    def __init__(self, variables: Sequence[tf.Variable], beta_1: float, beta_2: float, epsilon: float) -> None:
         super().__init__()
-        self.adam = tf.keras.optimizers.Adam(2e-4, beta_1, beta_2)
+        self.adam = tf.keras.optimizers.Adam(2e-4, beta_1, beta_2, epsilon)
         self.adam.build(variables)
 
     def apply(

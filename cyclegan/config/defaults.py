@@ -17,8 +17,9 @@ SUITED: dict[str, dict[str, Any]] = {
 }
 UNCROPPED = ("stripes",)  # its images differ from each other enough: load_size is image_size
 LOAD_RATIO = 286 / 256  # side before the crop / side after it
+PYTORCH_EPSILON = 1e-8  # default of PyTorch's Adam
 # Settings that follow from others if they are not given.
-DERIVED = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine")
+DERIVED = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine", "epsilon")
 
 
 def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,9 +35,10 @@ def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**suited, **settings}
     _fill_in_sizes(settings, dataset)
     _fill_in_generator(settings, blocks or (9 if settings["image_size"] >= 256 else 6))
+    keras = settings.get("variant", NetworkConfig.variant) == "keras"
     if settings.get("norm_affine", "auto") == "auto":
-        keras = settings.get("variant", NetworkConfig.variant) == "keras"
         settings["norm_affine"] = "yes" if keras else "no"
+    settings.setdefault("epsilon", OptimizationConfig.epsilon if keras else PYTORCH_EPSILON)
     if settings.get("channels_x", DataConfig.channels_x) != settings.get("channels_y", DataConfig.channels_y):
         settings["lambda_identity"] = 0.0  # an image and its translation cannot be compared
     settings.setdefault("lr_discriminator", settings.get("lr", OptimizationConfig.lr))

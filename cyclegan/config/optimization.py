@@ -30,6 +30,11 @@ class OptimizationConfig(Section):
     )
     beta_1: float = flag("Adam's decay of the mean gradient", 0.5, WARN)
     beta_2: float = flag("Adam's decay of the mean squared gradient", 0.999, WARN)
+    epsilon: float = flag(
+        "term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)",
+        1e-7,
+        WARN,
+    )
     discriminator_steps: int = flag(
         "updates of the discriminators for --generator_steps updates of the generators", 1, WARN, metavar="N"
     )
@@ -56,7 +61,7 @@ class OptimizationConfig(Section):
         self.check_at_least(1, "epochs", "max_bad_steps", "discriminator_steps", "generator_steps")
         self.check_at_least(1, "batch_size", unit="image pair per replica")
         self.check_at_least(0, "decay_from", "seed")
-        self.check_finite("lr", "lr_discriminator", positive=True)
+        self.check_finite("lr", "lr_discriminator", "epsilon", positive=True)
         self.check_finite("clip_norm", "weight_decay")
         self.check_fraction("beta_1", "beta_2", "ema")
         if self.seed > MAX_SEED:

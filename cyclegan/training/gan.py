@@ -64,9 +64,9 @@ class GAN:
             second_derivatives=config.objective.has_penalty,
             with_ema=self.optimization.ema > 0,
         )
-        betas = self.optimization.beta_1, self.optimization.beta_2
-        self.generator_optimizer = Adam(self.networks.generator_variables, *betas)
-        self.discriminator_optimizer = Adam(self.networks.discriminator_variables, *betas)
+        settings = self.optimization.beta_1, self.optimization.beta_2, self.optimization.epsilon
+        self.generator_optimizer = Adam(self.networks.generator_variables, *settings)
+        self.discriminator_optimizer = Adam(self.networks.discriminator_variables, *settings)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
         size, shape = config.objective.pool_size, image_shape or data.image_shape
         domains = sorted(pair.domain for pair in self.objective.adversaries)

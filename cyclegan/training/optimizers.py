@@ -14,6 +14,13 @@ SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 class Adam(tf.Module):
     """Adam (Kingma and Ba 2015), with the bias correction in the learning rate (section 2, last paragraph).
 
+    Update t of a variable with the decaying mean m and the decaying mean square v of its gradients is
+
+        variable -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)
+
+    So `epsilon`, the paper's "epsilon hat", is not corrected for bias. PyTorch divides by sqrt(v / (1 - beta_2^t)) + epsilon and
+    corrects m only: the same update with epsilon * sqrt(1 - beta_2^t) in place of epsilon.
+
     The updates equal the updates of Keras's Adam, except for rounding. A single operation of TensorFlow reads and writes each
     number once; the ten operations of Keras take a noticeable part of a step.
 
@@ -25,14 +32,14 @@ class Adam(tf.Module):
         squares: Decaying means of the squared gradients.
     """
 
-    def __init__(self, variables: Sequence[tf.Variable], beta_1: float, beta_2: float, epsilon: float = 1e-7) -> None:
+    def __init__(self, variables: Sequence[tf.Variable], beta_1: float, beta_2: float, epsilon: float) -> None:
         """Create the state.
 
         Args:
             variables: Variables that will be updated; only their shapes are used here.
             beta_1: Decay of the means of the gradients.
             beta_2: Decay of the means of the squared gradients.
-            epsilon: Term added to the root of the mean squared gradient.
+            epsilon: Term added to the root of v.
         """
         super().__init__(name="adam")
         self.iterations = tf.Variable(0, trainable=False, dtype=tf.int64, name="iterations")

@@ -76,7 +76,7 @@ def saved(tmp_path):
         ),
         ("--generator unet_256", {"generator": "unet_256", "residual_blocks": None}),
         ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
-        ("--variant paper", {"norm_affine": "no"}),
+        ("--variant paper", {"norm_affine": "no", "epsilon": 1e-8}),
         ("--dataset stripes", {"image_size": 256, "filters": 64, "residual_blocks": 9, "lr": 2e-4, "load_size": 256}),
     ],
 )

@@ -45,6 +45,12 @@ def test_norm_affine_follows_variant():
     assert Config.from_settings(variant="paper", norm_affine="yes").networks.norm_affine == "yes"
 
 
+@pytest.mark.parametrize("flags, epsilon", [("", 1e-7), ("--variant paper", 1e-8), ("--preset paper", 1e-8)])
+def test_epsilon_follows_variant(flags, epsilon):
+    assert parse_args(flags.split()).optimization.epsilon == epsilon
+    assert parse_args([*flags.split(), "--epsilon", "1e-7"]).optimization.epsilon == 1e-7
+
+
 def test_tilde_is_expanded(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     config = flat(parse_args(["--output_dir=~/runs", "--data_dir=~/data"]))

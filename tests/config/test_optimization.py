@@ -11,6 +11,8 @@ from tests.config.helpers import refusal_of
         ("--lr 0", "--lr 0.0: expected a finite number above 0"),
         ("--lr nan", "--lr nan: expected a finite number above 0"),
         ("--lr 1e400", "--lr inf: expected a finite number above 0"),
+        ("--epsilon 0", "--epsilon 0.0: expected a finite number above 0"),
+        ("--epsilon nan", "--epsilon nan: expected a finite number above 0"),
         ("--seed 4294967296", "--seed 4294967296: expected at most 4294967295"),
         ("--beta_1 1", "--beta_1 1.0: expected at least 0 and less than 1"),
         ("--seed -1", "--seed -1: expected at least 0"),

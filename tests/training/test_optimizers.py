@@ -66,6 +66,17 @@ def test_adam_matches_the_published_formula(rates):
             np.testing.assert_allclose(variables[i].numpy(), thetas[i], rtol=1e-6, atol=2e-4 * learning_rate)
 
 
+def test_first_update_is_pytorchs_with_a_smaller_epsilon():
+    """PyTorch corrects both means for bias before it adds epsilon, so they are g and g^2 in the first update."""
+    learning_rate, beta_1, beta_2, epsilon = RATES[1]
+    adam, variables = made((learning_rate, beta_1, beta_2, epsilon * (1 - beta_2) ** 0.5))
+    gradients = numbers(1, epsilon)
+    adam.apply([tf.constant(g) for g in gradients], variables, learning_rate, FINITE)
+    for variable, before, g in zip(variables, numbers(0), gradients):
+        expected = before - learning_rate * g / (np.abs(g) + epsilon)
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6, atol=2e-4 * learning_rate)
+
+
 @pytest.mark.parametrize("before", [0, 2], ids=["as the first step", "after two good ones"])
 @pytest.mark.parametrize("value", [1.0, np.nan, np.inf, -np.inf, 3e38])
 def test_nonfinite_step_changes_nothing(before, value):

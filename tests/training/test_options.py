@@ -52,6 +52,7 @@ CHOSEN = {
     "decay_from": [1],
     "beta_1": [0.9],
     "beta_2": [0.9],
+    "epsilon": [0.1],
     "lambda_cycle": [0.0, 1.0],
     "lambda_identity": [0.0, 1.0],
     "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],
