@@ -8,10 +8,12 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
+from cyclegan.data.cores import available_cores
 from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
 from cyclegan.images.image_array import ImageArray
 
-PARALLEL_CALLS = 4  # calls whose images are read at the same time
+MIN_PARALLEL_CALLS = 4  # on few cores, too, because reading files waits
+MAX_PARALLEL_CALLS = 16  # bounds the memory of the images that are read ahead
 
 
 class UnpairedDataset:
@@ -158,7 +160,7 @@ class UnpairedDataset:
         # An iterator with autotuning can take a minute to end, also at the end of the program.
         options.autotune.enabled = False
         # A counter has no end: otherwise workers ask each other before every call whether data is left.
-        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=PARALLEL_CALLS, deterministic=True)
+        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=parallel_calls(), deterministic=True)
         return elements.prefetch(2 * len(local)).with_options(options)
 
     def distributed(
@@ -173,6 +175,11 @@ class UnpairedDataset:
             return self.tf_dataset(epoch, position, reshuffles, replicas, range(first, first + count))
 
         return iter(strategy.distribute_datasets_from_function(of_worker))
+
+
+def parallel_calls() -> int:
+    """Return the number of calls whose images are read at the same time: one per core of this process, within limits."""
+    return min(max(MIN_PARALLEL_CALLS, available_cores()), MAX_PARALLEL_CALLS)
 
 
 def _flipped(image: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Literal, Optional, Union
 import tqdm
 
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.data.cores import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.inference import file_plan
 from cyclegan.inference.conversions import Path, Size, check_size
@@ -111,7 +112,7 @@ def translate(  # noqa: PLR0913  the public API
     items: list[html_report.Item] = []
     title = " to ".join(DIRECTIONS[direction])
     bar = tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None)
-    with bar, _thread_pool(len(models) + (os.cpu_count() or 1)) as pool:
+    with bar, _thread_pool(len(models) + available_cores()) as pool:
         for outcome in _outcomes(translator, pool, tasks, batch_size):
             bar.update()
             report.add(outcome)

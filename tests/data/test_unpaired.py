@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cyclegan.data import unpaired
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 
@@ -188,6 +189,19 @@ def test_replicas_share_the_global_batch_in_order(strategies, replicas):
         for whole, shares in zip(wholes, parts):
             assert {share.shape[:2] for share in shares} == {(2, 6 // replicas)}
             np.testing.assert_array_equal(tf.concat(shares, 1), whole)
+
+
+@pytest.mark.parametrize("cores, calls", [(1, 4), (2, 4), (6, 6), (16, 16), (128, 16)])
+def test_calls_are_read_on_all_cores_of_the_process(monkeypatch, cores, calls):
+    seen, real = [], tf.data.Dataset.map
+    monkeypatch.setattr(unpaired, "available_cores", lambda: cores)
+    monkeypatch.setattr(
+        tf.data.Dataset,
+        "map",
+        lambda *given, **named: seen.append(named["num_parallel_calls"]) or real(*given, **named),
+    )
+    UnpairedDataset(numbered(3), numbered(3), 1, (6, 6)).tf_dataset()
+    assert seen == [calls]
 
 
 def test_batches_have_static_shapes():

@@ -26,7 +26,7 @@ def test_translation_begins_before_the_last_inspection(model, tmp_path, monkeypa
     monkeypatch.setattr(reader, "check", lambda *given: events.append("look") or check(*given))
     monkeypatch.setattr(writer, "write", lambda *given: events.append("write") or write(*given))
     monkeypatch.setattr(file_batches, "MAX_INSPECTED", 2)
-    monkeypatch.setattr(translate_files.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(translate_files, "available_cores", lambda: 1)
     assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=2).done == 20
     assert events.count("look") == events.count("write") == 20
     assert events.index("write") < len(events) - 1 - events[::-1].index("look")

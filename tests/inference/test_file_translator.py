@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_written(model, originals, tmp_path):
 def test_ctrl_c(model, tmp_path, monkeypatch):
     for number in range(40):
         writer.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
-    monkeypatch.setattr(translate_files.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(translate_files, "available_cores", lambda: 1)
 
     class Bar(translate_files.tqdm.tqdm):
         def update(self, n=1):
