@@ -69,6 +69,8 @@ class ImagePool(ShardedState):
                 " smaller one"
             ) from None
         self.counts = tf.Variable(tf.zeros([slots_here], tf.int64), trainable=False, name="counts")
+        self._gather = tf.function(self._gather_slots, autograph=False)
+        self._assign = tf.function(self._assign_slots, autograph=False)
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -111,11 +113,7 @@ class ImagePool(ShardedState):
 
     def read(self) -> Mapping[str, np.ndarray]:
         """Return "images", float32 [slots, capacity, H, W, C], and "counts", int64 [slots], of all replicas; collective."""
-
-        def own() -> tuple[tf.Tensor, tf.Tensor]:
-            return tf.convert_to_tensor(self.images), tf.convert_to_tensor(self.counts)
-
-        images, counts = (self._strategy.gather(part, axis=0).numpy() for part in self._strategy.run(own))
+        images, counts = (part.numpy() for part in self._gather())
         return {"images": images.reshape(self.slots, self.capacity, *images.shape[1:]), "counts": counts}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -140,11 +138,20 @@ class ImagePool(ShardedState):
                 lambda context: tf.constant(parts[context.replica_id_in_sync_group])
             )
 
+        self._assign(part_of_replica(images), part_of_replica(counts))
+
+    def _gather_slots(self) -> list[tf.Tensor]:
+        def own() -> tuple[tf.Tensor, tf.Tensor]:
+            return tf.convert_to_tensor(self.images), tf.convert_to_tensor(self.counts)
+
+        return [self._strategy.gather(part, axis=0) for part in self._strategy.run(own)]
+
+    def _assign_slots(self, images: tf.distribute.DistributedValues, counts: tf.distribute.DistributedValues) -> None:
         def assign(images: tf.Tensor, counts: tf.Tensor) -> None:
             tf.raw_ops.AssignVariableOp(resource=self.images.handle, value=images)
             tf.raw_ops.AssignVariableOp(resource=self.counts.handle, value=counts)
 
-        self._strategy.run(assign, args=(part_of_replica(images), part_of_replica(counts)))
+        self._strategy.run(assign, args=(images, counts))
 
     def _deal(self, images: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Deal the stored images to the slots, one after the other, as far as they fit."""

@@ -1,6 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
+from cyclegan.checkpointing.sharded_state import ShardedState
 from cyclegan.config import Config
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
@@ -80,8 +81,23 @@ def flat(arrays):
 
 
 def state_values(gan):
-    """Return the values of all variables in a checkpoint."""
-    return [tf.convert_to_tensor(v).numpy() for part in gan.state().values() for v in part.variables]
+    """Return the values of all variables in a checkpoint; of the image pools, the values of all replicas."""
+    values = []
+    for part in gan.state().values():
+        sharded = isinstance(part, ShardedState)
+        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in part.variables]
+    return values
+
+
+def assign_state(gan, values):
+    """Set all variables in a checkpoint to values from `state_values`."""
+    values = iter(values)
+    for part in gan.state().values():
+        if isinstance(part, ShardedState):
+            part.write(dict(zip(part.read(), values)))
+        else:
+            for variable in part.variables:
+                variable.assign(next(values))
 
 
 def eager_step(gan, x, y, weight=None):

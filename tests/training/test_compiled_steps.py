@@ -10,7 +10,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, LOSSES
-from tests.training.helpers import per_replica_batches, state_values, weights
+from tests.training.helpers import assign_state, per_replica_batches, state_values, weights
 
 
 class Float16Run:
@@ -25,12 +25,10 @@ class Float16Run:
         with strategy.scope():
             self.gan = GAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16"))
         self.step = compile_train_step(strategy, self.gan)
-        self.variables = [v for part in self.gan.state().values() for v in part.variables]
         self.start = state_values(self.gan)
 
     def restart(self):
-        for variable, value in zip(self.variables, self.start):
-            variable.assign(value)
+        assign_state(self.gan, self.start)
 
     def train(self, x, y, steps, totals=None):
         """Call the compiled step; return (totals, finite, metrics) as arrays."""

@@ -9,7 +9,6 @@ import os
 import time
 
 import numpy as np
-import tensorflow as tf
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
@@ -24,6 +23,7 @@ from cyclegan.training.compiled_steps import compile_test_step, compile_train_st
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
+from tests.training.helpers import assign_state, state_values
 
 BATCH = 6
 EPOCHS = 2
@@ -56,11 +56,8 @@ class World:
         self.first = self.values()
         self.together = set()  # numbers of steps per call; a step is traced for each
 
-    def variables(self):
-        return [v for part in self.gan.state().values() for v in part.variables]
-
     def values(self):
-        return [tf.convert_to_tensor(v).numpy() for v in self.variables()]
+        return state_values(self.gan)
 
     def begin(
         self,
@@ -75,12 +72,10 @@ class World:
         self.train.steps_per_call = self.test.steps_per_call = steps_per_call
         self.together.add(steps_per_call)
         with self.strategy.scope():
-            for variable, value in zip(self.variables(), self.first):
-                variable.assign(value)
+            assign_state(self.gan, self.first)
             checkpoints = CheckpointManager(folder / "checkpoints", self.gan.state(), keep)
             if checkpoints.all():
-                for variable in self.variables():  # variables that restoring forgets stay wrong
-                    variable.assign(tf.ones_like(tf.convert_to_tensor(variable)))
+                assign_state(self.gan, map(np.ones_like, self.first))  # variables that restoring forgets stay wrong
             state, _ = checkpoints.restore() or (TrainState(), None)
         count = [0]
         summary = SummaryWriter(folder)
