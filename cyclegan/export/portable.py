@@ -40,12 +40,14 @@ def make_portable(
 
 
 def _copy(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    if isinstance(layer, (keras.ReLU, keras.Add, keras.Concatenate, keras.ZeroPadding2D, keras.Activation)):
+    if isinstance(layer, (keras.ReLU, keras.Add, keras.Concatenate, keras.Activation)):
         return type(layer).from_config(layer.get_config())(x)
     return _CONVERSIONS[type(layer).__name__](layer, x)  # by name: TensorFlow Addons has an instance normalization, too
 
 
 def _convolution(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+    if layer.margin:
+        x = keras.ZeroPadding2D(layer.margin)(x)
     copy = keras.Conv2D(layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias)
     return _apply(copy, x, layer.get_weights())
 

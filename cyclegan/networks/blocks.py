@@ -47,28 +47,25 @@ class BlockBuilder:
         self, x: tf.Tensor, filters: int, size: int, stride: int = 1, use_bias: bool | None = None
     ) -> tf.Tensor:
         """Convolve with zero padding of 1 pixel (variant "paper") or "same" padding (variant "keras")."""
-        if self._paper:
-            x = tf.keras.layers.ZeroPadding2D(1)(x)
-        return self._convolve(x, filters, size, stride, "valid" if self._paper else "same", use_bias)
+        if not self._paper:
+            return self._convolve(x, filters, size, use_bias, stride=stride, padding="same")
+        # Checkpoints of Keras 3 number the layers. This layer takes the place of the zero padding in earlier versions.
+        x = tf.keras.layers.Activation("linear")(x)
+        return self._convolve(x, filters, size, use_bias, stride=stride, margin=1)
 
     def convolve_reflected(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Convolve with reflection padding, which keeps the height and width."""
-        return self._convolve(ReflectionPadding2D(size // 2)(x), filters, size, use_bias=use_bias)
+        return self._convolve(ReflectionPadding2D(size // 2)(x), filters, size, use_bias)
 
     def convolve_pixels(self, x: tf.Tensor, filters: int, use_bias: bool | None = None) -> tf.Tensor:
         """Convolve each pixel by itself, with a kernel of 1 x 1."""
-        return self._convolve(x, filters, 1, use_bias=use_bias)
+        return self._convolve(x, filters, 1, use_bias)
 
     def _convolve(
-        self,
-        x: tf.Tensor,
-        filters: int,
-        size: int,
-        stride: int = 1,
-        padding: str = "valid",
-        use_bias: bool | None = None,
+        self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None, padding: str = "valid", **how: int
     ) -> tf.Tensor:
-        return make_convolution(filters, size, stride, padding, init=self.config.init, **self._bias_of(use_bias))(x)
+        how = {**how, **self._bias_of(use_bias)}
+        return make_convolution(filters, size, padding=padding, init=self.config.init, **how)(x)
 
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Double the height and width.

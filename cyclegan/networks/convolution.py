@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -22,11 +23,18 @@ def make_convolution(
     use_bias: bool = False,
     init: str = "normal",
     trains_bias: bool = True,
+    margin: int = 0,
 ) -> tf.keras.layers.Layer:
     """Return a convolution layer; see `kernel_initializer` for `init`."""
-    initializer = kernel_initializer(init)
     return Convolution(
-        filters, size, stride, padding, use_bias=use_bias, trains_bias=trains_bias, kernel_initializer=initializer
+        filters,
+        size,
+        stride,
+        padding,
+        use_bias=use_bias,
+        trains_bias=trains_bias,
+        margin=margin,
+        kernel_initializer=kernel_initializer(init),
     )
 
 
@@ -39,11 +47,14 @@ class Convolution(tf.keras.layers.Conv2D):
 
     Attributes:
         trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
+        margin: Number of zeros that each side of the input gets, with padding "valid". The operation itself adds them; a
+            `ZeroPadding2D` would copy the input.
     """
 
-    def __init__(self, *args: Any, trains_bias: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.trains_bias = trains_bias
+        self.margin = margin
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Convolve features [N, H, W, C]."""
@@ -58,15 +69,32 @@ class Convolution(tf.keras.layers.Conv2D):
         """Convolve features [N, H, W, C] without the bias; Keras calls this."""
         dense = self.strides == self.dilation_rate == (1, 1)
         few = self.filters <= FEW_CHANNELS and dense and not hardware.has_accelerator()
-        convolve = self._convolve_to_few if few else super().convolution_op
+        convolve = super().convolution_op
+        if few:
+            convolve = self._convolve_to_few
+        elif self.margin:
+            convolve = functools.partial(
+                tf.nn.conv2d, strides=self.strides, padding=self._margins, dilations=self.dilation_rate
+            )
         return convolve_in_native_precision(convolve, inputs, kernel)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        """Return the shape of the output for an input shape, both with None for an unknown size."""
+        batch, *size, channels = input_shape
+        return super().compute_output_shape((batch, *(n and n + 2 * self.margin for n in size), channels))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make this layer again."""
-        return {**super().get_config(), "trains_bias": self.trains_bias}
+        return {**super().get_config(), "trains_bias": self.trains_bias, "margin": self.margin}
 
     def _convolve_to_few(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.padding == "same":
             before_after = [[(size - 1) // 2, size // 2] for size in self.kernel_size]
             inputs = tf.pad(inputs, [[0, 0], *before_after, [0, 0]])
+        elif self.margin:
+            inputs = tf.pad(inputs, self._margins)
         return convolve_to_few_channels(inputs, kernel)
+
+    @property
+    def _margins(self) -> list[list[int]]:
+        return [[0, 0], [self.margin] * 2, [self.margin] * 2, [0, 0]]

@@ -6,6 +6,7 @@ import math
 
 import tensorflow as tf
 
+from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.padding import ReflectionPadding2D
 from cyclegan.networks.upsampling import NearestUpsampling2D
 
@@ -18,21 +19,20 @@ def count_macs(network: tf.keras.Model, height: int, width: int) -> int:
         height: Height of the image in pixels.
         width: Width of the image in pixels.
     """
-    keras, macs = tf.keras.layers, 0
+    macs = 0
     for layer in network.layers:  # in the order of computation; skip connections keep the size
         if isinstance(layer, ReflectionPadding2D):
             height, width = height + 2 * layer.padding, width + 2 * layer.padding
-        elif isinstance(layer, keras.ZeroPadding2D):
-            height, width = height + sum(layer.padding[0]), width + sum(layer.padding[1])
         elif isinstance(layer, NearestUpsampling2D):
             height, width = 2 * height, 2 * width
-        elif isinstance(layer, keras.Conv2DTranspose):
+        elif isinstance(layer, tf.keras.layers.Conv2DTranspose):
             macs += height * width * math.prod(layer.kernel.shape)
             height, width = height * layer.strides[0], width * layer.strides[1]
-        elif isinstance(layer, keras.Conv2D):
+        elif isinstance(layer, Convolution):
             (kernel_height, kernel_width), (down, right) = layer.kernel_size, layer.strides
             if layer.padding == "valid":
-                height, width = height - kernel_height + 1, width - kernel_width + 1
+                more = 2 * layer.margin + 1
+                height, width = height + more - kernel_height, width + more - kernel_width
             height, width = math.ceil(height / down), math.ceil(width / right)
             macs += height * width * math.prod(layer.kernel.shape)
     return macs

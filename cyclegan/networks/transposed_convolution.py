@@ -43,13 +43,13 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Enlarge features [N, H, W, C]."""
-        cut = int(self.padding == "valid")
+        # Symmetric, because cuDNN pads by itself then; the shape of the output implies PyTorch's output padding.
+        padding = [[0, 0], [1, 1], [1, 1], [0, 0]] if self.padding == "valid" else "SAME"
 
         def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
             batch, height, width = (known or n for known, n in zip(x.shape[:3], tf.unstack(tf.shape(x)[:3])))
-            shape = [batch, height * self.strides[0] + cut, width * self.strides[1] + cut, self.filters]
-            y = tf.nn.conv2d_transpose(x, kernel, shape, self.strides, self.padding.upper())
-            return y[:, 1:, 1:] if cut else y
+            shape = [batch, height * self.strides[0], width * self.strides[1], self.filters]
+            return tf.nn.conv2d_transpose(x, kernel, shape, self.strides, padding)
 
         y = convolve_in_native_precision(convolve, inputs, self.kernel)
         return add_bias(y, self.bias) if self.use_bias and (self.trains_bias or not training) else y

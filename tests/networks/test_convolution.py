@@ -26,6 +26,24 @@ def test_few_channels_equal_keras_except_for_rounding(filters, kernel, padding, 
 
 
 @pytest.mark.sampled
+@pytest.mark.parametrize("filters", [3, FEW_CHANNELS + 1])
+@pytest.mark.parametrize("stride, size", [(1, 4), (2, 4), (2, 3)])
+@pytest.mark.parametrize("shape", [(2, 9, 12, 4), (None, None, None, 4)], ids=str)
+def test_margin_is_zero_padding(filters, stride, size, shape):
+    ours = Convolution(filters, size, stride, margin=1)
+    theirs = tf.keras.layers.Conv2D(filters, size, stride)
+    x = noise(2, 9, 12, 4)
+    for layer in (ours, theirs):
+        layer.build((None, None, None, 4))
+    with_random_weights(ours, theirs)
+    image = tf.keras.Input(x.shape[1:])
+    padded = tf.keras.Model(image, theirs(tf.keras.layers.ZeroPadding2D(1)(image)))
+    assert_all_close(output_and_gradients(ours, x, shape), output_and_gradients(padded, x), 1e-5)
+    assert tuple(ours.compute_output_shape(x.shape)) == tuple(ours(x).shape)
+    assert tuple(ours.compute_output_shape((None, None, 12, 4)))[:2] == (None, None)
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(None, None, None, 4), (2, None, 10, 4), (None, 12, 10, 4)], ids=str)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(

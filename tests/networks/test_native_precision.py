@@ -19,8 +19,18 @@ def convolutions_in(precision):
             (make_convolution(12, 3, padding="valid"), lambda x, k: tf.nn.conv2d(x, k, 1, "VALID")),
             (make_convolution(12, 4, stride=2), lambda x, k: tf.nn.conv2d(x, k, 2, "SAME")),
             (
+                make_convolution(12, 4, 2, "valid", margin=1),
+                lambda x, k: tf.nn.conv2d(tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]), k, 2, "VALID"),
+            ),
+            (
                 make_transposed_convolution(6, 3),
                 lambda x, k: tf.nn.conv2d_transpose(x, k, [2, 2 * x.shape[1], 2 * x.shape[2], 6], 2, "SAME"),
+            ),
+            (
+                make_transposed_convolution(6, 3, "valid"),
+                lambda x, k: tf.nn.conv2d_transpose(x, k, [2, 2 * x.shape[1] + 1, 2 * x.shape[2] + 1, 6], 2, "VALID")[
+                    :, 1:, 1:
+                ],
             ),
         )
 

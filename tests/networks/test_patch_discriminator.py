@@ -29,6 +29,12 @@ def test_smallest_image_of_the_paper_leaves_one_patch(count):
             Config.from_settings(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
 
 
+def test_positions_of_the_layers_stay():
+    """A checkpoint of Keras 3 names a layer by its position, so earlier checkpoints fit as long as these stay."""
+    layers = make_discriminator(network_config(filters=2, **PAPER)).layers
+    assert [position for position, layer in enumerate(layers) if layer.weights] == [2, 5, 9, 13, 17]
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("count, patch", [(1, 16), (2, 34), (3, 70), (4, 142), (5, 286)])
 def test_receptive_field(count, patch):

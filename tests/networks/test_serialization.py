@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.networks import batch_normalization, instance_normalization
+from cyclegan.networks.convolution import make_convolution
 from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.generators import make_generator
 from cyclegan.networks.transposed_convolution import make_transposed_convolution
@@ -20,13 +21,14 @@ from tests.networks.helpers import PAPER, network_config, noise
         batch_normalization.BatchNormalization(1e-4),
         Dropout(0.3),
         NearestUpsampling2D(),
+        make_convolution(3, 4, padding="valid", margin=1),
         make_transposed_convolution(3, 3, padding="valid", use_bias=True),
     ],
     ids=lambda layer: type(layer).__name__,
 )
 def test_layers_from_their_configuration(layer):
     copy = type(layer).from_config(layer.get_config())
-    for attribute in {"epsilon", "center", "scale", "rate", "padding", "use_bias"} & set(vars(layer)):
+    for attribute in {"epsilon", "center", "scale", "rate", "padding", "use_bias", "margin"} & set(vars(layer)):
         assert getattr(copy, attribute) == getattr(layer, attribute)
     x = noise(2, 4, 4, 3)
     assert copy(x).shape == layer(x).shape
