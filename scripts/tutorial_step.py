@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import tensorflow as tf
@@ -18,6 +20,20 @@ def _normalization(epsilon: float, affine: bool, second_derivatives: bool) -> tf
     """Return the layer of TensorFlow Addons, or one that computes the same way."""
     kind = compat.instance_normalization_of_addons() or instance_normalization.PlainInstanceNormalization
     return kind(epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32")
+
+
+def _convolution(*args: Any, trains_bias: bool, margin: int, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    pads = [tf.keras.layers.ZeroPadding2D(margin)] if margin else []
+    return _chain(*pads, tf.keras.layers.Conv2D(*args, **kwargs))
+
+
+def _transposed_convolution(*args: Any, trains_bias: bool, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    layer = tf.keras.layers.Conv2DTranspose(*args, **kwargs)
+    return _chain(layer, *([tf.keras.layers.Cropping2D(((1, 0), (1, 0)))] if layer.padding == "valid" else []))
+
+
+def _chain(*layers: tf.keras.layers.Layer) -> Callable[[tf.Tensor], tf.Tensor]:
+    return lambda x: functools.reduce(lambda y, layer: layer(y), layers, x)
 
 
 def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[GAN, Callable]:
@@ -38,8 +54,8 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[
     """
     with strategy.scope():
         with (
-            mock.patch.object(convolution, "Convolution", tf.keras.layers.Conv2D),
-            mock.patch.object(transposed_convolution, "TransposedConvolution", tf.keras.layers.Conv2DTranspose),
+            mock.patch.object(convolution, "Convolution", _convolution),
+            mock.patch.object(transposed_convolution, "TransposedConvolution", _transposed_convolution),
             mock.patch.object(instance_normalization, "make_instance_normalization", _normalization),
         ):
             gan = GAN(batch, config)

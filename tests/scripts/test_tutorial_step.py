@@ -13,19 +13,19 @@ from scripts import tutorial_step
 
 
 @pytest.mark.slow
-def test_plain_form_has_the_losses_of_the_package(strategies, make_images, monkeypatch):
+@pytest.mark.parametrize("form", [{}, {"variant": "paper", "discriminator_layers": 1}], ids=str)
+def test_plain_form_has_the_losses_of_the_package(form, strategies, make_images, monkeypatch):
     """Compare with the package's step: the same losses with Keras's own convolutions, one input at a time."""
     monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for large images
     inputs = (tf.constant(make_images(2, 16, 1))[None], tf.constant(make_images(2, 16, 2))[None], tf.ones([1, 2]))
-    plain, function = tutorial_step.make(
-        strategies[1], 2, Config.from_settings(filters=2, residual_blocks=0, image_size=16)
-    )
+    form = {"filters": 2, "residual_blocks": 0, "image_size": 16, **form}
+    plain, function = tutorial_step.make(strategies[1], 2, Config.from_settings(**form))
     networks = plain.networks.generators["G"], plain.networks.discriminators["D_X"]
     kinds = {type(layer) for network in networks for layer in network.layers}
     assert {tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose} <= kinds
     assert not {Convolution, TransposedConvolution} & kinds
     with strategies[1].scope():
-        package = GAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, pool_size=0))
+        package = GAN(2, Config.from_settings(pool_size=0, **form))
     step = compile_train_step(strategies[1], package)
     metrics = step(inputs, {}, 1)[2]
     totals = ("loss_G/total", "loss_F/total", "loss_X/loss", "loss_Y/loss")
