@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Time training on synthetic images: `scripts/benchmark.py --help`; docs/performance.md explains the tables.
+"""Time training on synthetic images, or count its kernels: `scripts/benchmark.py --help`; docs/performance.md explains the tables.
 
 All rows of a table are built first and then timed in turns, call by call, so that other load on the machine slows all of them.
 Therefore compare only rows of one table.
@@ -37,7 +37,8 @@ def start_tensorflow(options: argparse.Namespace, plans: Sequence[Plan]) -> list
     for name in ("few", "norm"):
         if name in options.without and hardware.has_accelerator():
             raise UserError(f"--without {name} has no effect on a GPU: drop the flag, or hide the GPUs")
-    return [plan.resolve_precision(hardware.best_precision()) for plan in plans]
+    best = hardware.best_precision()
+    return [plan.resolve_precision("bfloat16" if plan.part == "census" else best) for plan in plans]
 
 
 def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
@@ -51,11 +52,12 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
     plans = command_line.plan_parts(options)
     with console.start():
         plans = start_tensorflow(options, plans)
+        from scripts.benchmarking.census import measure_census
         from scripts.benchmarking.feeding import measure_data
         from scripts.benchmarking.report import Report, format_table
         from scripts.benchmarking.turns import measure_scaling, measure_steps
 
-    measure = {"steps": measure_steps, "data": measure_data, "scaling": measure_scaling}
+    measure = {"steps": measure_steps, "data": measure_data, "scaling": measure_scaling, "census": measure_census}
     command = shlex.join(["scripts/benchmark.py", *(sys.argv[1:] if argv is None else argv)])
     report, rows = Report(command, options.json), []
     for plan in plans:

@@ -12,11 +12,14 @@ from typing import Callable, Optional
 from cyclegan.errors import UserError
 from scripts.benchmarking.settings import LEVERS, Plan
 
-DEFAULTS = {  # of the parts
-    "steps": {"batch": [1], "replicas": [1]},
-    "data": {"batch": [1], "replicas": [1], "cache": ["ram"], "elsewhere": [0.0]},
-    "scaling": {"batch": [6], "replicas": [1, 2, 3]},
+BOTH = ["auto", "float32"]
+DEFAULTS: dict[str, dict[str, list]] = {  # of the parts
+    "steps": {"batch": [1], "replicas": [1], "precision": BOTH},
+    "data": {"batch": [1], "replicas": [1], "precision": BOTH, "cache": ["ram"], "elsewhere": [0.0]},
+    "scaling": {"batch": [6], "replicas": [1, 2, 3], "precision": BOTH},
+    "census": {"batch": [1], "precision": ["auto"], "variant": ["keras"], "architecture": ["8.0"]},
 }
+ALONE = {"xla": ["off"], "steps_per_call": [1], "replicas": [1]}  # of --census, which counts one step on one GPU
 FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
 
 
@@ -56,6 +59,8 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parts.add_argument("--steps", action="store_true", help="training steps, in all combinations of the flags below")
     parts.add_argument("--data", action="store_true", help="the input pipeline alone, and steps that it feeds")
     parts.add_argument("--scaling", action="store_true", help="the same global batch on 1, 2 and 3 devices")
+    text = "count the kernels of a step on one GPU, without a GPU: docs/performance.md explains the columns"
+    parts.add_argument("--census", action="store_true", help=text)
     _add_values(parser.add_argument_group("what is timed: one value or several"))
     group = parser.add_argument_group("how")
     group.add_argument("--filters", type=_at_least(1), default=64, help="default: 64")
@@ -75,8 +80,8 @@ def _add_values(group: argparse._ArgumentGroup) -> None:
     add("--size", type=_at_least(16, 4), nargs="+", default=[128], help="sides of the images (default: 128)")
     add("--batch", type=_at_least(1), nargs="+", help="global batches in pairs (default: 1; of --scaling: 6)")
     precisions = ("auto", "float32", "bfloat16", "float16")
-    text = "auto is the precision that train.py chooses here (default: auto and float32)"
-    add("--precision", nargs="+", choices=precisions, default=["auto", "float32"], help=text)
+    text = "auto is the precision that train.py chooses here (default: auto and float32; of --census: bfloat16)"
+    add("--precision", nargs="+", choices=precisions, help=text)
     add("--xla", nargs="+", choices=("off", "on"), default=["off"], help="default: off")
     add("--replicas", type=_at_least(1), nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
     add("--identity", type=_number, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
@@ -84,6 +89,9 @@ def _add_values(group: argparse._ArgumentGroup) -> None:
     add("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded images, or JPEGs (default: ram)")
     text = "of --data: a stand-in for a step that takes this long and leaves the processor free, as a GPU does (0: a real step)"
     add("--elsewhere", type=_milliseconds, nargs="+", metavar="MS", help=text)
+    add("--variant", choices=("keras", "paper"), nargs="+", help="of --census: networks (default: keras)")
+    text = "of --census: compute capabilities; 8.0 is an A100, 9.0 an H100 (default: 8.0)"
+    add("--architecture", choices=("8.0", "9.0"), nargs="+", help=text)
 
 
 def plan_parts(options: argparse.Namespace) -> list[Plan]:
@@ -97,7 +105,8 @@ def plan_parts(options: argparse.Namespace) -> list[Plan]:
     plans = []
     for part in asked:
         fields = (*FIELDS, *(name for name in DEFAULTS[part] if name not in FIELDS))
-        values = {name: getattr(options, name) or DEFAULTS[part][name] for name in fields}
+        fixed = ALONE if part == "census" else {}
+        values = {name: fixed.get(name) or getattr(options, name) or DEFAULTS[part][name] for name in fields}
         if part == "data" and "prefetch" in options.without and values["replicas"] != [1]:
             raise UserError(f"--without prefetch on --replicas {max(values['replicas'])}: expected 1")
         if part == "steps" and "packed" in options.without and values["replicas"] == [1]:
@@ -120,6 +129,7 @@ def _check_flags(options: argparse.Namespace, asked: Sequence[str]) -> None:
     """Refuse flags of parts that the command line does not ask for."""
     needed = {"--no_plain": "steps"} if options.no_plain else {}
     needed.update({f"--{name}": "data" for name in ("cache", "elsewhere") if getattr(options, name)})
+    needed.update({f"--{name}": "census" for name in ("variant", "architecture") if getattr(options, name)})
     needed.update({f"--without {name}": part for part in LEVERS for name in options.without if name in LEVERS[part]})
     for flag, part in needed.items():
         if part not in asked:

@@ -29,6 +29,11 @@ COLUMNS = {
         *("size", "batch", "precision", "xla", "identity", "steps_per_call", "replicas"),
         *("ms", "best_ms", "spread", "relative", "traces", "first_seconds"),
     ),
+    "census": (
+        *("size", "batch", "precision", "variant", "identity", "architecture", "kernels", "GB"),
+        *("kernels_without_views", "GB_without_views", "hidden_GB", "conv_TFLOP", "transposes", "serial_sums"),
+        *("modelled_ms", "hidden_ms"),
+    ),
 }
 PERCENT = ("spread", "share_of_peak", "data_wait")
 

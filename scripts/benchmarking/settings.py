@@ -30,6 +30,8 @@ class Setting:
         residual_blocks: Residual blocks of the generators.
         cache: "ram" for decoded images, "none" for JPEGs that are decoded each time.
         elsewhere: Milliseconds of a stand-in for a step. It leaves the processor free, as a GPU does; 0 for a real step.
+        variant: "keras" or "paper".
+        architecture: Compute capability of the GPU for which a census counts; "" for a step that is timed.
     """
 
     form: str
@@ -44,6 +46,8 @@ class Setting:
     residual_blocks: int
     cache: str = "ram"
     elsewhere: float = 0.0
+    variant: str = "keras"
+    architecture: str = ""
 
     @property
     def lever(self) -> str:
@@ -56,7 +60,7 @@ class Setting:
 
     def config(self) -> Config:
         """Return the configuration of the training."""
-        names = ("precision", "xla", "filters", "residual_blocks")
+        names = ("precision", "xla", "filters", "residual_blocks", "variant")
         values = {name: getattr(self, name) for name in names}
         return Config.from_settings(lambda_identity=self.identity, image_size=self.size, **values)
 
@@ -66,7 +70,7 @@ class Plan:
     """Rows of one table: values whose combinations are timed, and the number of turns.
 
     Attributes:
-        part: "steps", "data" or "scaling".
+        part: "steps", "data", "scaling" or "census".
         values: Values by name of a field of `Setting`.
         filters: Filters of the first layers.
         residual_blocks: Residual blocks of the generators; `None` for the default of the size.

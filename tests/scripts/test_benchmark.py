@@ -162,6 +162,7 @@ def test_retracing_fails(monkeypatch):
         ),
         (["--scaling", "--cache", "none"], "--cache has no effect with --scaling; add --data, or drop the flag"),
         (["--data", "--elsewhere", "1e300"], "argument --elsewhere: 1e300: expected milliseconds, from 0 to 60000"),
+        (["--variant", "paper"], "--variant has no effect with --steps; add --census, or drop the flag"),
         (["--steps", "--elsewhere", "5"], "--elsewhere has no effect with --steps; add --data, or drop the flag"),
         (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),
         (["--without", "packed"], "--without packed has no effect with --replicas 1; name several replicas, or"),
