@@ -18,7 +18,6 @@ from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGH
 from cyclegan.training.objectives.adversarial import DiscriminatorInput, DiscriminatorNoise
 from cyclegan.training.randomness import POOL, StepRandomness
 
-ZERO = tf.UnconnectedGradients.ZERO  # for biases that training leaves out
 Metrics = dict[str, tf.Tensor]
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]
 
@@ -108,7 +107,8 @@ def train_step(
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
     targets = [*generated.losses.values(), *generated.fakes, decay_share]
     seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
-    gradients = pack(tape.gradient(targets, networks.generator_variables, seeds, ZERO)), pack(discriminated.gradients)
+    gradients = _gradients(tape, targets, networks.generator_variables, seeds)
+    gradients = pack(gradients), pack(discriminated.gradients)
     metrics = gan.objective.collect({**generated.losses, **discriminated.losses}, weight)
     if gan.optimization.weight_decay:
         decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
@@ -164,8 +164,16 @@ def _discriminate(
         decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan.optimization.weight_decay, variables))
         targets = [*discriminators.values(), decay_share]
     fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))
-    gradients = tape.gradient(targets, variables, [scale] * len(targets), ZERO)
+    gradients = _gradients(tape, targets, variables, [scale] * len(targets))
     return Discriminated({**generators, **discriminators}, fake_gradients, gradients)
+
+
+def _gradients(
+    tape: tf.GradientTape, targets: list[tf.Tensor], variables: list[tf.Variable], seeds: list[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Return the gradients at the variables, 0 for biases that training leaves out; the tape cannot fill in Keras 3's variables."""
+    gradients = zip(tape.gradient(targets, variables, seeds), variables)
+    return [tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients]
 
 
 def _weight_decay(factor: float, variables: list[tf.Variable]) -> tf.Tensor:

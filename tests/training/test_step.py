@@ -180,3 +180,16 @@ def test_weight_decay_of_a_padded_batch(make_images):
         metrics, _, _ = train_step(gan, x, y, tf.constant(weight))
         means.append([float(metrics[name] / metrics["samples"]) for name in WEIGHT_DECAY])
     assert means[0] == pytest.approx(means[1], rel=1e-5) and min(means[0]) > 0
+
+
+def test_biases_that_training_leaves_out_have_gradient_0(make_images):
+    gan = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, "variant": "paper"}))
+    images = make_images(1)
+    _, gradients, _ = train_step(gan, images, images, tf.ones([1]))
+    variables = gan.networks.generator_variables, gan.networks.discriminator_variables
+    for part, of in zip(gradients, variables):
+        assert [gradient.shape for gradient in part] == [variable.shape for variable in of]
+        zeros = [not tf.reduce_any(gradient != 0) for gradient in part]
+        assert (
+            0 < sum(zeros) < sum(len(variable.shape) == 1 for variable in of)
+        )  # some biases have no normalization behind
