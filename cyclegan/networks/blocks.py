@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -62,7 +62,7 @@ class BlockBuilder:
         return self._convolve(x, filters, 1, use_bias)
 
     def _convolve(
-        self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None, padding: str = "valid", **how: int
+        self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None, padding: str = "valid", **how: Any
     ) -> tf.Tensor:
         how = {**how, **self._bias_of(use_bias)}
         return make_convolution(filters, size, padding=padding, init=self.config.init, **how)(x)
