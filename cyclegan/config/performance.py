@@ -38,6 +38,9 @@ class PerformanceConfig(Section):
         "auto",
         FREE,
     )
+    deterministic: bool = flag(
+        "make every operation give the same bits each time, on GPUs, too, where training becomes slower", False, FREE
+    )
     steps_per_call: Optional[int] = flag(
         "training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only between"
         " calls (default: auto, several if a step is short)",

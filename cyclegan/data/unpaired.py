@@ -154,7 +154,8 @@ class UnpairedDataset:
             return self.batches(*self.call(number, epoch, position), reshuffles, local[replica], replicas)
 
         def element(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(map(tf.ensure_shape, tf.numpy_function(read, [index], dtypes), shapes))
+            # With stateful functions, --deterministic would read one call after the other.
+            return tuple(map(tf.ensure_shape, tf.numpy_function(read, [index], dtypes, stateful=False), shapes))
 
         options = tf.data.Options()
         # An iterator with autotuning can take a minute to end, also at the end of the program.

@@ -59,9 +59,19 @@ def _have_capability_8() -> bool:
     return min((detail.get("compute_capability", (0, 0))[0] for detail in details), default=0) >= 8
 
 
-def allow_tf32(allowed: bool) -> None:
-    """Let GPUs compute float32 products and convolutions in TF32, or forbid it."""
-    tf.config.experimental.enable_tensor_float_32_execution(allowed)
+def set_arithmetic(tf32: bool, deterministic: bool) -> None:
+    """Set how the devices compute; call it before the first step.
+
+    Args:
+        tf32: Whether GPUs may compute float32 products and convolutions in TF32.
+        deterministic: Whether operations give the same bits each time; this stays until the process ends.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(tf32)
+    if deterministic:
+        # The fast kernel that writes to an image pool is deterministic if the rows differ, as ours do. The other copies the pool
+        # to the host and back in each step.
+        os.environ.setdefault("TF_DISABLE_SCATTER_OP_DETERMINISM", "1")
+        tf.config.experimental.enable_op_determinism()
 
 
 def multiplies_in_tf32(precision: str) -> bool:

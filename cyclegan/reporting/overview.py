@@ -82,6 +82,7 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
         yield f"Peak speed of a matrix product: {facts.peak / 1e12:.3g} TFLOP/s"
     tf32 = ", products in TF32" if facts.uses_tf32 else ""
     compiled = ", XLA" if config.performance.xla == "on" else ""
+    compiled += ", deterministic" if config.performance.deterministic else ""
     yield f"Precision: {config.performance.precision}{tf32}{compiled}, steps per call: {train.steps_per_call}"
     yield (
         f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"

@@ -113,7 +113,7 @@ def make_trainer(
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
     """
-    hardware.allow_tf32(config.performance.tf32 == "on")
+    hardware.set_arithmetic(config.performance.tf32 == "on", config.performance.deterministic)
     peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
     global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
     with workers.strategy.scope():

@@ -44,10 +44,10 @@ def test_facts(lines, tmp_path):
         assert text in found
 
 
-def test_precision_line_names_tf32(lines):
+def test_precision_line_names_the_arithmetic(lines):
     assert "Precision: float32, steps per call: 2" in lines("--precision", "float32")
-    found = lines("--precision", "float32", "--xla", "on", uses_tf32=True)
-    assert "Precision: float32, products in TF32, XLA, steps per call: 2" in found
+    found = lines("--precision", "float32", "--xla", "on", "--deterministic", uses_tf32=True)
+    assert "Precision: float32, products in TF32, XLA, deterministic, steps per call: 2" in found
 
 
 def test_several_workers_and_a_partial_epoch(lines):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 
+import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
@@ -18,7 +19,7 @@ from cyclegan.data import tfds_source
 from cyclegan.data.comparison_images import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.networks.compat import stack
-from tests.system.runs import ROOT, TINY, lines, photograph, run
+from tests.system.runs import ROOT, TINY, lines, photograph, run, variables
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,20 @@ def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
     config, *_ = serialization.load(tmp_path / "runs" / "horse2zebra" / "config.json")
     images, text = comparison_images(config.data, "y2x", 4)
     assert text.startswith("2 images (cycle_gan/horse2zebra, testB), 32 x 32") and len(images) == 4
+
+
+@pytest.mark.slow
+def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_path):
+    flags = ["--dataset", photos, "--epochs", 1, "--diffaugment", "translation", "--dropout", 0.5, "--cache", "none"]
+    outputs = {}
+    for name, more in (("plain", []), ("deterministic", ["--deterministic"])):
+        result = run(*flags, *TINY, "--output_dir", tmp_path / name, *more, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (", deterministic, steps per call" in result.stdout) == bool(more)
+        (checkpoint,) = (tmp_path / name / "checkpoints").glob("epoch_0001*")
+        outputs[name] = variables(checkpoint)
+    for variable, value in outputs["plain"].items():
+        np.testing.assert_array_equal(value, outputs["deterministic"][variable])
 
 
 @pytest.mark.slow

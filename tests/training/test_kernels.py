@@ -111,6 +111,21 @@ def waits(function):
     return found
 
 
+# Operations for which TensorFlow has no deterministic GPU kernel, by the texts of its errors.
+NOT_DETERMINISTIC = {
+    *("AdjustContrast", "AdjustContrastv2", "ResizeNearestNeighborGrad", "SparseTensorDenseMatMul"),
+    *("CropAndResizeGradImage", "CropAndResizeGradBoxes"),
+}
+
+
+def not_deterministic(nodes):
+    """Return the operations that are not deterministic on a GPU with --deterministic."""
+    found = {node.op for node in nodes} & NOT_DETERMINISTIC
+    found |= {node.op for node in nodes if "BatchNormGrad" in node.op and not node.attr["is_training"].b}
+    # `set_arithmetic` leaves out the deterministic kernels for scattering, which the image pool does not need.
+    return found | {node.op for node in nodes if "Scatter" in node.op} - {"ResourceScatterUpdate"}
+
+
 # Options that add operations, in as few steps as possible; all have a pool.
 RICH = {
     **{"adversarial": "wgan-gp", "r1": 1.0, "diffaugment": "color,translation,cutout", "dropout": 0.5, "ema": 0.9},
@@ -144,6 +159,17 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
     assert types == {precision}  # the loop's steps are among the nodes, in the GPU's type
     assert without_gpu_kernel(traced) == set()
     assert waits(function) == set()
+    assert not_deterministic(traced) == set()
+
+
+def test_operations_that_are_not_deterministic_are_found():
+    @tf.function(autograph=False)
+    def enlarge(x):
+        y = tf.raw_ops.ResizeNearestNeighbor(images=x, size=[4, 4])
+        return tf.gradients(y, x)[0] + tf.scatter_nd([[0]], tf.ones([1, 2, 2, 1]), [1, 2, 2, 1])
+
+    found = not_deterministic(nodes(enlarge.get_concrete_function(tf.TensorSpec([1, 2, 2, 1]))))
+    assert found == {"ResizeNearestNeighborGrad", "ScatterNd"}
 
 
 def test_waiting_operations_are_found():
