@@ -107,8 +107,8 @@ def train_step(
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
     targets = [*generated.losses.values(), *generated.fakes, decay_share]
     seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
-    gradients = _gradients(tape, targets, networks.generator_variables, seeds)
-    gradients = pack(gradients), pack(discriminated.gradients)
+    generator_gradients = _gradients(tape, targets, networks.generator_variables, seeds)
+    gradients = pack(generator_gradients), pack(discriminated.gradients)
     metrics = gan.objective.collect({**generated.losses, **discriminated.losses}, weight)
     if gan.optimization.weight_decay:
         decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
