@@ -41,6 +41,24 @@ def start_tensorflow(options: argparse.Namespace, plans: Sequence[Plan]) -> list
     return [plan.resolve_precision("bfloat16" if plan.part == "census" else best) for plan in plans]
 
 
+def spend_gpu_day(options: argparse.Namespace, command: str) -> dict[str, Any]:
+    """Time all forms on a GPU; print and write the table and the JSON file; return the content of the file."""
+    with console.start():
+        from scripts.benchmarking.gpu_day import measure_gpu_day, require_gpu
+        from scripts.benchmarking.report import Report, format_table
+    require_gpu()
+    path = options.json or pathlib.Path("gpu_day.json")
+    report = Report(command, path)
+
+    def keep(rows: list[dict[str, Any]]) -> None:
+        report.keep("gpu_day", rows)
+        path.with_suffix(".md").write_text(format_table("gpu_day", rows) + "\n")
+
+    keep([])  # fails now, rather than after the first group, if the files cannot be written
+    print(f"\n{format_table('gpu_day', measure_gpu_day(options.budget, keep))}", flush=True)
+    return report.content
+
+
 def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
     """Time the parts that the command line names; return the content of the file of `--json`.
 
@@ -50,6 +68,9 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
     """
     options = command_line.parse(argv)
     plans = command_line.plan_parts(options)
+    command = shlex.join(["scripts/benchmark.py", *(sys.argv[1:] if argv is None else argv)])
+    if options.gpu_day:
+        return spend_gpu_day(options, command)
     with console.start():
         plans = start_tensorflow(options, plans)
         from scripts.benchmarking.census import measure_census
@@ -58,7 +79,6 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
         from scripts.benchmarking.turns import measure_scaling, measure_steps
 
     measure = {"steps": measure_steps, "data": measure_data, "scaling": measure_scaling, "census": measure_census}
-    command = shlex.join(["scripts/benchmark.py", *(sys.argv[1:] if argv is None else argv)])
     report, rows = Report(command, options.json), []
     for plan in plans:
         keep = functools.partial(report.keep, plan.part)

@@ -61,6 +61,8 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parts.add_argument("--scaling", action="store_true", help="the same global batch on 1, 2 and 3 devices")
     text = "count the kernels of a step on one GPU, without a GPU: docs/performance.md explains the columns"
     parts.add_argument("--census", action="store_true", help=text)
+    text = "all forms of the step on a GPU, the most important ones first; writes gpu_day.json and a table, gpu_day.md"
+    parts.add_argument("--gpu_day", "--gpu-day", action="store_true", help=text)
     _add_values(parser.add_argument_group("what is timed: one value or several"))
     group = parser.add_argument_group("how")
     group.add_argument("--filters", type=_at_least(1), default=64, help="default: 64")
@@ -71,7 +73,15 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     group.add_argument("--without", nargs="+", choices=levers, default=[], help="also time without each of these")
     group.add_argument("--no_plain", action="store_true", help="leave the plain form out")
     group.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine to this file")
-    return parser.parse_args(argv)
+    group.add_argument("--budget", type=_at_least(1), default=480, help="seconds for --gpu_day (default: 480)")
+    options = parser.parse_args(argv)
+    changed = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+    extra = sorted(changed - {"gpu_day", "json", "budget"})
+    if options.gpu_day and extra:
+        raise UserError(f"--{extra[0]} has no effect with --gpu_day, which sets it; drop one of the two")
+    if "budget" in changed and not options.gpu_day:
+        raise UserError("--budget has no effect without --gpu_day; add it, or drop the flag")
+    return options
 
 
 def _add_values(group: argparse._ArgumentGroup) -> None:

@@ -34,6 +34,11 @@ COLUMNS = {
         *("kernels_without_views", "GB_without_views", "hidden_GB", "conv_TFLOP", "transposes", "serial_sums"),
         *("modelled_ms", "hidden_ms"),
     ),
+    "gpu_day": (
+        *("group", "environment", "form", "size", "batch", "precision", "xla", "steps_per_call"),
+        *("ms", "best_ms", "spread", "images_per_second", "TFLOP_per_second", "share_of_peak", "ratio"),
+        *("memory_GB", "first_seconds"),
+    ),
 }
 PERCENT = ("spread", "share_of_peak", "data_wait")
 
@@ -89,6 +94,8 @@ def format_table(part: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def _format_cell(column: str, value: Any) -> str:
     """Return a value as text with three significant digits."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={each}" for name, each in value.items())
     if not isinstance(value, float):
         return "" if value is None else str(value).replace("|", "/")
     if column in PERCENT:
