@@ -32,6 +32,9 @@ def select_gpus(devices: Optional[int] = None) -> list[tf.config.PhysicalDevice]
         where = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
         raise UserError(f"--devices {devices}: TensorFlow sees {len(gpus)} GPUs{where}: expected at most that many")
     selected = gpus[:devices]
+    if len(selected) > 1:
+        # TensorFlow's guide to GPU performance: so each GPU has its own threads that launch kernels, and none waits for another.
+        os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
     if selected:
         with contextlib.suppress(RuntimeError):  # TensorFlow has started already and keeps its devices
             tf.config.set_visible_devices(selected, "GPU")

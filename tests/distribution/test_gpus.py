@@ -4,7 +4,7 @@ import stat
 import pytest
 import tensorflow as tf
 
-from cyclegan.distribution.gpus import explain_unseen_gpus
+from cyclegan.distribution.gpus import explain_unseen_gpus, select_gpus
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.errors import UserError
 
@@ -20,6 +20,7 @@ def test_more_gpus_than_present_are_refused(monkeypatch):
 
 def test_the_first_gpus_are_used(monkeypatch):
     calls = []
+    monkeypatch.setenv("TF_GPU_THREAD_MODE", "global")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1", "gpu 2"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: calls.append((gpu, on)))
@@ -27,6 +28,18 @@ def test_the_first_gpus_are_used(monkeypatch):
     assert make_strategy(2) == ["GPU:0", "GPU:1"]
     assert calls == [(["gpu 0", "gpu 1"], "GPU"), ("gpu 0", True), ("gpu 1", True)]
     assert make_strategy() == ["GPU:0", "GPU:1", "GPU:2"]
+
+
+@pytest.mark.parametrize("before, devices, after", [(None, 1, None), (None, 2, "gpu_private"), ("global", 2, "global")])
+def test_several_gpus_launch_kernels_in_threads_of_their_own(monkeypatch, before, devices, after):
+    monkeypatch.setenv("TF_GPU_THREAD_MODE", before or "")  # restores it at the end
+    if before is None:
+        monkeypatch.delenv("TF_GPU_THREAD_MODE")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu 0", "gpu 1"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: None)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
+    assert len(select_gpus(devices)) == devices
+    assert os.environ.get("TF_GPU_THREAD_MODE") == after
 
 
 @pytest.fixture
