@@ -113,7 +113,7 @@ def test_tiny_step(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "batch, variant, kernels, gigabytes",
-    [(1, "keras", 2300, 13.0), (1, "paper", 2200, 14.0), (4, "keras", 3940, 59.4), (4, "paper", 3850, 62.4)],
+    [(1, "keras", 2300, 13.0), (1, "paper", 2120, 13.0), (4, "keras", 3940, 59.4), (4, "paper", 3780, 59.4)],
 )
 def test_step_of_256_pixels(batch, variant, kernels, gigabytes):
     (row,) = counted("--size", "256", "--batch", str(batch), "--variant", variant)
