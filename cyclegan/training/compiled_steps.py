@@ -13,15 +13,21 @@ from cyclegan.training.step import StepNoise, draw_noise, test_step, train_step
 from cyclegan.training.update import update
 
 
-def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
-    """Return the train function: steps on all replicas, with an update after each; see `make_train_function`."""
+def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
+    """Return the train function: steps on all replicas, with an update after each; see `make_train_function`.
+
+    Args:
+        strategy: The strategy of the replicas.
+        gan: The networks and all other state.
+        xla: Whether XLA compiles the steps.
+    """
     step, apply = functools.partial(train_step, gan), functools.partial(update, gan)
     shard_size = gan.global_batch_size // strategy.num_replicas_in_sync
 
     def draw(number: tf.Tensor) -> StepNoise:
         return draw_noise(gan, number, shard_size)
 
-    return make_train_function(strategy, step, gan.global_batch_size, apply, draw, gan.compiles_with_xla)
+    return make_train_function(strategy, step, gan.global_batch_size, apply, draw, xla)
 
 
 def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:

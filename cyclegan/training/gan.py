@@ -23,7 +23,6 @@ class GAN:
     Attributes:
         global_batch_size: Image pairs of a step, over all replicas.
         optimization: Settings of the updates, and the seed.
-        compiles_with_xla: Whether XLA compiles the forward and backward passes.
         uses_loss_scale: Whether the losses are scaled before gradients are taken.
         objective: The losses.
         networks: The generators and discriminators.
@@ -52,7 +51,6 @@ class GAN:
         self.optimization, data, precision = config.optimization, config.data, config.performance.precision
         tf.keras.utils.set_random_seed(self.optimization.seed)
         self.global_batch_size = global_batch_size
-        self.compiles_with_xla = config.performance.xla == "on"
         self.uses_loss_scale = precision == "float16"
         self.objective = OBJECTIVES[objective](config.objective, global_batch_size, data.same_channels, precision)
         channels = {"X": data.channels_x, "Y": data.channels_y}

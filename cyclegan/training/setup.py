@@ -23,6 +23,7 @@ from cyclegan.reporting import overview
 from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.reporting.throughput import Throughput
 from cyclegan.training import schedule
+from cyclegan.training.autotune import try_forms
 from cyclegan.training.callbacks.base import Callback, Summary
 from cyclegan.training.callbacks.checkpoint import CheckpointCallback
 from cyclegan.training.callbacks.evaluate import EvaluationCallback, Evaluator
@@ -124,6 +125,8 @@ def make_trainer(
         restored = None if config.run.clear_output_dir else checkpoints.restore()
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
+    if state.epoch < config.optimization.epochs:
+        config = _choose_xla(config, workers, run, model, train)
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
         features, is_paired = config.evaluation.evaluate_features, config.data.dataset == "stripes"
@@ -180,6 +183,24 @@ def assemble_trainer(
         show_bars=config.run.verbose > 0,
     )
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes)
+
+
+def _choose_xla(config: Config, workers: Workers, run: RunDirectory, model: GAN, train: Split) -> Config:
+    """Replace --xla auto on GPUs: by the choice of the run so far, or by the faster form, which config.json records."""
+    xla: str = config.performance.xla
+    if xla == "auto" and run.saved_config:
+        xla = run.saved_config.performance.xla
+    compiled = compile_train_step(workers.strategy, model, xla=True)
+    if xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch":
+        logger.info("Timing the training step with and without XLA")
+        trial = try_forms({"off": train.function, "on": compiled}, model, train.dataset, workers)
+        xla = trial.fastest
+        times = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in trial.seconds.items())
+        logger.info(f"--xla {xla} from here on; a step takes: {times}")
+    if xla == "on":
+        train.function = compiled
+    run.config = run.config.replace(xla=xla)
+    return config.replace(xla=xla)
 
 
 def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:

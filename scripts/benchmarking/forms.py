@@ -34,7 +34,7 @@ def default_form(strategy: tf.distribute.Strategy, setting: Setting) -> Compiled
     """Return the step of the package."""
     with strategy.scope():
         gan = GAN(setting.batch, setting.config())
-    function = compile_train_step(strategy, gan)
+    function = compile_train_step(strategy, gan, setting.xla == "on")
     totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
     steps = tf.constant(setting.steps_per_call)
     return CompiledStep(gan, function, lambda batches: function(batches, totals, steps)[1])

@@ -29,17 +29,16 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
         strategy, *(make_images(2 * replicas, 16, seed).reshape(2, replicas, 16, 16, 3) for seed in (1, 2))
     )
     outcomes = []
-    for xla in ("off", "on"):
+    for xla in (False, True):
         with strategy.scope():
-            config = Config.from_settings(**{**TINIER, **COMPILED[name], "xla": xla})
-            gan = with_sgd(as_trained(GAN(replicas, config)), 0.1)
+            gan = with_sgd(as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **COMPILED[name]}))), 0.1)
         before = weights(gan)
-        step = compile_train_step(strategy, gan)
+        step = compile_train_step(strategy, gan, xla)
         _, good, metrics = step(batch, {}, tf.constant(2))
         assert good.numpy().all()
         graph = step.get_concrete_function(batch, {}, tf.constant(2)).graph.as_graph_def()
         compiled = [part for part in graph.library.function if part.attr["_XlaMustCompile"].b]
-        assert bool(compiled) == (xla == "on")
+        assert bool(compiled) == xla
         outcomes.append(({key: value.numpy() for key, value in metrics.items()}, before, weights(gan)))
     (plain, before, after), (compiled, _, after_compiled) = outcomes
     bound = 3e-2 if "precision" in COMPILED[name] else 1e-3

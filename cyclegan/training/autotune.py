@@ -1,0 +1,99 @@
+"""Choice of the fastest of several equivalent forms of the training step, timed on the devices of the run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.workers import Workers
+from cyclegan.training.checkpoint_policy import REQUESTS
+from cyclegan.training.gan import GAN
+from cyclegan.training.metric_totals import MetricTotals
+from cyclegan.training.splits import StepFunction
+
+RUNS = 3  # timed calls of each form, of which the fastest counts
+FAILURES = (tf.errors.OpError, NotImplementedError, ValueError)  # of a compilation
+
+logger = logging.getLogger(__name__)
+
+
+class Trial(NamedTuple):
+    """Outcome of a trial.
+
+    Attributes:
+        fastest: Name of the fastest form.
+        seconds: Seconds of a step by name of the form, without the forms that failed.
+    """
+
+    fastest: str
+    seconds: dict[str, float]
+
+
+def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedDataset, workers: Workers) -> Trial:
+    """Time each form on images like those of the run; collective. Training is not affected.
+
+    The weights of the samples are NaN, so that no step is finite, and none changes the state.
+
+    Args:
+        forms: Train functions by name, see `make_train_function`. The first one has to work; others may fail.
+        gan: The networks that the functions train.
+        dataset: The training pairs, for the shapes of a call.
+        workers: All workers; they agree on the choice.
+    """
+    arguments, requests = _arguments(gan, dataset, workers)
+    scale = [(variable, variable.numpy()) for variable in gan.loss_scale.variables]
+    seconds = {}
+    for number, (name, function) in enumerate(forms.items()):
+        try:
+            step = _time(function, arguments, requests) / dataset.steps_per_call
+        except FAILURES as error:
+            if not number:
+                raise
+            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            logger.warning(f"Training goes on without {name}, which failed: {first_line}")
+            step = None
+        if workers.all_true(step is not None):
+            assert step is not None
+            seconds[name] = step
+    for variable, value in scale:
+        variable.assign(value)  # a step that is not finite halves it
+    names = list(forms)
+    fastest = names[workers.broadcast_from_chief(names.index(min(seconds, key=seconds.__getitem__)))]
+    return Trial(fastest, seconds)
+
+
+def _arguments(gan: GAN, dataset: UnpairedDataset, workers: Workers) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call as in training, so that the chosen function need not be traced again."""
+    steps, count = dataset.steps_per_call, gan.global_batch_size // workers.strategy.num_replicas_in_sync
+    random = np.random.default_rng(0)
+    shapes = ((steps, count, *dataset.size, domain.shape[3]) for domain in dataset.domains)
+    values = [random.integers(0, 256, shape).astype(d.dtype) for shape, d in zip(shapes, dataset.domains)]
+    values.append(np.full([steps, count], np.nan, np.float32))
+    batches = tuple(_distribute(workers.strategy, value) for value in values)
+    totals, rates = MetricTotals(gan.metric_names["train"], {}).tensors, tf.zeros([steps, 2])
+    requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
+    return (batches, totals, tf.constant(steps), tf.constant(0), rates), requests
+
+
+def _distribute(strategy: tf.distribute.Strategy, value: np.ndarray) -> Any:
+    """Return an array on each replica, as the iterators of a strategy do: a plain tensor if there is one replica here."""
+    values = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(value))
+    local = strategy.experimental_local_results(values)
+    return local[0] if len(local) == 1 else values
+
+
+def _time(function: StepFunction, arguments: tuple[Any, ...], requests: dict[str, Any]) -> float:
+    """Return the seconds of the fastest call after the first one, which compiles."""
+    times = []
+    for _ in range(1 + RUNS):
+        start = time.perf_counter()
+        _, is_finite, _ = function(*arguments, **requests)
+        assert not is_finite.numpy().any()  # waits for the devices
+        times.append(time.perf_counter() - start)
+    return min(times[1:])

@@ -1,0 +1,52 @@
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.workers import Workers
+from cyclegan.training.autotune import try_forms
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
+from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_images, replicas, caplog):
+    caplog.set_level(logging.WARNING)
+    strategy = strategies[replicas]
+    options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3}
+    with strategy.scope():
+        gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options})))
+    x, y = make_images(6, 16, 1), make_images(6, 16, 2)
+    dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
+    before, step, calls = state_values(gan), compile_train_step(strategy, gan), []
+
+    def slow(*arguments):
+        calls.append(arguments)
+        [step(*arguments) for _ in range(3)]
+        return step(*arguments)
+
+    def broken(*arguments):
+        raise tf.errors.UnimplementedError(None, None, "no kernel\nand a long story")
+
+    trial = try_forms({"slow": slow, "plain": step, "broken": broken}, gan, dataset, Workers(strategy))
+    assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
+    assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
+    assert caplog.messages == ["Training goes on without broken, which failed: no kernel"]
+    for value, other in zip(before, state_values(gan)):
+        np.testing.assert_array_equal(value, other)
+    step(next(dataset.distributed(strategy)), *calls[0][1:])
+    assert step.experimental_get_tracing_count() == 1  # not traced again for training
+
+
+def test_the_first_form_has_to_work(strategies, make_images):
+    def broken(*arguments):
+        raise tf.errors.InternalError(None, None, "broken")
+
+    gan = GAN(1, Config.from_settings(**TINIER))
+    images = make_images(2, 16, 1)
+    with pytest.raises(tf.errors.InternalError, match="broken"):
+        try_forms({"plain": broken}, gan, UnpairedDataset(images, images, 1, (16, 16)), Workers(strategies[1]))
