@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
+from cyclegan.data import memory
 from cyclegan.distribution.strategy import make_strategy
 from tests.browser import CHROMIUM, Browser
 
@@ -21,6 +22,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+LITTLE_MEMORY = 8e9  # bytes
 LONGEST = ("tests/system/", "tests/training/")
 make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
 
@@ -46,9 +48,11 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="module", autouse=True)
 def collect_garbage():
-    """Collect the garbage of a test file, and exclude the survivors from later collections, which would take seconds."""
+    """Collect garbage after a test file, only if memory runs short: TensorFlow's graphs make it take up to a minute."""
+    gc.disable()
     yield
-    gc.collect()
+    if memory.free_bytes() < LITTLE_MEMORY:
+        gc.collect()
     gc.freeze()
 
 
