@@ -26,8 +26,8 @@ def batch_size_warnings(before: int, now: int, replicas: int, pairs: float = mat
     return [
         *warnings,
         f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
-        f" {'fewer' if now > before else 'more'} steps, and the noise in their gradients changes, so the result will differ from"
-        f" a run with the former batch, and --lr may have to change, too. For the same batch use"
+        f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes, and image pools are dealt anew,"
+        " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same batch use"
         f" {fewer}--batch_size {before // devices}",
     ]
 
