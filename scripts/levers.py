@@ -42,7 +42,7 @@ class KerasAdam(tf.Module):
 def _apply_one_by_one(
     self: NetworkSet, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    return network(a, training=training), network(b, training=training)
+    return self.apply(network, a, training), self.apply(network, b, training)
 
 
 def _reduce_one_by_one(scalars: Mapping[str, tf.Tensor], tensors: Any = ()) -> tuple[dict[str, tf.Tensor], Any]:

@@ -90,8 +90,9 @@ def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> No
         derived = name in defaults.DERIVED
         harmless = ("auto", 0) if derived else (general[name],)
         if typed[name] not in harmless:
+            value = "" if typed[name] is True else f" {typed[name]}"
             raise UserError(
-                f"--{name} {typed[name]}: has no effect here; expected it with {NEEDS[name][0]} only: drop the flag"
+                f"--{name}{value}: has no effect here; expected it with {NEEDS[name][0]} only: drop the flag"
             )
 
 

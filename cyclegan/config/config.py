@@ -65,6 +65,7 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         lambda config: config.objective.adversarial in ("lsgan", "bce"),
     ),
     "lambda_identity": ("--channels_x equal to --channels_y", lambda config: config.data.same_channels),
+    "recompute": ("a ResNet with residual blocks", lambda config: bool(config.networks.residual_blocks)),
     "evaluate_features": ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
 }
 
@@ -102,6 +103,7 @@ class Config:
         """Check what concerns several sections."""
         self._check_sizes()
         self._check_batch_normalization()
+        self._check_recomputation()
         steps, log_every = self.performance.steps_per_call, self.run.log_every
         if steps and log_every % steps:
             raise UserError(f"--steps_per_call {steps}: expected a divisor of --log_every, which is {log_every}")
@@ -185,3 +187,13 @@ class Config:
             )
         if self.performance.xla == "on":
             raise UserError("--norm batch: --xla on cannot sum its statistics over the replicas; expected --xla off")
+
+    def _check_recomputation(self) -> None:
+        if not self.performance.recompute:
+            return
+        if self.networks.norm == "batch":
+            raise UserError("--recompute: --norm batch would count its statistics twice; expected another --norm")
+        if self.networks.dropout:
+            raise UserError(
+                f"--recompute: --dropout {self.networks.dropout} would drop other values the second time; expected --dropout 0"
+            )

@@ -42,6 +42,12 @@ class PerformanceConfig(Section):
     deterministic: bool = flag(
         "make every operation give the same bits each time, on GPUs, too, where training becomes slower", False, FREE
     )
+    recompute: bool = flag(
+        "compute the residual blocks of the generators again in the backward pass, which takes less memory and more time;"
+        " without --norm batch and --dropout",
+        False,
+        FREE,
+    )
     steps_per_call: Optional[int] = flag(
         "training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only between"
         " calls (default: auto, several if a step is short)",

@@ -61,6 +61,7 @@ class GAN:
             precision,
             second_derivatives=config.objective.has_penalty,
             with_ema=self.optimization.ema > 0,
+            recomputes=config.performance.recompute,
         )
         settings = self.optimization.beta_1, self.optimization.beta_2, self.optimization.epsilon
         self.generator_optimizer = Adam(self.networks.generator_variables, *settings)

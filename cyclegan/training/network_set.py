@@ -13,6 +13,7 @@ from cyclegan.config.networks import NetworkConfig
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.generators import make_generator
+from cyclegan.networks.recomputation import call_with_recomputation
 
 
 class Adversaries(NamedTuple):
@@ -51,6 +52,7 @@ class NetworkSet:
         discriminators: Discriminators.
         ema_generators: Generators with the EMA weights, by the name of the generator in training; empty without EMA.
         joins_inputs: Whether two inputs of a network may form one batch.
+        recomputes: Whether the backward pass computes residual blocks again.
         generator_variables: Trained variables of the generators.
         discriminator_variables: Trained variables of the discriminators.
         statistics: Moving statistics of batch normalizations, which forward passes change.
@@ -60,6 +62,7 @@ class NetworkSet:
     discriminators: dict[str, tf.keras.Model]
     ema_generators: dict[str, tf.keras.Model]
     joins_inputs: bool
+    recomputes: bool = False
 
     def __post_init__(self) -> None:
         """Collect the variables."""
@@ -81,6 +84,7 @@ class NetworkSet:
         precision: str,
         second_derivatives: bool,
         with_ema: bool,
+        recomputes: bool = False,
     ) -> NetworkSet:
         """Return new networks; call it in the scope of the strategy.
 
@@ -92,6 +96,7 @@ class NetworkSet:
                 are float32 in any precision.
             second_derivatives: Whether a loss contains gradients of the discriminators.
             with_ema: Whether the generators have EMA copies.
+            recomputes: Whether the backward pass computes residual blocks again.
         """
         source = {"X": "Y", "Y": "X"}
 
@@ -112,7 +117,7 @@ class NetworkSet:
                 for each in sorted(adversaries, key=lambda each: each.domain)
             }
             ema_generators = make_generators("_ema") if with_ema else {}
-        networks = cls(generators, discriminators, ema_generators, joins_inputs=settings.norm != "batch")
+        networks = cls(generators, discriminators, ema_generators, settings.norm != "batch", recomputes)
         networks.reset_ema()
         return networks
 
@@ -135,6 +140,10 @@ class NetworkSet:
         )
         return generator.count_params(), discriminator.count_params()
 
+    def apply(self, network: tf.keras.Model, x: tf.Tensor, training: bool) -> tf.Tensor:
+        """Return network(x)."""
+        return call_with_recomputation(network, x) if training and self.recomputes else network(x, training=training)
+
     def apply_to_two(
         self, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -143,6 +152,6 @@ class NetworkSet:
         One batch makes fewer and larger operations. The results are the same if every sample is normalized by itself.
         """
         if not self.joins_inputs:
-            return network(a, training=training), network(b, training=training)
-        first, second = tf.split(network(tf.concat([a, b], axis=0), training=training), 2)
+            return self.apply(network, a, training), self.apply(network, b, training)
+        first, second = tf.split(self.apply(network, tf.concat([a, b], axis=0), training), 2)
         return first, second

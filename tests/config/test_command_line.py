@@ -216,6 +216,8 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
         ("--channels_x 1", "--lambda_identity 2.0", "--channels_x equal to --channels_y"),
         ("--channels_y 1", "--lambda_identity 5.0", "--channels_x equal to --channels_y"),
+        ("--generator unet_256", "--recompute", "a ResNet with residual blocks"),
+        ("--residual_blocks 0", "--recompute", "a ResNet with residual blocks"),
     ],
 )
 def test_flags_without_effect_are_refused(switch, flag, wanted):

@@ -31,6 +31,8 @@ def test_defaults_are_the_papers():
         ),
         ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that do not influence each other"),
         ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),
+        ("--recompute --norm batch", "--recompute: --norm batch would count its statistics twice"),
+        ("--recompute --dropout 0.5", "--recompute: --dropout 0.5 would drop other values the second time"),
         ("--norm batch --xla on", "--norm batch: --xla on cannot sum its statistics over the replicas"),
     ],
 )

@@ -9,7 +9,8 @@ def test_changed_settings_lists_one_kind():
     assert changed_settings(old, new, FIXED) == ["filters 8 -> 9"]
     assert changed_settings(old, new, WARN) == ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0"]
     assert changed_settings(old, new, FREE) == ["epochs 2 -> 3"]
-    assert changed_settings(old, old.replace(deterministic=True), FREE) == ["deterministic False -> True"]
+    arithmetic = old.replace(deterministic=True, recompute=True)
+    assert changed_settings(old, arithmetic, FREE) == ["deterministic False -> True", "recompute False -> True"]
     assert changed_settings(old, old.replace(epsilon=1e-8), WARN) == ["epsilon 1e-07 -> 1e-08"]
 
 

@@ -137,7 +137,13 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "replicas, precision, options",
-    [(1, "float32", {}), (2, "bfloat16", {}), (1, "float16", {}), (1, "float32", RICH), (1, "bfloat16", OTHER)],
+    [
+        (1, "float32", {}),
+        (2, "bfloat16", {"recompute": True}),
+        (1, "float16", {}),
+        (1, "float32", RICH),
+        (1, "bfloat16", OTHER),
+    ],
 )
 def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, monkeypatch):
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)

@@ -114,6 +114,6 @@ def translate(networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, identity: bool, 
         fake_y, same_y = networks.apply_to_two(G, x, y, training)
         fake_x, same_x = networks.apply_to_two(F, y, x, training)
     else:
-        fake_y, fake_x, same_x, same_y = G(x, training=training), F(y, training=training), x, y
-    cycle_x, cycle_y = F(fake_y, training=training), G(fake_x, training=training)
+        fake_y, fake_x, same_x, same_y = networks.apply(G, x, training), networks.apply(F, y, training), x, y
+    cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
     return Translations(fake_y, fake_x, cycle_x, cycle_y, same_x, same_y)
