@@ -14,7 +14,14 @@ DANGEROUS_NAMES = {"eval", "exec", "__import__", "load_model"}
 DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "jsonpickle"}
 
 
-DANGEROUS_CALLS = {"np.load", "numpy.load", "yaml.load", "os.system", "os.popen"}
+DANGEROUS_CALLS = {"yaml.load", "os.system", "os.popen"}
+
+
+DANGEROUS_WITHOUT = {
+    "torch.load": "weights_only=True",
+    "np.load": "allow_pickle=False",
+    "numpy.load": "allow_pickle=False",
+}
 
 
 def dangers(source):
@@ -31,8 +38,9 @@ def dangers(source):
         elif isinstance(node, ast.Attribute):
             found |= {node.attr} & (DANGEROUS_NAMES | DANGEROUS_MODULES)
             found |= {ast.unparse(node)} & DANGEROUS_CALLS
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
-            found |= set() if "weights_only=True" in map(ast.unparse, node.keywords) else {"torch.load"}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in DANGEROUS_WITHOUT:
+            name = ast.unparse(node.func)
+            found |= set() if DANGEROUS_WITHOUT[name] in map(ast.unparse, node.keywords) else {name}
         elif isinstance(node, ast.keyword):
             disabled = isinstance(node.value, ast.Constant) and node.value.value is False
             found |= set() if disabled else {node.arg} & {"allow_pickle", "shell"}
@@ -48,6 +56,7 @@ def dangers(source):
         ("import numpy, marshal", {"marshal"}),
         ("from shelve import open", {"shelve"}),
         ("import numpy as np\nnp.load(path)", {"np.load"}),
+        ("np.load(path, allow_pickle=False)", set()),
         ("np.save(path, x, allow_pickle=True)", {"allow_pickle"}),
         ("np.save(path, x, allow_pickle=False)", set()),
         ("tf.keras.models.load_model(path)", {"load_model"}),

@@ -6,7 +6,6 @@ import math
 
 import tensorflow as tf
 
-from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.padding import ReflectionPadding2D
 from cyclegan.networks.upsampling import NearestUpsampling2D
 
@@ -28,10 +27,12 @@ def count_macs(network: tf.keras.Model, height: int, width: int) -> int:
         elif isinstance(layer, tf.keras.layers.Conv2DTranspose):
             macs += height * width * math.prod(layer.kernel.shape)
             height, width = height * layer.strides[0], width * layer.strides[1]
-        elif isinstance(layer, Convolution):
+        elif isinstance(layer, tf.keras.layers.ZeroPadding2D):  # of networks made of Keras's own layers
+            height, width = height + sum(layer.padding[0]), width + sum(layer.padding[1])
+        elif isinstance(layer, tf.keras.layers.Conv2D):
             (kernel_height, kernel_width), (down, right) = layer.kernel_size, layer.strides
             if layer.padding == "valid":
-                more = 2 * layer.margin + 1
+                more = 2 * getattr(layer, "margin", 0) + 1
                 height, width = height + more - kernel_height, width + more - kernel_width
             height, width = math.ceil(height / down), math.ceil(width / right)
             macs += height * width * math.prod(layer.kernel.shape)

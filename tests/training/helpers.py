@@ -84,8 +84,9 @@ def state_values(gan):
     """Return the values of all variables in a checkpoint; of the image pools, the values of all replicas."""
     values = []
     for part in gan.state().values():
+        variables = getattr(part, "variables", [])  # SGD of `with_sgd` has none
         sharded = isinstance(part, ShardedState)
-        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in part.variables]
+        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in variables]
     return values
 
 
