@@ -61,7 +61,7 @@ def steps(workers):
         weight = tf.Variable(float(workers.index), name="weight")  # the chief's value has to win
         pool = ImagePool(4, 2 * replicas, (16, 16, 3))
 
-    def step(x, y, weights, index):
+    def step(x, y, weights, index, noise):
         mean = tf.reduce_sum(tf.cast(x, tf.float32)) / (12 * 16 * 16 * 3)
         shown, kept = pool.query(tf.cast(x, tf.float32), weights > 0, tf.ones([2, 2]))
         return {"mean": mean, "samples": tf.reduce_sum(weights) / 12}, [tf.reshape(mean, [1])], (kept, shown)
@@ -128,7 +128,7 @@ def lose(workers):
     with workers.strategy.scope():
         weight = tf.Variable(0.0)
 
-    def step(x, index):
+    def step(x, index, noise):
         return {"x": weight + x[0]}, [tf.ones([1])], ()
 
     run = train_function.make_train_function(
