@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from cyclegan.training.gradients import unpack
+from cyclegan.training.gradients import unpack, zero_unless
 
 SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 
@@ -76,9 +76,8 @@ class Adam(tf.Module):
             "beta2": tf.where(finite, self.beta_2, 1.0),
             "epsilon": self.epsilon,
         }
-        # 0 times infinity is 0 here.
-        gradients = [tf.math.multiply_no_nan(each, tf.cast(finite, tf.float32)) for each in gradients]
-        for gradient, variable, mean, square in zip(unpack(gradients, variables), variables, self.means, self.squares):
+        gradients = unpack(zero_unless(finite, gradients), variables)
+        for gradient, variable, mean, square in zip(gradients, variables, self.means, self.squares):
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=mean.handle,
