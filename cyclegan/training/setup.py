@@ -36,6 +36,7 @@ from cyclegan.training.checkpoint_policy import CheckpointPolicy
 from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
 from cyclegan.training.divergence import DivergencePolicy
 from cyclegan.training.gan import GAN
+from cyclegan.training.out_of_memory import explain_out_of_memory
 from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
 from cyclegan.training.schedule import StepLearningRates
@@ -193,7 +194,8 @@ def _choose_xla(config: Config, workers: Workers, run: RunDirectory, model: GAN,
     compiled = compile_train_step(workers.strategy, model, xla=True)
     if xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch":
         logger.info("Timing the training step with and without XLA")
-        trial = try_forms({"off": train.function, "on": compiled}, model, train.dataset, workers)
+        with explain_out_of_memory():
+            trial = try_forms({"off": train.function, "on": compiled}, model, train.dataset, workers)
         xla = trial.fastest
         times = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in trial.seconds.items())
         logger.info(f"--xla {xla} from here on; a step takes: {times}")

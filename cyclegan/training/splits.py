@@ -43,7 +43,7 @@ class Split:
 
     @property
     def is_train(self) -> bool:
-        """Whether the steps train."""
+        """Whether this is the split of the training pairs."""
         return self.name == "train"
 
     def progress(self, state: TrainState) -> PassState:

@@ -46,20 +46,15 @@ def test_multiworker_needs_several_workers(monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", ["auto", "mirrored", "one"])
-def test_port_without_several_workers_is_refused(strategy, monkeypatch):
+@pytest.mark.parametrize(
+    "settings, text",
+    [
+        ({"port": 5000}, "--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"),
+        ({"start_timeout": 60}, "--start_timeout 60: has no effect here; expected it with several workers only"),
+    ],
+)
+def test_flags_of_several_workers_are_refused_without_them(settings, text, strategy, monkeypatch):
     for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(
-        UserError, match="--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"
-    ):
-        start_workers(DistributionConfig(port=5000, strategy=strategy))
-
-
-@pytest.mark.parametrize("strategy", ["auto", "mirrored", "one"])
-def test_start_timeout_without_several_workers_is_refused(strategy, monkeypatch):
-    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(
-        UserError, match="^--start_timeout 60: has no effect here; expected it with several workers only"
-    ):
-        start_workers(DistributionConfig(start_timeout=60, strategy=strategy))
+    with pytest.raises(UserError, match=text):
+        start_workers(DistributionConfig(**settings, strategy=strategy))
