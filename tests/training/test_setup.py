@@ -12,6 +12,8 @@ from cyclegan.data.sources import SPLITS
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
+from cyclegan.training import setup
+from cyclegan.training.autotune import Trial
 from cyclegan.training.setup import config_of_worker, load_data, make_trainer
 
 CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
@@ -63,3 +65,26 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
 
     with pytest.raises(UserError, match="other images"):
         load_data(config, Workers(strategies[1]), types.SimpleNamespace(path=run.path, check_data=refuse))
+
+
+@pytest.mark.parametrize(
+    "given, saved, on_gpu, chosen, trials",
+    [
+        ("auto", None, True, "on", 1),
+        ("auto", "auto", True, "on", 1),
+        ("auto", "off", True, "off", 0),  # a resumed run computes as before
+        ("off", "on", True, "off", 0),
+        ("auto", None, False, "auto", 0),
+    ],
+)
+def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, chosen, trials):
+    tried = []
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: on_gpu)
+    monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
+    monkeypatch.setattr(setup, "try_forms", lambda forms, *_: tried.append(forms) or Trial("on", {"on": 0.001}))
+    config = Config.from_settings(xla=given)
+    run = types.SimpleNamespace(config=config, saved_config=saved and Config.from_settings(xla=saved))
+    train = types.SimpleNamespace(function="plain", dataset=None)
+    found = setup._choose_xla(config, types.SimpleNamespace(strategy=None), run, None, train)
+    assert found.performance.xla == run.config.performance.xla == chosen and len(tried) == trials
+    assert train.function == ("compiled" if chosen == "on" else "plain")
