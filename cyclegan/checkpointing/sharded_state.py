@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import io
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -45,7 +46,8 @@ class ShardedState(tf.train.experimental.PythonState):
     def serialize(self) -> bytes:
         """Return the collected parts as the bytes of an .npz file."""
         file = io.BytesIO()
-        np.savez(file, **self._arrays)
+        arrays: dict[str, Any] = self._arrays  # NumPy's options are keywords, too
+        np.savez(file, **arrays)
         return file.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:
