@@ -11,6 +11,7 @@ import logging
 import os
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from cyclegan.checkpointing import files, manifest
@@ -55,10 +56,7 @@ class Position(NamedTuple):
 
 def position_of(path: pathlib.Path) -> Position:
     """Return the position of a checkpoint, parsed from its final or hidden name."""
-    name = path.name
-    for prefix in (PARTIAL, REMOVED):
-        name = name[len(prefix) :] if name.startswith(prefix) else name
-    position = Position.parse(name)
+    position = Position.parse(_final(path).name)
     assert position is not None, path
     return position
 
@@ -70,9 +68,33 @@ def checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
     )
 
 
-def readable(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the checkpoints to restore from: all with final names or, if there are none, the complete ones with hidden names."""
-    return checkpoints(folder) or _interrupted(folder)
+def candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the checkpoints to restore from, the newest first; then the complete ones with hidden names, if none could be read."""
+    yield from reversed(checkpoints(folder))
+    yield from reversed(_interrupted(folder))
+
+
+def listing(folder: pathlib.Path) -> set[tuple[str, Optional[tuple[int, int]]]]:
+    """Return the names in a folder, with the identities of the checkpoints; it changes whenever another process saves."""
+    hidden = ((path.name, None) for prefix in (REMOVED, PARTIAL) for path in folder.glob(f"{prefix}epoch_*"))
+    return {*hidden, *((path.name, identity(path)) for path in checkpoints(folder))}
+
+
+def identity(path: pathlib.Path) -> Optional[tuple[int, int]]:
+    """Return numbers that a checkpoint does not share with another one of the same name; `None` if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def adopt(path: pathlib.Path) -> pathlib.Path:
+    """Give a complete checkpoint its final name, in place of one that cannot be read; return its path."""
+    if path != _final(path):
+        files.discard(_final(path))
+        _show(path)
+    return _final(path) if _final(path).is_dir() else path
 
 
 def _interrupted(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -102,8 +124,9 @@ def recover(folder: pathlib.Path) -> None:
 
 
 def _final(path: pathlib.Path) -> pathlib.Path:
-    """Return the final name of a folder with a hidden name."""
-    return path.with_name(path.name[len(PARTIAL if path.name.startswith(PARTIAL) else REMOVED) :])
+    """Return the final name of a checkpoint that may have a hidden name."""
+    prefix = next((prefix for prefix in (PARTIAL, REMOVED) if path.name.startswith(prefix)), "")
+    return path.with_name(path.name[len(prefix) :])
 
 
 def _show(path: pathlib.Path) -> None:

@@ -29,6 +29,7 @@ from cyclegan.errors import UserError
 logger = logging.getLogger(__name__)
 
 UNREADABLE = (*manifest.INVALID, AssertionError, tf.errors.OpError)
+ATTEMPTS = 100  # to read a checkpoint while another process replaces it
 
 
 class Restored(NamedTuple):
@@ -182,28 +183,45 @@ class CheckpointManager:
         Raises:
             UserError: The checkpoint cannot be read.
         """
-        try:
-            return self._read(path, strict=False)
-        except UNREADABLE as error:
-            raise UserError(
-                f"{path} can't be read ({_first_line(error)}): expected a checkpoint that this program wrote; use another one"
-            ) from error
+        for _ in range(ATTEMPTS):
+            before = folder.identity(path)
+            try:
+                return self._read(path, strict=False)
+            except UNREADABLE as error:
+                reason = error
+            if folder.identity(path) == before:  # else another process has replaced it
+                break
+        raise UserError(
+            f"{path} can't be read ({_first_line(reason)}): expected a checkpoint that this program wrote; use another one"
+        ) from reason
 
     def _restore_newest(self, strict: bool) -> Optional[Restored]:
-        failed, checkpoints = [], folder.readable(self.folder)
-        for path in reversed(checkpoints):
-            try:
-                return Restored(self._read(path, strict), path)
-            except UNREADABLE as error:
-                failed.append(f"{path} ({_first_line(error)})")
-                if path != checkpoints[0]:
-                    logger.warning(f"Checkpoint {path} can't be read ({_first_line(error)}); trying the one before")
+        for _ in range(ATTEMPTS):
+            before = folder.listing(self.folder)
+            found, failed = self._read_newest(strict)
+            if (found and not failed) or folder.listing(self.folder) == before:
+                break  # else another process has saved meanwhile, and removed what could not be read
+        if found:
+            for path, reason in failed.items():
+                logger.warning(f"Checkpoint {path} can't be read ({reason}); trying the one before")
+            return found._replace(path=folder.adopt(found.path)) if strict else found
         if failed:
             fix = "; start over with --clear_output_dir or in another --output_dir" if strict else ""
+            reasons = "; ".join(f"{path} ({reason})" for path, reason in failed.items())
             raise UserError(
-                f"none of the {len(failed)} checkpoints can be read: {'; '.join(failed)}: expected one that this program wrote{fix}"
+                f"none of the {len(failed)} checkpoints can be read: {reasons}: expected one that this program wrote{fix}"
             )
         return None
+
+    def _read_newest(self, strict: bool) -> tuple[Optional[Restored], dict[pathlib.Path, str]]:
+        """Return the newest checkpoint that can be read, and the reasons why newer ones cannot."""
+        failed = {}
+        for path in folder.candidates(self.folder):
+            try:
+                return Restored(self._read(path, strict), path), failed
+            except UNREADABLE as error:
+                failed[path] = _first_line(error)
+        return None, failed
 
     def _restore_together(self) -> Optional[Restored]:
         """Restore, on all workers, the newest checkpoint that the chief can read."""
@@ -239,6 +257,7 @@ class CheckpointManager:
         return found
 
     def _read(self, path: pathlib.Path, strict: bool) -> TrainState:
+        before = folder.identity(path)
         train_state = manifest.verify(path)
         status = self._checkpoint.read(os.fspath(path / "state"))
         if strict:
@@ -247,6 +266,8 @@ class CheckpointManager:
             status.assert_existing_objects_matched().expect_partial()
         for part in self._sharded:
             part.after_restore()
+        if folder.identity(path) not in (before, None):
+            raise ValueError("another process has replaced it")
         return train_state
 
 

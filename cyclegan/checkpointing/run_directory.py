@@ -116,7 +116,7 @@ class RunDirectory:
             )
         if self.config.run.clear_output_dir:
             return
-        if not folder.readable(self.path / "checkpoints"):
+        if not any(folder.candidates(self.path / "checkpoints")):
             self._refuse_lost_checkpoints(imported=found.get("imported") is True)
             return  # a run that was stopped before its first step
         saved = serialization.load(self.path / "config.json")

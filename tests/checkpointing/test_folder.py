@@ -65,7 +65,7 @@ def test_removed_checkpoints_stay_removed_while_others_are_left(tmp_path):
     for name in ("epoch_0001", ".removed_epoch_0002", ".partial_epoch_0003"):
         make(tmp_path / name)
     make(tmp_path / ".partial_epoch_0002", complete=False)
-    assert [path.name for path in folder.readable(tmp_path)] == ["epoch_0001"]
+    assert next(folder.candidates(tmp_path)).name == "epoch_0001"
     folder.clean_up(tmp_path)
     assert names(tmp_path) == ["epoch_0001"]
 
@@ -83,7 +83,7 @@ def test_the_newest_complete_one_is_recovered_if_none_is_left(tmp_path, hidden, 
         make(tmp_path / name)
     make(tmp_path / ".partial_epoch_0009", complete=False)
     (tmp_path / ".removed_epoch_mine").mkdir()
-    assert [path.name for path in folder.readable(tmp_path)][-1] == hidden[-1]
+    assert next(folder.candidates(tmp_path)).name == hidden[-1]
     folder.clean_up(tmp_path)
     assert names(tmp_path) == [recovered]
     assert (tmp_path / recovered / "state.index").read_text() == hidden[-1]
