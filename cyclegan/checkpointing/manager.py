@@ -215,7 +215,7 @@ class CheckpointManager:
 
     def _read_newest(self, strict: bool) -> tuple[Optional[Restored], dict[pathlib.Path, str]]:
         """Return the newest checkpoint that can be read, and the reasons why newer ones cannot."""
-        failed = {}
+        failed: dict[pathlib.Path, str] = {}
         for path in folder.candidates(self.folder):
             try:
                 return Restored(self._read(path, strict), path), failed
