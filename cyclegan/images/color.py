@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cyclegan.images.image import row_blocks
+
 
 def convert_bands(
     image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
@@ -21,10 +23,15 @@ def convert_bands(
     """
     if channels not in (1, 3):
         return image, None
-    if not has_opacity:
-        return _convert_colors(image, channels), None
-    colors, opacity = image[..., :-1], image[..., -1:]
-    return _convert_colors(_blend_with_white(colors, opacity, premultiplied), channels), opacity
+    if not has_opacity and image.shape[2] == channels:
+        return image, None
+    converted = np.empty((*image.shape[:2], channels), image.dtype)
+    for rows in row_blocks(image.shape):
+        colors = image[rows]
+        if has_opacity:
+            colors = _blend_with_white(colors[..., :-1], colors[..., -1:], premultiplied)
+        converted[rows] = _convert_colors(colors, channels)
+    return converted, image[..., -1:] if has_opacity else None
 
 
 def _blend_with_white(colors: np.ndarray, opacity: np.ndarray, premultiplied: bool) -> np.ndarray:

@@ -14,12 +14,17 @@ from cyclegan.config.data import MIN_SIDE, DataConfig
 from cyclegan.errors import UserError
 
 
+def known_orientation(value: object) -> int:
+    """Return a value of EXIF's orientation if it is one of 1 to 8, otherwise 1: files may hold any number, text or bytes."""
+    return next((known for known in range(2, 9) if value == known), 1)
+
+
 def upright(image: np.ndarray, orientation: int) -> np.ndarray:
     """Return a view of an image, rotated and mirrored as EXIF's orientation requires.
 
     Args:
         image: [h, w, C].
-        orientation: 1 to 8; other values leave the image as it is.
+        orientation: 1 to 8.
     """
     # `reorient` of tifffile is not public, and exchanges 7 and 8 in version 2024.8.30.
     if orientation in (5, 6, 7, 8):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterator, Sequence
 from typing import Optional, Protocol
 
 import numpy as np
 
-MAX_PIXELS = 180_000_000  # 0.7 GB decoded, above any camera's; more is a mistake or an attack
+MAX_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
+MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
+BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +63,30 @@ class ImageReader(Protocol):
         """
 
 
-def check_pixel_count(width: int, height: int, bands: int = 1) -> None:
-    """Raise `ValueError` if an image of this size has more than `MAX_PIXELS` pixels (of four bands)."""
-    if width * height * max(1, bands / 4) > MAX_PIXELS:
-        of_bands = f" of {bands} bands" if bands > 4 else ""
-        raise ValueError(f"{width} x {height} pixels{of_bands}: expected at most {MAX_PIXELS // 1_000_000} million")
+def check_size(width: int, height: int, memory: int = 0) -> None:
+    """Check the size of an image before it is decoded.
+
+    Args:
+        width: Width in pixels.
+        height: Height in pixels.
+        memory: Bytes of memory that decoding takes.
+
+    Raises:
+        ValueError: The image is empty, or has more than `MAX_PIXELS` pixels, or decoding takes more than `MAX_BYTES`.
+    """
+    if min(width, height) < 1:
+        raise ValueError(f"{width} x {height} pixels: expected at least 1")
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width} x {height} pixels: expected at most {MAX_PIXELS // 1_000_000} million")
+    if memory > MAX_BYTES:
+        raise ValueError(
+            f"{width} x {height} pixels, which take {memory / 1e9:.3g} GB of memory to decode: expected at most"
+            f" {MAX_BYTES / 1e9:g} GB"
+        )
+
+
+def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
+    """Yield slices of the rows of an array of this shape, of about `BLOCK_VALUES` values each."""
+    rows = max(1, BLOCK_VALUES // max(1, math.prod(shape[1:])))
+    for top in range(0, shape[0], rows):
+        yield slice(top, min(top + rows, shape[0]))

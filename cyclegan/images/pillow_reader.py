@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, ImageOps
+from PIL import Image, ImageFile
+from PIL.ExifTags import Base as Tag
 
 from cyclegan.images.color import convert_bands
-from cyclegan.images.image import DecodedImage, Header, check_pixel_count
+from cyclegan.images.geometry import known_orientation, upright
+from cyclegan.images.image import DecodedImage, Header, check_size, row_blocks
 
-END_MARKERS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}  # compressed pixels never look like them
+END_MARKERS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}  # compressed pixels never look like them
 TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs append data to a file
 ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB is a color
 
-Image.MAX_IMAGE_PIXELS = None  # `check_pixel_count` refuses large images before they are decoded
+PILLOW_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}  # of memory per pixel by mode; 4 in all others
+USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # of TIFF, which Pillow always decodes
+
+Image.MAX_IMAGE_PIXELS = None  # `check_size` refuses large images before they are decoded
 
 
 class PillowReader:
     """Read a file that Pillow has opened."""
 
     def __init__(self, image: ImageFile.ImageFile, file: BinaryIO) -> None:
-        check_pixel_count(*image.size)
+        check_size(*image.size, _decoding_bytes(image))
         self._image = image
         tail, length = _read_tail(file)
         self._orientation = _find_orientation(image, tail)
         width, height = image.size if self._orientation < 5 else reversed(image.size)
         end_marker = END_MARKERS.get(image.format or "", b"")
-        complete = _strips_end_inside(image, length) if image.format == "TIFF" else end_marker in tail
+        complete = _is_whole_tiff(image, file, length) if image.format == "TIFF" else end_marker in tail
         self.header = Header(height, width, len(image.getbands()), _is_deep(image), colors=True, complete=complete)
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""
-        return from_pillow(self._image, channels)
+        return _from_pillow(self._image, channels, self._orientation)
 
 
 def from_pillow(image: Image.Image, channels: int = 3) -> DecodedImage:
@@ -48,13 +55,28 @@ def from_pillow(image: Image.Image, channels: int = 3) -> DecodedImage:
     """
     if image.mode == "F":
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits; convert it, or use an array")
-    upright = ImageOps.exif_transpose(image)
-    return DecodedImage(*(_convert_deep_gray if _is_deep(image) else _convert)(upright, channels), get_profile(image))
+    image.load()  # turns a TIFF
+    return _from_pillow(image, channels, known_orientation(image.getexif().get(Tag.Orientation)))
 
 
 def get_profile(image: Image.Image) -> bytes:
     """Return the ICC profile of a Pillow image, or nothing."""
     return image.info.get("icc_profile") or b""
+
+
+def _from_pillow(image: Image.Image, channels: int, orientation: int) -> DecodedImage:
+    """Convert an image, some rows at a time, and turn it upright."""
+    image.load()
+    convert = _convert_deep_gray if _is_deep(image) else _convert
+    arrays: list[np.ndarray] = []
+    for rows in row_blocks((image.height, image.width)):
+        block = image.crop((0, rows.start, image.width, rows.stop))
+        parts = [part for part in convert(block, channels) if part is not None]
+        arrays = arrays or [np.empty((image.height, *part.shape[1:]), part.dtype) for part in parts]
+        for array, part in zip(arrays, parts):
+            array[rows] = part
+    pixels, *opacity = (upright(array, orientation) for array in arrays)
+    return DecodedImage(pixels, opacity[0] if opacity else None, get_profile(image))
 
 
 def _is_deep(image: Image.Image) -> bool:
@@ -102,11 +124,39 @@ def _find_orientation(image: ImageFile.ImageFile, tail: bytes) -> int:
     # For a PNG, `getexif` decodes the pixels to find a chunk behind them; the method of the base class does not.
     after_pixels = image.format == "PNG" and b"eXIf" in tail
     exif = image.getexif() if after_pixels else Image.Image.getexif(image)
-    return exif.get(ExifTags.Base.Orientation, 1)
+    return known_orientation(exif.get(Tag.Orientation))
 
 
-def _strips_end_inside(image: ImageFile.ImageFile, length: int) -> bool:
-    """Return whether the strips or tiles of a TIFF lie inside a file of this length in bytes."""
+def _is_whole_tiff(image: ImageFile.ImageFile, file: BinaryIO, length: int) -> bool:
+    """Return whether the tags, and the strips or tiles, of a TIFF lie inside a file of this length in bytes.
+
+    A TIFF of an unusual compression counts as damaged, because Pillow's library may have been built without it.
+    """
     tags = image.tag_v2  # type: ignore[attr-defined]
+    if tags.next == _first_page(file) or tags.get(Tag.Compression, 1) not in USUAL_COMPRESSIONS:
+        return False
     offsets, counts = (tags.get(strips) or tags.get(tiles) or () for strips, tiles in ((273, 324), (279, 325)))
     return 0 < len(offsets) == len(counts) and max(map(sum, zip(offsets, counts))) <= length
+
+
+def _first_page(file: BinaryIO) -> int:
+    """Return the offset of the first page of a TIFF, where Pillow's `next` stays if it cannot read all tags of the page."""
+    position = file.tell()
+    file.seek(0)
+    head = file.read(16)
+    file.seek(position)
+    big, order = 43 in head[2:4], "<" if head[:1] == b"I" else ">"
+    return struct.unpack_from(order + ("Q" if big else "I"), head, 8 if big else 4)[0]
+
+
+def _decoding_bytes(image: ImageFile.ImageFile) -> int:
+    """Return the bytes of memory that decoding takes: Pillow's image, and then the decoder's buffers or the result."""
+    bands, tile = len(image.getbands()), 0
+    if image.format == "TIFF":
+        sides = [image.tag_v2.get(tag, 0) for tag in (Tag.TileWidth, Tag.TileLength)]  # type: ignore[attr-defined]
+        tile = 4 * math.prod(sides)
+    buffers = {"JPEG": 2 * bands, "MPO": 2 * bands, "WEBP": 14, "GIF": 6}.get(
+        image.format or "", 0
+    )  # JPEG: its coefficients
+    result = 8 if _is_deep(image) else 4
+    return image.width * image.height * (PILLOW_BYTES.get(image.mode, 4) + max(buffers, result)) + tile

@@ -10,7 +10,7 @@ from PIL import Image, ImageFile
 
 from cyclegan.images.color import convert_bands
 from cyclegan.images.geometry import upright
-from cyclegan.images.image import DecodedImage
+from cyclegan.images.image import DecodedImage, check_size
 from cyclegan.images.pillow_reader import PillowReader, get_profile
 
 BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
@@ -29,6 +29,7 @@ class PngReader(PillowReader):
         file.seek(position)
         if bits == 16:
             self.header = dataclasses.replace(self.header, bands=BANDS[color_type], deep=True)
+            check_size(*image.size, image.width * image.height * (2 * BANDS[color_type] + 8))
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the image, upright.

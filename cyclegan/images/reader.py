@@ -58,7 +58,7 @@ def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8)
         dtype [height, width, channels].
 
     Raises:
-        ValueError: The header names more than `MAX_PIXELS` pixels, or other bands. Nothing is decoded.
+        ValueError: The header names a size that `check_size` refuses, or other bands. Nothing is decoded.
         OSError and errors of the libraries: The file is not an image, or is damaged.
     """
     return to_depth(decode_whole(source, channels).pixels, dtype)

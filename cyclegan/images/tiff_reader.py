@@ -14,8 +14,8 @@ from PIL.ExifTags import Base as Tag
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, SAMPLEFORMAT
 
 from cyclegan.images.color import convert_bands
-from cyclegan.images.geometry import upright
-from cyclegan.images.image import DecodedImage, Header, check_pixel_count
+from cyclegan.images.geometry import known_orientation, upright
+from cyclegan.images.image import DecodedImage, Header, check_size
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the header gives
@@ -42,11 +42,14 @@ class TiffReader:
     def __init__(self, file: BinaryIO) -> None:
         length = file.seek(0, os.SEEK_END)
         file.seek(0)
-        page = tifffile.TiffFile(file).pages[0]
+        pages = tifffile.TiffFile(file).pages
+        if not pages:
+            raise ValueError("truncated: it has no page")
+        page = pages[0]
         assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
         _check_page(page)
         self._page = page
-        self._orientation = page.tags.valueof(Tag.Orientation, default=1)
+        self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
         self._has_opacity, self._premultiplied = alpha != EXTRASAMPLE.UNSPECIFIED, alpha == EXTRASAMPLE.ASSOCALPHA
         height, width, bands = page.imagelength, page.imagewidth, page.samplesperpixel
@@ -92,10 +95,10 @@ def _values(image: ImageFile.ImageFile, tag: int) -> np.ndarray:
 
 def _check_page(page: tifffile.TiffPage) -> None:
     """Raise `ValueError` unless the page is a flat image that this reader decodes as it is."""
-    check_pixel_count(page.imagewidth, page.imagelength, page.samplesperpixel)
-    if page.is_tiled:
-        check_pixel_count(page.tilewidth, page.tilelength, page.samplesperpixel)
     dtype = page.dtype
+    check_size(page.imagewidth, page.imagelength)
+    if page.is_tiled:
+        check_size(page.tilewidth, page.tilelength)
     if (
         dtype is None
         or dtype not in (np.uint8, np.uint16)
@@ -108,6 +111,10 @@ def _check_page(page: tifffile.TiffPage) -> None:
             f"compression {page.compression}, photometric interpretation {page.photometric}: expected 1 or 2 and one of"
             f" {', '.join(sorted(set(COMPRESSIONS.values())))}"
         )
+    pixels = page.imagewidth * page.imagelength
+    segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
+    result = 8 * pixels if page.samplesperpixel <= 4 else 0  # otherwise the bands are returned as they are
+    check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
 
 
 def _segments_end_inside(page: tifffile.TiffPage, length: int) -> bool:

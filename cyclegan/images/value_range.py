@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cyclegan.images.image import row_blocks
+
 ArrayOrTensor = TypeVar("ArrayOrTensor", bound=Any)
 
 
@@ -52,4 +54,9 @@ def to_depth(image: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
     """
     if image.dtype == dtype:
         return image
-    return image * np.uint16(257) if dtype == np.uint16 else np.rint(image / 257).astype(np.uint8)
+    if dtype == np.uint16:
+        return image * np.uint16(257)
+    levels = np.empty(image.shape, np.uint8)
+    for rows in row_blocks(image.shape):
+        levels[rows] = np.rint(image[rows] / 257)
+    return levels

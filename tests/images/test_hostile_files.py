@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from cyclegan.errors import UserError
 from cyclegan.images import reader
 from tests.data.test_loading import read, refused
-from tests.images.samples import CHANNELS, VALID, chunk, png, tiff
+from tests.images.samples import CHANNELS, VALID, chunk, deep_png, png, tiff, tiff_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIDE = 40_000
@@ -91,6 +91,65 @@ def test_decompression_bombs_take_little_memory(tmp_path):
     for name, answer, mebibytes, seconds in lines:
         assert answer in ("(8, 8, 3)", "refused"), name
         assert float(mebibytes) < 30 and float(seconds) < 1, name
+
+
+MEASURE_AND_COMPARE = """
+import pathlib, sys
+from cyclegan.images import pillow_reader, png_reader, reader, tiff_reader
+
+estimates = [0]
+for module in (pillow_reader, png_reader, tiff_reader):
+    module.check_size = lambda width, height, memory=0: estimates.append(memory / 1e6)
+
+def peak():
+    return int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1e3
+
+for path in sys.argv[1:]:
+    channels = 5 if "five" in path else 3
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = peak()
+    estimates.clear()
+    reader.decode(path, channels)
+    print(pathlib.Path(path).name, peak() - before, max(estimates), sep="|")
+"""
+
+
+@pytest.mark.slow
+def test_memory_limit_holds_for_what_decoding_takes(tmp_path):
+    """Compare the memory that decoding takes with the estimate that is compared with the limit, for the greediest files."""
+    side = 3000
+    gray, rgb = Image.new("L", (side, side)), Image.new("RGB", (side, side))
+    for name, image, options in (
+        ("progressive.jpg", rgb, {"progressive": True, "subsampling": 0}),
+        ("cmyk.jpg", rgb.convert("CMYK"), {"progressive": True}),
+        ("gray.jpg", gray, {}),
+        ("rgba.png", rgb.convert("RGBA"), {}),
+        ("la.png", gray.convert("LA"), {}),
+        ("palette.png", rgb.quantize(4), {"transparency": 0}),
+        ("gray.png", Image.fromarray(np.zeros((side, side), np.uint16)), {}),
+        ("palette.gif", rgb.quantize(4), {"transparency": 0}),
+        ("rgb.bmp", rgb, {}),
+        ("rgb.webp", rgb, {}),
+        ("rgba.webp", rgb.convert("RGBA"), {"lossless": True}),
+        ("rgba.tiff", rgb.convert("RGBA"), {"compression": "tiff_lzw"}),
+        ("jpeg.tiff", rgb, {"compression": "jpeg"}),
+    ):
+        image.save(tmp_path / name, **options)
+    deep = np.zeros((side, side, 4), np.uint16)
+    for bands in (2, 3, 4):
+        (tmp_path / f"deep {bands}.png").write_bytes(deep_png(deep[..., :bands]))
+        opacity = {} if bands == 3 else {"extrasamples": ["unassalpha"]}
+        packed = {"compression": "zlib", "photometric": "minisblack" if bands == 2 else "rgb", **opacity}
+        (tmp_path / f"deep {bands}.tiff").write_bytes(tiff_of(deep[..., :bands], **packed))
+    five = np.zeros((side, side, 5), np.uint8)
+    (tmp_path / "five bands.tiff").write_bytes(tiff_of(five, compression="lzw", rowsperstrip=side))
+    command = [sys.executable, "-c", MEASURE_AND_COMPARE, *sorted(map(str, tmp_path.iterdir()))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [line.split("|") for line in done.stdout.splitlines()]
+    print(done.stdout)
+    assert len(lines) == 20
+    for name, megabytes, estimate in lines:
+        assert float(megabytes) < float(estimate) + 40, name  # 40 for the libraries, loaded by the first file
 
 
 class _Trap:

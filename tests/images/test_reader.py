@@ -2,6 +2,7 @@
 
 import io
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -102,12 +103,49 @@ def test_images_beyond_the_pixel_limit_are_refused(tmp_path, monkeypatch):
     assert reader.decode(path).shape == (10, 20, 3)
     monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 199)
     assert "20 x 10 pixels" in refused(path)
-    five = tiff_of(deep_values(5, 10, 20))
-    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 250)
-    assert reader.decode(five, 5).shape == (10, 20, 5)
-    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 249)
-    with pytest.raises(ValueError, match="20 x 10 pixels of 5 bands: expected at most"):
-        reader.decode(five, 5)
+
+
+def exif_of(kind, value, count=1):
+    """Return EXIF data with one tag, the orientation, of a type of TIFF; `value` has at most 8 bytes."""
+    place = value.ljust(4, b"\0") if len(value) <= 4 else struct.pack("<I", 26)
+    return b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x0112, kind, count) + place + bytes(4) + value
+
+
+ORIENTATIONS = {
+    "0": (3, b"\0\0"),
+    "9": (3, b"\x09\0"),
+    "11": (3, b"\x0b\0"),
+    "65535": (3, b"\xff\xff"),
+    "-1": (9, b"\xff\xff\xff\xff"),
+    "text": (2, b"6\0", 2),
+    "bytes": (7, b"\6"),
+    "no number": (5, struct.pack("<II", 6, 0)),
+    "nan": (11, struct.pack("<f", np.nan)),
+}
+
+
+@pytest.mark.parametrize("name", ORIENTATIONS)
+def test_other_orientations_count_as_upright(name):
+    values = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
+    exif = exif_of(*ORIENTATIONS[name])
+    for format, options in (("jpeg", {}), ("png", {}), ("webp", {"lossless": True})):
+        file = io.BytesIO()
+        Image.fromarray(values).save(file, format, exif=exif, **options)
+        assert reader.check(file.getvalue())[1:3] == (12, 10)
+        assert reader.decode(file.getvalue()).shape == values.shape
+    deep = deep_png(257 * values.astype(np.uint16))
+    early = deep[:33] + chunk(b"eXIf", exif[6:]) + deep[33:]
+    np.testing.assert_array_equal(reader.decode(early), values)
+
+
+@pytest.mark.parametrize("value", [("H", 1, 9), ("s", 0, "6"), ("B", 1, 11)], ids=str)
+def test_other_orientations_of_tiff_count_as_upright(value):
+    values = np.random.default_rng(0).integers(0, 256, (12, 10, 5)).astype(np.uint8)
+    for bands, dtype in ((5, np.uint8), (3, np.uint16), (3, np.uint8)):
+        image = values[..., :bands].astype(dtype)
+        content = tiff_of(image, extratags=[(274, *value, True)])
+        assert reader.check(content, bands)[1:3] == (12, 10)
+        np.testing.assert_array_equal(reader.decode(content, bands, dtype), image)
 
 
 @pytest.fixture

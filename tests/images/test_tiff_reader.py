@@ -5,9 +5,10 @@ import io
 import numpy as np
 import pytest
 import tifffile
+from PIL import Image
 
 from cyclegan.images import reader
-from tests.images.samples import TIFFS, VALID, deep_values, tiff_of
+from tests.images.samples import TIFFS, VALID, deep_values, tiff, tiff_of
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -39,6 +40,35 @@ def test_check_finds_truncated_tiff(name):
     small = VALID["tiff"]
     with pytest.raises(OSError):
         reader.check(small[: len(small) // 2])
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "tiff_lzw", "tiff_adobe_deflate", "packbits", "group4", None])
+def test_check_finds_every_truncated_tiff_of_pillow(compression):
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
+    file = io.BytesIO()
+    (noise.convert("1") if compression == "group4" else noise).save(file, "tiff", compression=compression)
+    whole = file.getvalue()
+    reader.check(whole)
+    for length in (*range(len(whole) - 200, len(whole), 7), len(whole) // 2):
+        try:
+            reader.decode(whole[:length])
+        except Exception:
+            with pytest.raises(Exception):  # noqa: B017  the libraries raise almost anything
+                reader.check(whole[:length])
+
+
+def test_check_finds_a_compression_that_pillow_lacks():
+    content = tiff_of(np.zeros((8, 8, 3), np.uint8), compression="webp")
+    with pytest.raises(OSError):
+        reader.check(content)
+
+
+@pytest.mark.parametrize("bands", [1, 5])
+@pytest.mark.parametrize("size", [(0, 8), (8, 0)])
+def test_empty_images_are_refused(size, bands):
+    for function in (reader.check, reader.decode):
+        with pytest.raises(ValueError, match=f"{size[0]} x {size[1]} pixels: expected at least 1"):
+            function(tiff(*size, bands), bands)
 
 
 @pytest.mark.parametrize(
