@@ -20,7 +20,7 @@ from cyclegan.checkpointing.train_state import TrainState
 
 logger = logging.getLogger(__name__)
 
-NAME = re.compile(r"epoch_(\d+)(?:_pair_(\d+)(?:_test_(\d+))?)?")
+NAME = re.compile(r"epoch_(\d{1,15})(?:_pair_(\d{1,15})(?:_test_(\d{1,15}))?)?")
 
 
 class Position(NamedTuple):

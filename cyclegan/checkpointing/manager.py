@@ -14,6 +14,8 @@ import logging
 import os
 import pathlib
 import re
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
@@ -28,7 +30,11 @@ from cyclegan.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-UNREADABLE = (*manifest.INVALID, AssertionError, tf.errors.OpError)
+# Errors that reading a damaged checkpoint raises.
+UNREADABLE = (
+    *(*manifest.INVALID, AssertionError, ArithmeticError, EOFError, LookupError, zipfile.BadZipFile, zlib.error),
+    tf.errors.OpError,
+)
 ATTEMPTS = 100  # to read a checkpoint while another process replaces it
 
 

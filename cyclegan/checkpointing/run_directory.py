@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from cyclegan.checkpointing import folder
 from cyclegan.checkpointing.lock import FolderLock
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings
@@ -142,6 +143,29 @@ class RunDirectory:
             raise UserError(
                 f"{self.path} holds the log of a run, {missing}; expected one to resume from: put it back, or start over with"
                 " --clear_output_dir or in another --output_dir"
+            )
+
+    def check_restored(self, train_state: Optional[TrainState]) -> None:
+        """Check the position that training resumes from.
+
+        Args:
+            train_state: The training state of the checkpoint; `None` for a new run.
+
+        Raises:
+            UserError: The run has a checkpoint but none was restored, or the checkpoint is beyond the end of the run.
+        """
+        if not self.saved_config:
+            return
+        if train_state is None:
+            raise UserError(
+                f"{self.path} had a checkpoint, which has just disappeared; expected it to stay: put it back, or start over with"
+                " --clear_output_dir"
+            )
+        epochs = max(self.saved_config.optimization.epochs, self.config.optimization.epochs)
+        if train_state.epoch > epochs:
+            raise UserError(
+                f"the checkpoint has done {train_state.epoch} epochs; expected at most {epochs}, as config.json of {self.path}"
+                " says: one of the two was changed; put it back, or use another --output_dir"
             )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from cyclegan.errors import UserError
+
+LARGEST = 10**15  # numbers of a state are below: they fit into names, 64 bits and floats
 
 
 @dataclasses.dataclass
@@ -106,8 +108,8 @@ def _check_field(name: str, value: Any, expected: Any) -> None:
     """Raise UserError if a value does not have the type that a field expects."""
     kind = dict if expected is PassState else typing.get_origin(expected) or expected
     allowed = (int, float) if kind is float else (kind,)
-    if type(value) not in allowed or (kind in (int, float) and not 0 <= value < math.inf):
-        raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0")
+    if type(value) not in allowed or (kind in (int, float) and not 0 <= value < LARGEST):
+        raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0 and below 10^15")
     if expected == dict[str, float] and not all(map(_is_finite_number, value.values())):
         raise UserError(f"{name} holds values that are not finite numbers")
     if expected == list[str] and not all(type(item) is str for item in value):
@@ -115,4 +117,4 @@ def _check_field(name: str, value: Any, expected: Any) -> None:
 
 
 def _is_finite_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, Optional
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
+MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +91,8 @@ class DataConfig(Section):
             refuse("data_dir", self.data_dir, "a folder (is a shell variable not set?)")
         self.check_at_least(MIN_SIDE, "image_size", "image_width", unit="pixels")
         self.check_at_least(1, "channels_x", "channels_y", "max_dataset_size")
+        self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")
+        self.check_at_most(MAX_SIDE, "image_size", "image_width", "load_size", unit="pixels")
         self.check_finite("cache_gb")
         if self.preprocess == "resize_and_crop":
             self.check_at_least(self.image_size, "load_size", unit="pixels (--image_size)")

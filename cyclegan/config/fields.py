@@ -19,6 +19,7 @@ class OnResume(enum.Enum):
     FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
 
 
+LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
 FREE, WARN, FIXED = OnResume.FREE, OnResume.WARN, OnResume.FIXED
 _FIELD_TYPES: dict[type, dict[str, FieldType]] = {}  # by section: evaluating annotations takes long
 
@@ -67,6 +68,8 @@ class Section:
             value = getattr(self, name)
             if kind.choices and value not in kind.choices and not (kind.optional and value is None):
                 refuse(name, value, f"one of {', '.join(map(str, kind.choices))}")
+            if type(value) is int and value > LARGEST:
+                refuse(name, value, f"at most {LARGEST}")
         self.check()
 
     def check(self) -> None:
@@ -78,6 +81,12 @@ class Section:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 refuse(name, value, f"at least {minimum} {unit}".rstrip())
+
+    def check_at_most(self, maximum: int, *names: str, unit: str = "") -> None:
+        """Refuse values above a maximum."""
+        for name in names:
+            if getattr(self, name) > maximum:
+                refuse(name, getattr(self, name), f"at most {maximum} {unit}".rstrip())
 
     def check_finite(self, *names: str, positive: bool = False) -> None:
         """Refuse values that are negative (or 0, if `positive`), infinite or not a number; `None` passes."""

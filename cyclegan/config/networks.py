@@ -12,6 +12,7 @@ from cyclegan.errors import UserError
 RESNET = re.compile(r"resnet_(\d{1,3})blocks", re.ASCII)
 UNETS = {"unet_256": 256, "unet_128": 128}  # sides of images have to be multiples of this, in pixels
 RESNET_MULTIPLE = 4  # the same for ResNets, which halve the image twice
+MAX_WEIGHTS = 10**10  # of a generator: 40 GB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,9 @@ class NetworkConfig(Section):
         self.check_at_least(0, "residual_blocks")
         self.check_at_least(1, "filters", "discriminator_layers")
         self.check_fraction("dropout")
+        blocks = 50 if self.generator in UNETS else max(self.residual_blocks or 0, 1)  # a U-Net is not larger than 50
+        if blocks * 2 * 9 * (4 * self.filters) ** 2 > MAX_WEIGHTS:
+            refuse("filters", self.filters, f"fewer: generators would have more than {MAX_WEIGHTS:,} weights")
         resnet = RESNET.fullmatch(self.generator)
         if not resnet and self.generator not in UNETS:
             refuse("generator", self.generator, f"auto, resnet_9blocks (or another number), {', '.join(UNETS)}")

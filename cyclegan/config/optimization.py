@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
-
-MAX_SEED = 2**32 - 1  # NumPy's limit
+from cyclegan.config.fields import FREE, WARN, Section, flag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,5 +62,3 @@ class OptimizationConfig(Section):
         self.check_finite("lr", "lr_discriminator", "epsilon", positive=True)
         self.check_finite("clip_norm", "weight_decay")
         self.check_fraction("beta_1", "beta_2", "ema")
-        if self.seed > MAX_SEED:
-            refuse("seed", self.seed, f"at most {MAX_SEED}")

@@ -82,10 +82,15 @@ def restore(
     precision = precision or config.performance.precision
     suffix = "_ema" if config.optimization.ema else ""
     allow_memory_growth()
-    with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
-        x, y = config.data.channels_x, config.data.channels_y
-        G = generators.make_generator(config.networks, x, y, name=f"G{suffix}")
-        F = generators.make_generator(config.networks, y, x, name=f"F{suffix}")
+    try:
+        with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
+            x, y = config.data.channels_x, config.data.channels_y
+            G = generators.make_generator(config.networks, x, y, name=f"G{suffix}")
+            F = generators.make_generator(config.networks, y, x, name=f"F{suffix}")
+    except (MemoryError, tf.errors.ResourceExhaustedError):
+        raise UserError(
+            f"{run}: --filters {config.networks.filters}: not enough memory for its generators; expected a device with more"
+        ) from None
     checkpoints = CheckpointManager(run / "checkpoints", {f"G{suffix}": G, f"F{suffix}": F})
     train_state, path = _restore_by_name(checkpoints, checkpoint) if checkpoint else _restore_newest(checkpoints)
     if not saved.imported and not train_state.step:

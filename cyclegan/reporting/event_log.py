@@ -20,7 +20,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from cyclegan.reporting.append_file import AppendFile
 
-FILE_NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)")
+FILE_NUMBER = re.compile(r"events\.out\.tfevents\.(\d{1,15})")
 
 
 class EventLog:

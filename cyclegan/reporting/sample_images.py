@@ -31,7 +31,7 @@ Cycle = Sequence[np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
-EPOCH_NAME = re.compile(r"epoch_(\d+)(\.png)?")  # the folder and the grid of an epoch
+EPOCH_NAME = re.compile(r"epoch_(\d{1,15})(\.png)?")  # the folder and the grid of an epoch
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle). The slider chooses the epoch.",
     "cycle error: mean absolute difference between input and cycle in gray levels (0 to 255). change: the same between input and"
@@ -96,7 +96,7 @@ def write_report(folder: pathlib.Path) -> None:
             samples = _read_samples(path / "frames.json")
         except (FileNotFoundError, NotADirectoryError):
             continue  # a grid, or an epoch that was written in part
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             logger.warning(
                 "%s is damaged (%s) and was removed; the report leaves out epoch %d", path / "frames.json", error, epoch
             )
@@ -121,7 +121,7 @@ def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, 
     """Return (domain, number of the sample from 1, name, scores) of each sample in a `frames.json`.
 
     Raises:
-        ValueError, TypeError, AttributeError, RecursionError: The file is damaged.
+        ValueError, TypeError, AttributeError, ArithmeticError, RecursionError: The file is damaged.
     """
     domains = json.loads(path.read_text(encoding="utf-8"))
     samples = [(domain, i, *sample) for domain, part in domains.items() for i, sample in enumerate(part, 1)]

@@ -124,6 +124,7 @@ def make_trainer(
             CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
         )
         restored = None if config.run.clear_output_dir else checkpoints.restore()
+    run.check_restored(restored and restored.train_state)
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
     if state.epoch < config.optimization.epochs:

@@ -31,7 +31,9 @@ def test_names_are_parsed_and_formatted(name, position):
     assert folder.position_of(folder.pathlib.Path(f".partial_{name}")) == position
 
 
-@pytest.mark.parametrize("name", ["epoch_", "epoch_mine", "epoch_0001_test_0002", "best-x2y", ".partial_epoch_0001"])
+@pytest.mark.parametrize(
+    "name", ["epoch_", "epoch_mine", "epoch_0001_test_0002", "best-x2y", ".partial_epoch_0001", "epoch_" + 16 * "9"]
+)
 def test_other_names_have_no_position(name):
     assert Position.parse(name) is None
 

@@ -66,7 +66,11 @@ def test_the_newest_checkpoints_are_kept(run):
 
 
 @pytest.mark.parametrize(
-    "damage", ["truncated", "flipped", "empty", "missing", "manifest", "flipped manifest", "foreign", "no manifest"]
+    "damage",
+    [
+        *("truncated", "truncated with a new manifest", "flipped", "empty", "missing"),
+        *("manifest", "flipped manifest", "foreign", "no manifest"),
+    ],
 )
 def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage):
     checkpoints = save(run, 1, 2)
@@ -91,6 +95,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage
         content["train_state"]["__class__"] = "os.system"
         content["crc32"] = manifest.checksum(content)
         (folder / "manifest.json").write_text(json.dumps(content))
+    elif damage == "truncated with a new manifest":
+        data.write_bytes(content[:-3])
+        (folder / "manifest.json").unlink()
+        manifest.write(folder, at(2))
     else:
         (folder / "manifest.json").unlink()
     state, checkpoints = run()

@@ -33,6 +33,9 @@ def test_a_folder_without_manifest_is_incomplete(tmp_path):
         (lambda content: content["files"].update({"../state.index": [1, 2]}), "state.index is damaged"),
         (lambda content: content.pop("files"), "is damaged"),
         (lambda content: content["train_state"].update(step=-1), "step is -1"),
+        (lambda content: content["train_state"].update(epoch=10**30), "epoch is 1000.*, expected int .* below 10"),
+        (lambda content: content["train_state"].update(log_bytes=10**400), "log_bytes is 1000"),
+        (lambda content: content["files"].update({"state.index": [10**400, 10**400]}), "state.index is damaged"),
     ],
 )
 def test_a_wrong_manifest_is_refused(checkpoint, change, text):

@@ -154,6 +154,27 @@ def test_an_imported_run_that_has_started_without_its_checkpoint_is_refused(tmp_
         open_run(tmp_path)
 
 
+def test_a_checkpoint_that_was_not_restored_is_refused(run_folder, tmp_path):
+    with open_run(run_folder) as again:
+        again.check_restored(at(200))
+        with pytest.raises(UserError, match="had a checkpoint, which has just disappeared"):
+            again.check_restored(None)
+    with open_run(run_folder, clear_output_dir=True) as new:
+        new.check_restored(None)
+    with open_run(tmp_path / "new") as new:
+        new.check_restored(None)
+
+
+def test_a_checkpoint_beyond_the_end_of_the_run_is_refused(run_folder):
+    with open_run(run_folder, epochs=300) as again:
+        again.check_restored(at(300))
+    with open_run(run_folder, epochs=100) as again:
+        again.check_restored(at(200))
+        text = "the checkpoint has done 10000000 epochs; expected at most 200, as config.json of .* one of the two"
+        with pytest.raises(UserError, match=text):
+            again.check_restored(at(10**7))
+
+
 @pytest.mark.parametrize("prefix", [".partial_", ".removed_"])
 def test_a_complete_checkpoint_of_an_interrupted_save_counts(tmp_path, prefix):
     with open_run(tmp_path) as imported:

@@ -111,6 +111,16 @@ def test_sums_hold_numbers_only(part, name, value):
     assert loaded(values) == f"{name} holds values that are not finite numbers"
 
 
+@pytest.mark.parametrize("part, name, kind", [field for field in fields() if field[2] in (int, float, dict)])
+@pytest.mark.parametrize("number", [10**30, 10**400, float("inf"), float("nan")])
+def test_numbers_are_bounded(part, name, kind, number):
+    values = in_the_middle().to_dict()
+    if name not in ("train", "test"):
+        (values if part is None else values[part])[name] = {"loss": number} if kind is dict else number
+        refused = isinstance(loaded(values), str)
+        assert refused or (kind is dict and number == 10**30)  # a loss may be large
+
+
 def test_a_long_value_is_not_shown_whole():
     values = in_the_middle().to_dict()
     values["epoch"] = "9" * 10_000

@@ -11,7 +11,7 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.inference.restore import restore
-from cyclegan.networks import compat
+from cyclegan.networks import compat, generators
 from cyclegan.training.gan import GAN
 
 TINY = {
@@ -138,3 +138,17 @@ def test_a_checkpoint_of_other_networks_is_refused(tmp_path, strategies):
     serialization.save(tmp_path / "run" / "config.json", config.replace(filters=8), compat.stack(), {})
     with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):
         restore(tmp_path / "run")
+
+
+def test_networks_that_do_not_fit_into_the_memory_are_refused_in_one_line(tmp_path, monkeypatch):
+    config = Config.from_settings(output_dir=str(tmp_path), **TINY)
+    serialization.save(tmp_path / "config.json", config, compat.stack(), {})
+
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(generators, "make_generator", fail)
+    with pytest.raises(
+        UserError, match="--filters 4: not enough memory for its generators; expected a device with more"
+    ):
+        restore(tmp_path)

@@ -125,9 +125,10 @@ def test_partly_written_epoch_is_left_out(tmp_path):
         b'{"x": [[1, {}]]}',
         b'{"x": [["h", {"a": "b"}]]}',
         b'{"x": [["h", {"a": NaN}]]}',
+        b'{"x": [["h", {"a": 1' + 400 * b"0" + b"}]]}",
         b"[" * 99999,
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_damaged_epoch_is_left_out_with_one_warning(tmp_path, caplog, damage):
     for epoch in (1, 2):

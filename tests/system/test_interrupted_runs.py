@@ -1,5 +1,6 @@
 """Compare interrupted runs with undisturbed ones, bit for bit."""
 
+import json
 import signal
 from time import sleep
 
@@ -9,6 +10,7 @@ import tifffile
 from PIL import Image
 
 import train
+from cyclegan.checkpointing import manifest
 from cyclegan.errors import UserError
 from tests.system.runs import TINY, assert_same, lines, metrics, run, start, variables, wait_for_line
 
@@ -104,6 +106,19 @@ def test_damaged_checkpoint_is_skipped(photos, tmp_path, capsys):
     assert [(line["epoch"], line["split"]) for line in lines(tmp_path / "run")] == [
         (1, "train"), (1, "test"), (2, "train"), (2, "test")
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_checkpoint_after_the_end_of_the_run_is_refused(photos, tmp_path):
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--epochs", "1", *TINY]
+    train.main(flags)
+    for epoch, text in ((10**30, "none of the 2 checkpoints"), (10**7, "has done 10000000 epochs; expected at most 1")):
+        for path in (tmp_path / "run" / "checkpoints").glob("*/manifest.json"):
+            content = json.loads(path.read_text())
+            content["train_state"]["epoch"] = epoch
+            path.write_text(json.dumps({**content, "crc32": manifest.checksum(content)}))
+        with pytest.raises(UserError, match=text):
+            train.main(flags)
 
 
 @pytest.mark.slow
