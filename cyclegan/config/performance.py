@@ -10,9 +10,19 @@ from cyclegan.config.argument_types import count_or_auto
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
-CALL_FLOPS = 4e9  # upper bound on the operations of a call of several steps: a tenth of a second on any CPU
-CALL_SECONDS = 0.03  # or the operations of the devices in this time at their peak, if that is more
+CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
+
+
+def choose_steps_per_call(seconds: float, log_every: int) -> int:
+    """Return the steps per call, so that a call of several steps takes at most `CALL_SECONDS`.
+
+    Args:
+        seconds: Measured time of a step.
+        log_every: Steps between logged losses; the result divides it.
+    """
+    steps = range(1, MAX_STEPS_PER_CALL + 1)
+    return max(n for n in steps if n == 1 or (n * seconds <= CALL_SECONDS and log_every % n == 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +65,7 @@ class PerformanceConfig(Section):
         metavar="N",
         type=count_or_auto,
     )
-    no_peak: bool = flag(
-        "do not measure the device's peak speed at start; the share of it is not shown, and on a CPU --steps_per_call may be"
-        " smaller",
-        False,
-        FREE,
-    )
+    no_peak: bool = flag("do not measure the device's peak speed at start; the share of it is not shown", False, FREE)
     profile: Optional[str] = flag(
         "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it covers"
         " whole calls of --steps_per_call, and the validation between them",
@@ -75,22 +80,6 @@ class PerformanceConfig(Section):
         numbers = PROFILE.fullmatch(self.profile or "")
         start, end = map(int, numbers.groups()) if numbers else (0, 0)
         return (start, end) if start < end else None
-
-    def choose_steps_per_call(self, flops: float, log_every: int, checkpoint_minutes: float, peak: float = 0.0) -> int:
-        """Return the steps per call, so that a call takes at most about as long as one step of the default networks.
-
-        Args:
-            flops: Floating-point operations of a step, on all devices.
-            log_every: Steps between logged losses; the result divides it.
-            checkpoint_minutes: Minutes between checkpoints; with 0, a call has one step.
-            peak: FLOP/s of all devices; 0 if unknown.
-        """
-        if self.steps_per_call:
-            return self.steps_per_call
-        if not checkpoint_minutes:
-            return 1
-        most = max(1, min(MAX_STEPS_PER_CALL, int(max(CALL_FLOPS, CALL_SECONDS * peak) / max(flops, 1.0))))
-        return max(steps for steps in range(1, most + 1) if log_every % steps == 0)
 
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""

@@ -14,7 +14,6 @@ import tensorflow as tf
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86
 PEAK_SECONDS = 0.6  # spent on measuring the peak
-ASSUMED_PEAK = 1e13  # FLOP/s of a GPU or TPU whose peak was not measured
 
 
 def has_accelerator() -> bool:
@@ -114,11 +113,6 @@ def _measure_products(precision: str) -> float:
         if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
             return best
         side *= 2
-
-
-def expected_speed(peak: float) -> float:
-    """Return the expected FLOP/s of a device: the measured `peak` or, if it is 0, a guess for an accelerator and 0 for a CPU."""
-    return peak or (ASSUMED_PEAK if has_accelerator() else 0.0)
 
 
 def peak_memory() -> int:

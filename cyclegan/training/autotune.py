@@ -1,4 +1,4 @@
-"""Choice of the fastest of several equivalent forms of the training step, timed on the devices of the run."""
+"""Time of a training step on the devices of the run, and the fastest of several equivalent forms of the step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.metric_totals import MetricTotals
 from cyclegan.training.splits import StepFunction
 
-RUNS = 3  # timed calls of each form, of which the fastest counts
+RUNS = 3  # timed calls of each of several forms, of which the fastest counts
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,8 @@ class Trial(NamedTuple):
 def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedDataset, workers: Workers) -> Trial:
     """Time each form on images like those of the run; collective. Training is not affected.
 
-    The weights of the samples are NaN, so that no step is finite, and none changes the state.
+    The weights of the samples are NaN, so that no step is finite, and none changes the state. The functions are traced for any
+    number of steps per call, and are not traced again in training.
 
     Args:
         forms: Train functions by name, see `make_train_function`. The first one has to work; others may fail.
@@ -47,10 +48,10 @@ def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedData
     """
     arguments, requests = _arguments(gan, dataset, workers)
     scale = [(variable, variable.numpy()) for variable in gan.loss_scale.variables]
-    seconds = {}
+    runs, seconds = RUNS if len(forms) > 1 else 1, {}
     for number, (name, function) in enumerate(forms.items()):
         try:
-            step = _time(function, arguments, requests) / dataset.steps_per_call
+            step = _time(function, arguments, requests, runs) / dataset.steps_per_call
         except tf.errors.OpError as error:  # what XLA cannot compile, or lacks the memory for
             if not number:
                 raise
@@ -68,7 +69,7 @@ def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedData
 
 
 def _arguments(gan: GAN, dataset: UnpairedDataset, workers: Workers) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call as in training, so that the chosen function need not be traced again."""
+    """Return the arguments of a call as in training."""
     steps, count = dataset.steps_per_call, gan.global_batch_size // workers.strategy.num_replicas_in_sync
     random = np.random.default_rng(0)
     shapes = ((steps, count, *dataset.size, domain.shape[3]) for domain in dataset.domains)
@@ -87,12 +88,22 @@ def _distribute(strategy: tf.distribute.Strategy, value: np.ndarray) -> Any:
     return local[0] if len(local) == 1 else values
 
 
-def _time(function: StepFunction, arguments: tuple[Any, ...], requests: dict[str, Any]) -> float:
+def _time(function: Any, arguments: tuple[Any, ...], requests: dict[str, Any], runs: int) -> float:
     """Return the seconds of the fastest call after the first one, which compiles."""
+    batches, totals, steps, first, rates = arguments
+    specs = tuple(_any_length(tf.type_spec_from_value(batch)) for batch in batches)
+    function.get_concrete_function(specs, totals, steps, first, tf.TensorSpec([None, *rates.shape[1:]]), **requests)
     times = []
-    for _ in range(1 + RUNS):
+    for _ in range(1 + runs):
         start = time.perf_counter()
         _, is_finite, _ = function(*arguments, **requests)
         assert not is_finite.numpy().any()  # waits for the devices
         times.append(time.perf_counter() - start)
     return min(times[1:])
+
+
+def _any_length(spec: tf.TypeSpec) -> tf.TypeSpec:
+    """Return the specification of a tensor or per-replica value with a first axis of any length."""
+    if isinstance(spec, tf.TensorSpec):
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return type(spec)(*map(_any_length, spec._flat_tensor_specs))

@@ -13,6 +13,7 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.run_directory import RunDirectory
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
+from cyclegan.config.performance import choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
@@ -128,7 +129,8 @@ def make_trainer(
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
     if state.epoch < config.optimization.epochs:
-        config = _choose_xla(config, workers, run, model, train)
+        config = _choose_form(config, workers, run, model, train)
+        test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
         features, is_paired = config.evaluation.evaluate_features, config.data.dataset == "stripes"
@@ -187,21 +189,33 @@ def assemble_trainer(
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes)
 
 
-def _choose_xla(config: Config, workers: Workers, run: RunDirectory, model: GAN, train: Split) -> Config:
-    """Replace --xla auto on GPUs: by the choice of the run so far, or by the faster form, which config.json records."""
+def _choose_form(config: Config, workers: Workers, run: RunDirectory, model: GAN, train: Split) -> Config:
+    """Choose the form of the training step, and the steps per call, by their time on the devices of the run.
+
+    On GPUs --xla auto becomes the choice of the run so far or the faster form, which config.json records.
+    """
     xla: str = config.performance.xla
     if xla == "auto" and run.saved_config:
         xla = run.saved_config.performance.xla
-    compiled = compile_train_step(workers.strategy, model, xla=True)
-    if xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch":
-        logger.info("Timing the training step with and without XLA")
+    forms = {"off": train.function, "on": compile_train_step(workers.strategy, model, xla=True)}
+    is_open = xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch"
+    if not is_open:
+        del forms["off" if xla == "on" else "on"]
+    train.function = next(iter(forms.values()))
+    chooses_steps = not config.performance.steps_per_call and bool(config.run.checkpoint_minutes)
+    if is_open or chooses_steps:
+        if is_open:
+            logger.info("Timing the training step with and without XLA")
         with explain_out_of_memory():
-            trial = try_forms({"off": train.function, "on": compiled}, model, train.dataset, workers)
-        xla = trial.fastest
-        times = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in trial.seconds.items())
-        logger.info(f"--xla {xla} from here on; a step takes: {times}")
-    if xla == "on":
-        train.function = compiled
+            trial = try_forms(forms, model, train.dataset, workers)
+        train.function = forms[trial.fastest]
+        if chooses_steps:
+            steps = choose_steps_per_call(trial.seconds[trial.fastest], config.run.log_every)
+            train.dataset.steps_per_call = workers.broadcast_from_chief(steps)
+        if is_open:
+            xla = trial.fastest
+            times = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in trial.seconds.items())
+            logger.info(f"--xla {xla} from here on; a step takes: {times}")
     run.config = run.config.replace(xla=xla)
     return config.replace(xla=xla)
 
@@ -243,11 +257,6 @@ def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pe
     """Return the training pairs and the held-out pairs with their steps; `peak` is the FLOP/s of a device, 0 if not measured."""
     batch, strategy, shares = model.global_batch_size, workers.strategy, workers.speedup()
     flops = model.flops(*data.size) * batch
-    steps_per_call = workers.broadcast_from_chief(
-        config.performance.choose_steps_per_call(
-            flops, config.run.log_every, config.run.checkpoint_minutes, hardware.expected_speed(peak) * shares
-        )
-    )
     assert data.train_x is not None and data.train_y is not None
     train, test = (
         UnpairedDataset(
@@ -257,7 +266,7 @@ def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pe
             data.size,
             seed,
             names=(x.names, y.names),
-            steps_per_call=steps_per_call,
+            steps_per_call=config.performance.steps_per_call or 1,
             flip=not config.data.no_flip,
         )
         for x, y, seed in (

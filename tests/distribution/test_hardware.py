@@ -186,12 +186,6 @@ def test_switched_off_instructions_do_not_count(cpu, monkeypatch, value, bfloat1
     assert hardware.best_precision() == ("bfloat16" if bfloat16 else "float32")
 
 
-def test_speed_of_an_unmeasured_gpu_is_assumed(gpus):
-    assert hardware.expected_speed(0.0) == 0.0 and hardware.expected_speed(5.0) == 5.0
-    gpus({})
-    assert hardware.expected_speed(0.0) == hardware.ASSUMED_PEAK and hardware.expected_speed(5.0) == 5.0
-
-
 def test_peak_memory_of_the_process():
     now = hardware.peak_memory()
     assert 1e7 < now < 1e13

@@ -13,11 +13,11 @@ from cyclegan.training.gan import GAN
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_images, replicas, caplog):
+@pytest.mark.parametrize("replicas, norm", [(1, "batch"), (2, "instance")])
+def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_images, replicas, norm, caplog):
     caplog.set_level(logging.WARNING)
     strategy = strategies[replicas]
-    options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3}
+    options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3, "norm": norm}
     with strategy.scope():
         gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options})))
     x, y = make_images(6, 16, 1), make_images(6, 16, 2)
@@ -32,13 +32,16 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_ima
     def broken(*arguments):
         raise tf.errors.UnimplementedError(None, None, "no kernel\nand a long story")
 
+    slow.get_concrete_function = broken.get_concrete_function = step.get_concrete_function
     trial = try_forms({"slow": slow, "plain": step, "broken": broken}, gan, dataset, Workers(strategy))
     assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
     assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
     assert caplog.messages == ["Training goes on without broken, which failed: no kernel"]
     for value, other in zip(before, state_values(gan)):
         np.testing.assert_array_equal(value, other)
-    step(next(dataset.distributed(strategy)), *calls[0][1:])
+    for steps in (2, 1, 3):
+        dataset.steps_per_call = steps
+        step(next(dataset.distributed(strategy)), calls[0][1], tf.constant(steps), calls[0][3], tf.zeros([steps, 2]))
     assert step.experimental_get_tracing_count() == 1  # not traced again for training
 
 
@@ -46,6 +49,7 @@ def test_the_first_form_has_to_work(strategies, make_images):
     def broken(*arguments):
         raise tf.errors.InternalError(None, None, "broken")
 
+    broken.get_concrete_function = broken
     gan = GAN(1, Config.from_settings(**TINIER))
     images = make_images(2, 16, 1)
     with pytest.raises(tf.errors.InternalError, match="broken"):

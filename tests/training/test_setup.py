@@ -82,9 +82,36 @@ def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, chosen
     monkeypatch.setattr(hardware, "has_accelerator", lambda: on_gpu)
     monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
     monkeypatch.setattr(setup, "try_forms", lambda forms, *_: tried.append(forms) or Trial("on", {"on": 0.001}))
-    config = Config.from_settings(xla=given)
+    config = Config.from_settings(xla=given, steps_per_call=1)
     run = types.SimpleNamespace(config=config, saved_config=saved and Config.from_settings(xla=saved))
     train = types.SimpleNamespace(function="plain", dataset=None)
-    found = setup._choose_xla(config, types.SimpleNamespace(strategy=None), run, None, train)
+    found = setup._choose_form(config, types.SimpleNamespace(strategy=None), run, None, train)
     assert found.performance.xla == run.config.performance.xla == chosen and len(tried) == trials
     assert train.function == ("compiled" if chosen == "on" else "plain")
+
+
+@pytest.mark.parametrize(
+    "flags, chosen, trials",
+    [
+        ({}, 5, 1),
+        ({"no_peak": True}, 5, 1),
+        ({"xla": "on"}, 5, 1),
+        ({"log_every": 8}, 4, 1),
+        ({"steps_per_call": 2}, 2, 0),
+        ({"checkpoint_minutes": 0}, 1, 0),
+    ],
+)
+def test_steps_per_call_follow_the_time_of_a_step(monkeypatch, flags, chosen, trials):
+    tried = []
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: False)
+    monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
+    monkeypatch.setattr(
+        setup, "try_forms", lambda forms, *_: tried.append(forms) or Trial(*forms, dict.fromkeys(forms, 0.02))
+    )
+    config = Config.from_settings(**flags)
+    workers = types.SimpleNamespace(strategy=None, broadcast_from_chief=lambda steps: steps)
+    dataset = types.SimpleNamespace(steps_per_call=config.performance.steps_per_call or 1)
+    train = types.SimpleNamespace(function="plain", dataset=dataset)
+    setup._choose_form(config, workers, types.SimpleNamespace(config=config, saved_config=None), None, train)
+    assert dataset.steps_per_call == chosen and len(tried) == trials
+    assert train.function == ("compiled" if "xla" in flags else "plain")
