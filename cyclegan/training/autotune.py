@@ -82,10 +82,16 @@ def _arguments(gan: GAN, dataset: UnpairedDataset, workers: Workers) -> tuple[tu
 
 
 def _distribute(strategy: tf.distribute.Strategy, value: np.ndarray) -> Any:
-    """Return an array on each replica, as the iterators of a strategy do: a plain tensor if there is one replica here."""
-    values = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(value))
+    """Return an array on each replica's device, as iterators do; otherwise TensorFlow would optimize the graph once more."""
+    devices = strategy.extended.worker_devices
+
+    def on_replica(context: tf.distribute.ValueContext) -> tf.Tensor:
+        with tf.device(devices[context.replica_id_in_sync_group % len(devices)]):
+            return tf.identity(value)
+
+    values = strategy.experimental_distribute_values_from_function(on_replica)
     local = strategy.experimental_local_results(values)
-    return local[0] if len(local) == 1 else values
+    return local[0] if len(local) == 1 else values  # a plain tensor if there is one replica here
 
 
 def _time(function: Any, arguments: tuple[Any, ...], requests: dict[str, Any], runs: int) -> float:

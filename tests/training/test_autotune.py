@@ -39,9 +39,12 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_ima
     assert caplog.messages == ["Training goes on without broken, which failed: no kernel"]
     for value, other in zip(before, state_values(gan)):
         np.testing.assert_array_equal(value, other)
+    devices = [[part.device for part in strategy.experimental_local_results(each)] for each in calls[0][0]]
     for steps in (2, 1, 3):
         dataset.steps_per_call = steps
-        step(next(dataset.distributed(strategy)), calls[0][1], tf.constant(steps), calls[0][3], tf.zeros([steps, 2]))
+        batches = next(dataset.distributed(strategy))
+        assert devices == [[part.device for part in strategy.experimental_local_results(each)] for each in batches]
+        step(batches, calls[0][1], tf.constant(steps), calls[0][3], tf.zeros([steps, 2]))
     assert step.experimental_get_tracing_count() == 1  # not traced again for training
 
 
