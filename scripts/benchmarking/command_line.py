@@ -6,7 +6,7 @@ import argparse
 import itertools
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Callable, Optional
 
 from cyclegan.errors import UserError
@@ -19,6 +19,21 @@ DEFAULTS: dict[str, dict[str, list]] = {  # of the parts
     "scaling": {"batch": [6], "replicas": [1, 2, 3], "precision": BOTH},
     "census": {"batch": [1], "precision": ["auto"], "variant": ["keras"], "architecture": ["8.0"]},
 }
+STEP = ("size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call", "filters", "residual_blocks")
+USED = {  # flags that have an effect, by part; --json has one everywhere, and LEVERS has those of --without
+    "steps": {*STEP, "runs", "warmup", "no_plain"},
+    "data": {*STEP, "runs", "warmup", "cache", "elsewhere"},
+    "scaling": {*STEP, "runs", "warmup"},
+    "census": {"size", "batch", "precision", "identity", "filters", "residual_blocks", "variant", "architecture"},
+    "gpu_day": {"budget"},
+}
+OF_NETWORKS = {
+    "precision",
+    "xla",
+    "identity",
+    "filters",
+    "residual_blocks",
+}  # which a stand-in for a step does not have
 ALONE = {"xla": ["off"], "steps_per_call": [1], "replicas": [1]}  # of --census, which counts one step on one GPU
 FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
 
@@ -75,12 +90,8 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     group.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine to this file")
     group.add_argument("--budget", type=_at_least(1), default=480, help="seconds for --gpu_day (default: 480)")
     options = parser.parse_args(argv)
-    changed = {name for name, value in vars(options).items() if value != parser.get_default(name)}
-    extra = sorted(changed - {"gpu_day", "json", "budget"})
-    if options.gpu_day and extra:
-        raise UserError(f"--{extra[0]} has no effect with --gpu_day, which sets it; drop one of the two")
-    if "budget" in changed and not options.gpu_day:
-        raise UserError("--budget has no effect without --gpu_day; add it, or drop the flag")
+    parser.set_defaults(**dict.fromkeys(vars(options)))
+    _check_flags(options, {name for name, value in vars(parser.parse_args(argv)).items() if value is not None})
     return options
 
 
@@ -108,12 +119,10 @@ def plan_parts(options: argparse.Namespace) -> list[Plan]:
     """Return the plan of each part that the command line asks for.
 
     Raises:
-        UserError: A flag has no effect, or settings do not fit together.
+        UserError: Settings do not fit together.
     """
-    asked = [name for name in DEFAULTS if getattr(options, name)] or ["steps"]
-    _check_flags(options, asked)
     plans = []
-    for part in asked:
+    for part in _asked(options):
         fields = (*FIELDS, *(name for name in DEFAULTS[part] if name not in FIELDS))
         fixed = ALONE if part == "census" else {}
         values = {name: fixed.get(name) or getattr(options, name) or DEFAULTS[part][name] for name in fields}
@@ -135,12 +144,32 @@ def plan_parts(options: argparse.Namespace) -> list[Plan]:
     return plans
 
 
-def _check_flags(options: argparse.Namespace, asked: Sequence[str]) -> None:
-    """Refuse flags of parts that the command line does not ask for."""
-    needed = {"--no_plain": "steps"} if options.no_plain else {}
-    needed.update({f"--{name}": "data" for name in ("cache", "elsewhere") if getattr(options, name)})
-    needed.update({f"--{name}": "census" for name in ("variant", "architecture") if getattr(options, name)})
+def _asked(options: argparse.Namespace) -> list[str]:
+    """Return the parts that the command line asks for, without --gpu_day."""
+    return [name for name in DEFAULTS if getattr(options, name)] or ["steps"]
+
+
+def _check_flags(options: argparse.Namespace, given: Collection[str]) -> None:
+    """Refuse flags without effect.
+
+    Args:
+        options: The command line.
+        given: Names of the flags that it has.
+
+    Raises:
+        UserError: A flag has no effect.
+    """
+    if options.gpu_day:
+        for name in sorted(set(given) - {"gpu_day", "json", *USED["gpu_day"]}):
+            raise UserError(f"--{name} has no effect with --gpu_day, which sets it; drop one of the two")
+        return
+    asked = _asked(options)
+    used = {"json", "without", *USED, *itertools.chain.from_iterable(USED[part] for part in asked)}
+    needed = {f"--{name}": next(part for part in USED if name in USED[part]) for name in given if name not in used}
     needed.update({f"--without {name}": part for part in LEVERS for name in options.without if name in LEVERS[part]})
     for flag, part in needed.items():
         if part not in asked:
             raise UserError(f"{flag} has no effect with --{' --'.join(asked)}; add --{part}, or drop the flag")
+    if asked == ["data"] and options.elsewhere and all(options.elsewhere):
+        for name in sorted(OF_NETWORKS.intersection(given)):
+            raise UserError(f"--{name} has no effect with --elsewhere, which needs no networks; drop one of the two")

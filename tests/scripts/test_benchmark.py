@@ -2,19 +2,30 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
+from cyclegan.errors import UserError
 from scripts import benchmark
-from scripts.benchmarking import feeding, forms
+from scripts.benchmarking import command_line, feeding, forms
 from scripts.benchmarking.settings import Setting
 from scripts.benchmarking.timed_step import TimedStep, compare, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TINY = ["--size", "16", "--batch", "2", "--filters", "2", "--residual_blocks", "0", "--runs", "2"]
+BRIEF = ["--size", "16", "--batch", "2", "--runs", "2"]
+TINY = [*BRIEF, "--filters", "2", "--residual_blocks", "0"]
+VALUES = {
+    "precision": "float32",
+    "xla": "off",
+    "cache": "none",
+    "variant": "paper",
+    "architecture": "9.0",
+    "size": "64",
+}
 
 
 @pytest.mark.slow
@@ -93,9 +104,8 @@ def test_stand_in_leaves_the_processor_free(monkeypatch):
     monkeypatch.setattr(feeding, "DRAIN_SECONDS", 0.05)
     monkeypatch.setattr(feeding, "FEED_SECONDS", 0.2)
     monkeypatch.setattr(forms, "default_form", None)
-    flags = ["--precision", "float32", "float16", "--steps_per_call", "2"]
-    flags += ["--data", "--elsewhere", "20", "--without", "ahead"]
-    default, waiting = benchmark.main([*TINY, *flags])["data"]
+    flags = ["--steps_per_call", "2", "--data", "--elsewhere", "20", "--without", "ahead"]
+    default, waiting = benchmark.main([*BRIEF, *flags])["data"]
     for row in (default, waiting):
         assert row["elsewhere"] == 20 and row["best_ms"] >= 20 and "traces" not in row
         assert row["step_images_per_second"] <= 2 * 2 / 0.020
@@ -115,8 +125,8 @@ def test_failure_while_fed_ends_one_row_only(monkeypatch, turn):
     monkeypatch.setattr(feeding, "DRAIN_SECONDS", 0.05)
     monkeypatch.setattr(feeding, "FEED_SECONDS", 0.2)
     monkeypatch.setattr(feeding, "feed", without_memory)
-    flags = ["--precision", "float32", "--data", "--elsewhere", "20", "--without", "ahead"]
-    default, failed = benchmark.main([*TINY, *flags])["data"]
+    flags = ["--data", "--elsewhere", "20", "--without", "ahead"]
+    default, failed = benchmark.main([*BRIEF, *flags])["data"]
     assert default["relative"] == 1 and default["ms"] >= 20
     assert failed["error"] == "ResourceExhaustedError: out of memory" and "ms" not in failed
 
@@ -172,6 +182,43 @@ def test_refuses_impossible_settings(flags, text):
     command = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), *flags]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2 and result.stdout == "" and text in result.stderr.splitlines()[-1]
+
+
+def has_effect(part, name):
+    """Return whether the benchmark accepts a flag for a part."""
+    value = [] if name == "no_plain" else [VALUES.get(name, "1")]
+    try:
+        command_line.parse([f"--{part}", f"--{name}", *value])
+    except UserError as error:
+        assert re.match(f"--{name} has no effect with --{part}", str(error))
+        return False
+    return True
+
+
+def test_flags_without_effect_are_refused_for_each_part():
+    parts = ("steps", "data", "scaling", "census", "gpu_day")
+    names = vars(command_line.parse([])).keys() - {*parts, "json", "without"}
+    accepted = {part: {name for name in names if has_effect(part, name)} for part in parts}
+    alike = {"size", "batch", "precision", "identity", "filters", "residual_blocks"}
+    timed = {*alike, "xla", "replicas", "steps_per_call", "runs", "warmup"}
+    assert accepted == {
+        "steps": {*timed, "no_plain"},
+        "data": {*timed, "cache", "elsewhere"},
+        "scaling": timed,
+        "census": {*alike, "variant", "architecture"},
+        "gpu_day": {"budget"},
+    }
+    assert set().union(*accepted.values()) == names
+    command_line.parse(["--census", "--steps", "--runs", "3", "--variant", "paper"])  # each has an effect on a part
+
+
+@pytest.mark.parametrize(
+    "flag", ["--precision float32", "--xla on", "--identity 0", "--filters 2", "--residual_blocks 0"]
+)
+def test_a_stand_in_has_no_networks(flag):
+    with pytest.raises(UserError, match=f"{flag.split()[0]} has no effect with --elsewhere"):
+        command_line.parse(["--data", "--elsewhere", "5", *flag.split()])
+    command_line.parse(["--data", "--elsewhere", "0", "5", *flag.split()])
 
 
 def test_compares_turn_by_turn():

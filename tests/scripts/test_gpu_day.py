@@ -121,5 +121,5 @@ def test_refusals(flags, text, tmp_path, monkeypatch):
 
 
 def test_budget_needs_the_day():
-    with pytest.raises(UserError, match="--budget has no effect without --gpu_day"):
+    with pytest.raises(UserError, match="--budget has no effect with --steps; add --gpu_day, or drop the flag"):
         benchmark.main(["--budget", "10"])
