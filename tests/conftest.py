@@ -1,4 +1,4 @@
-"""Start TensorFlow once per test process, with three logical CPU devices, and choose which tests run.
+"""Start TensorFlow once per test process, with eight logical CPU devices, and choose which tests run.
 
 Without `--all`, tests marked `slow` are left out, and of the cases of a test marked `sampled` the first one runs.
 """
@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
 LONGEST = ("tests/system/", "tests/training/")
-make_strategy(3)  # starts TensorFlow with three logical devices; strategies of fewer share them
+make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 
 def pytest_addoption(parser):

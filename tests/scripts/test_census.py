@@ -125,10 +125,11 @@ def operations(replicas):
     """Return the operations of a step by device, as a GPU would get them, with one image pair per replica."""
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])  # traces the reductions of GPUs
     with strategy.scope():
-        gan = GAN(replicas, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="bfloat16"))
+        options = {"filters": 2, "residual_blocks": 0, "discriminator_layers": 1, "lambda_identity": 0.0}
+        gan = GAN(replicas, Config.from_settings(**options, image_size=16, precision="bfloat16"))
     share = tf.zeros([1, 1, 16, 16, 3], tf.uint8), tf.ones([1, 1])
     images, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
-    totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
+    totals = {LOSSES[0]: tf.TensorSpec([], tf.float64)}
     step = compile_train_step(strategy, gan)
     function = step.get_concrete_function((images, images, weight), totals, tf.TensorSpec([], tf.int32))
     graph = function.graph.as_graph_def()
@@ -141,8 +142,9 @@ def operations(replicas):
 def test_operations_of_a_replica_do_not_depend_on_the_number_of_replicas(monkeypatch):
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)
     monkeypatch.setattr(hardware, "has_instructions_for", lambda precision: True)
-    one, two, three = map(operations, (1, 2, 3))
-    first, second, third = (f"device:CPU:{i}" for i in range(3))
-    assert two[first] == three[first] and two[second] == three[second] == three[third]
+    one, two, eight = map(operations, (1, 2, 8))
+    first, second, *_ = devices = [f"device:CPU:{i}" for i in range(8)]
+    assert two[first] == eight[first] and {eight[device] for device in devices[1:]} == {two[second]}
     assert two[second] < two[first]  # the first device also has the loop
     assert one[first] < two[first] < one[first] + 100  # the reduction, and packing for it
+    assert eight.keys() == {*devices, ""} and eight[""] == 4 * two[""] == 8 * one[""]  # and constants without a device

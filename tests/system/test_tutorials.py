@@ -248,7 +248,7 @@ def test_impossible_flags_are_refused(data, tmp_path):
     (tmp_path / "file").touch()
     for flags, text in (
         (["--batch_size", "351"], "--batch_size 351: expected a global batch of at most all examples"),
-        (["--devices", "4"], "--devices 4: TensorFlow has started with 3 CPU devices"),
+        (["--devices", "9"], "--devices 9: TensorFlow has started with 8 CPU devices"),
         (["--output_dir", str(tmp_path / "file")], "could not be written"),
     ):
         with pytest.raises(UserError, match=text):
