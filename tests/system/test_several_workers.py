@@ -1,6 +1,7 @@
 """Run train.py as several worker processes, as a user starts them."""
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -107,6 +108,12 @@ def variables(folder, epochs):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+def pool(folder, epochs, name):
+    """Return the images and counts of an image pool in a checkpoint."""
+    with np.load(io.BytesIO(variables(folder, epochs)[f"{name}/.ATTRIBUTES/py_state"])) as arrays:
+        return dict(arrays)
+
+
 @pytest.fixture(scope="module")
 def two(home):
     """Return an undisturbed run of two workers, and the output of the launcher."""
@@ -132,6 +139,12 @@ def test_two_workers_equal_two_devices(home, two):
     names = {path.name for path in two[0].iterdir()}
     assert names == {path.name for path in (folder / "devices").iterdir()}
     assert len(list(two[0].glob("**/events.out.tfevents.*"))) == 3
+    for name in ("pool_x", "pool_y"):
+        found, expected = pool(two[0], 2, name), pool(folder / "devices", 2, name)
+        assert found["counts"].tolist() == [24, 24]  # of two slots: two epochs of 24 pairs
+        np.testing.assert_array_equal(found["counts"], expected["counts"])
+        np.testing.assert_array_equal(found["images"], expected["images"])
+        assert len(np.unique(found["images"][:, :24].reshape(48, -1), axis=0)) == 48
 
 
 def test_three_workers_equal_three_devices(home):
