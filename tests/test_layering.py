@@ -10,15 +10,16 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 # configuration are types of arguments, so most parts may import `config`, which imports none of them.
 MAY_IMPORT = {
     "errors": set(),
+    "whole_file": set(),
     "stderr_filter": set(),
     "console": {"errors", "stderr_filter"},
-    "config": {"errors"},
+    "config": {"errors", "whole_file"},
     "images": {"errors", "config"},
     "distribution": {"errors", "console", "config"},
     "data": {"errors", "config", "images"},
     "networks": {"errors", "config", "distribution.hardware"},
     "checkpointing": {"errors", "config", "distribution"},
-    "reporting": {"errors", "console", "config", "images", "distribution.hardware"},
+    "reporting": {"errors", "whole_file", "console", "config", "images", "distribution.hardware"},
     "evaluation": {"errors", "config", "images"},
     "training": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},
     "inference": {
@@ -27,7 +28,14 @@ MAY_IMPORT = {
     "export": {"errors", "console", "networks"},
     "interop": {"errors", "config", "networks"},
 }
-NO_TENSORFLOW = {"errors", "stderr_filter", "console", "config", "images"}  # these parts import no TensorFlow
+NO_TENSORFLOW = {
+    "errors",
+    "whole_file",
+    "stderr_filter",
+    "console",
+    "config",
+    "images",
+}  # these parts import no TensorFlow
 ONLY_COMPAT = ("tensorflow_addons", "tf_keras")  # names that only `networks.compat` may know
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 

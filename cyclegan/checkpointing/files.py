@@ -6,10 +6,12 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import zlib
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
+OWN = re.compile(r"manifest\.json|state\.(index|data-).*")  # names of the files of a checkpoint
 PARTIAL, REMOVED = ".partial_", ".removed_"  # prefixes of incomplete folders, and of folders being removed
 
 
@@ -22,7 +24,8 @@ def replace(new: pathlib.Path, target: pathlib.Path) -> None:
     """Give a complete folder its final name, and discard the folder that had this name before.
 
     After a kill at any moment, the final name belongs to the old or to the new folder. If the file system cannot exchange names,
-    a kill can also leave both folders with hidden names; `folder.recover` then completes the replacement.
+    a kill can also leave both folders with hidden names; `folder.recover` then completes the replacement. Files that the user has
+    put into the old folder move to the new one.
 
     Args:
         new: The new folder, named `hidden(target, PARTIAL)`.
@@ -40,6 +43,7 @@ def replace(new: pathlib.Path, target: pathlib.Path) -> None:
             os.rename(old, target)
             raise
     sync(target.parent)  # before the old folder is removed, so that a crash of the machine does not lose both
+    move_foreign(old, target)
     discard(old)
 
 
@@ -53,7 +57,13 @@ def exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Rename a folder, then remove it, so that a kill leaves no part of it under its name; ignore errors."""
+    """Rename a checkpoint, then remove it, so that a kill leaves no part of it under its name; ignore errors.
+
+    If the user has put files into it, the folder stays with these files.
+    """
+    if foreign(path):
+        remove_own(path)
+        return
     removed = hidden(path, REMOVED)
     discard(removed)
     with contextlib.suppress(OSError):
@@ -61,9 +71,34 @@ def remove(path: pathlib.Path) -> None:
     discard(removed)
 
 
+def foreign(checkpoint: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files and folders in the folder of a checkpoint that do not belong to it."""
+    return [path for path in checkpoint.iterdir() if not OWN.fullmatch(path.name)] if _is_folder(checkpoint) else []
+
+
+def move_foreign(old: pathlib.Path, new: pathlib.Path) -> None:
+    """Move what does not belong to a checkpoint from its old folder to its new one."""
+    for path in foreign(old):
+        os.rename(path, new / path.name)
+
+
+def remove_own(checkpoint: pathlib.Path) -> None:
+    """Remove the files of a checkpoint, and its folder if nothing else is left; ignore errors."""
+    for path in sorted(checkpoint.iterdir()):  # the manifest first: a kill leaves no checkpoint that seems complete
+        if OWN.fullmatch(path.name):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    with contextlib.suppress(OSError):
+        checkpoint.rmdir()
+
+
+def _is_folder(path: pathlib.Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
 def discard(path: pathlib.Path) -> None:
     """Remove a file or folder as far as possible."""
-    if path.is_dir() and not path.is_symlink():
+    if _is_folder(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):

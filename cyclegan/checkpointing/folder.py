@@ -62,10 +62,17 @@ def position_of(path: pathlib.Path) -> Position:
 
 
 def checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return all checkpoints in a folder, ordered by their positions in training."""
-    return sorted(
-        (path for path in folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir()), key=position_of
-    )
+    """Return all checkpoints in a folder, ordered by their positions in training; a folder of foreign files alone is none."""
+    found = (path for path in folder.glob("epoch_*") if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted((path for path in found if not _is_foreign(path)), key=position_of)
+
+
+def _is_foreign(path: pathlib.Path) -> bool:
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return bool(names) and not any(files.OWN.fullmatch(name) for name in names)
 
 
 def candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -92,6 +99,7 @@ def identity(path: pathlib.Path) -> Optional[tuple[int, int]]:
 def adopt(path: pathlib.Path) -> pathlib.Path:
     """Give a complete checkpoint its final name, in place of one that cannot be read; return its path."""
     if path != _final(path):
+        files.move_foreign(_final(path), path)
         files.discard(_final(path))
         _show(path)
     return _final(path) if _final(path).is_dir() else path

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from cyclegan.checkpointing import folder
+from cyclegan.checkpointing import files, folder, run_files
 from cyclegan.checkpointing.lock import FolderLock
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
@@ -17,27 +16,6 @@ from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings
 from cyclegan.errors import UserError
 
-# Files and checkpoint folders that a run writes and --clear_output_dir removes.
-WRITTEN = (
-    "metrics.jsonl",
-    "plugins",
-    "events.out.tfevents.*",
-    "test/events.out.tfevents.*",
-    "steps/events.out.tfevents.*",
-    "index.html",
-    "samples/epoch_*.png",
-    "samples/epoch_*/frames.json",
-    "samples/epoch_*/fake_[xy]_*.png",
-    "samples/epoch_*/cycle_[xy]_*.png",
-    "samples/inputs/[xy]_*.png",
-    "checkpoints/epoch_*",
-    "checkpoints/.*_epoch_*",
-    "checkpoints/best-[xy]2[xy]",
-    "checkpoints/.*_best-[xy]2[xy]",
-    "config.json",
-)
-# Folders that --clear_output_dir then removes if they are empty.
-FOLDERS = ("test", "steps", "samples/epoch_*", "samples/inputs", "samples", "checkpoints")
 IMAGE_SETTINGS = (
     "load_size",
     "max_dataset_size",
@@ -109,6 +87,11 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
+        if self._writes and (link := next(run_files.links(self.path), None)):
+            raise UserError(
+                f"{link}: a symbolic link, which writing would follow; expected a file or folder of the run: replace the link by"
+                " what it leads to, or use another --output_dir"
+            )
         written, found = self._written(), self._read_config()
         if written and not found:
             raise UserError(
@@ -217,9 +200,14 @@ class RunDirectory:
             raise self._not_writable(error) from error
 
     def _clear(self) -> None:
-        for path in self._written():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        for path in (path for pattern in FOLDERS for path in self.path.glob(pattern)):
+        """Remove what a run has written; foreign files and their folders stay."""
+        for path in run_files.find(self.path, run_files.CHECKPOINTS):
+            if path.is_dir() and not path.is_symlink():  # else it is the user's
+                files.discard(path) if path.name.startswith(".") else files.remove_own(path)
+        for path in run_files.find(self.path, (*run_files.FILES, *run_files.PARTIAL_FILES)):
+            if not path.is_dir() or path.is_symlink():
+                path.unlink()
+        for path in run_files.find(self.path, run_files.FOLDERS):
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
 
@@ -239,7 +227,7 @@ class RunDirectory:
         self.close()
 
     def _written(self) -> list[pathlib.Path]:
-        return [path for pattern in WRITTEN for path in self.path.glob(pattern)]
+        return run_files.find(self.path, (*run_files.FILES, *run_files.CHECKPOINTS))
 
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""

@@ -8,6 +8,7 @@ import os
 import pathlib
 from typing import Any, NamedTuple, Union
 
+from cyclegan import whole_file
 from cyclegan.config.config import SECTIONS, Config
 from cyclegan.config.fields import check_type, field_types
 from cyclegan.errors import UserError
@@ -41,10 +42,7 @@ def save(
 ) -> None:
     """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
     parts = {"config": dataclasses.asdict(config), "stack": stack, "data": data, "imported": imported or not data}
-    text = json.dumps(parts, indent=2)
-    partial = pathlib.Path(f"{os.fspath(path)}.partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    whole_file.write(path, json.dumps(parts, indent=2) + "\n")
 
 
 def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:

@@ -63,6 +63,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[st
         bands = to_depth(bands, np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
+    partial.unlink(missing_ok=True)  # of a killed process, or a link
     try:
         if format == "tiff":
             _write_tiff(partial, bands, opacity is not None, image.profile)

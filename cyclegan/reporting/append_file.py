@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import pathlib
@@ -13,7 +14,7 @@ logger = logging.getLogger(__name__)
 class AppendFile:
     """A file to append to. Bytes that cannot be written stay in memory and are written with the next ones.
 
-    The file is opened for each write. A write that fails halfway leaves none of its bytes behind.
+    The file is opened for each write, never through a symbolic link. A write that fails halfway leaves none of its bytes behind.
 
     The first write creates the file but never its folder, so that a run whose folder was moved does not make another one.
 
@@ -48,8 +49,8 @@ class AppendFile:
                     error,
                 )
             self._failing = True
-            with contextlib.suppress(OSError):
-                os.truncate(self.path, self._written)  # the program may end before the next write
+            with contextlib.suppress(OSError), self._open(os.O_RDWR) as file:
+                file.truncate(self._written)  # the program may end before the next write
             return
         if self._failing:
             logger.warning("%s can be written again; nothing is missing", self.path)
@@ -77,8 +78,12 @@ class AppendFile:
         if self.path.exists() or self._pending:
             self.append(b"")
 
+    def _open(self, flags: int) -> io.FileIO:
+        """Open the file, but not through a link, which may lead out of the folder of the run."""
+        return io.FileIO(os.open(self.path, flags | os.O_NOFOLLOW, 0o666), "r+")
+
     def _write_pending(self) -> None:
-        with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "wb", buffering=0) as file:
+        with self._open(os.O_RDWR | os.O_CREAT) as file:
             self._written = min(self._written, os.fstat(file.fileno()).st_size)  # another program may have cut the file
             file.truncate(self._written)  # drops what a failed write left
             file.seek(self._written)

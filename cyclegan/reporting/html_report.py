@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import hashlib
 import html
@@ -16,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from PIL import Image
 
+from cyclegan import whole_file
 from cyclegan.errors import printable
 
 SOURCE = pathlib.Path(__file__).with_name("report.html")  # report.css and report.js lie beside it
@@ -83,15 +83,8 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
         "data": _to_json({"aspect": _aspect(folder, items), "items": [_item_values(item) for item in items]}),
     }
     page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], SOURCE.read_text(encoding="utf-8"))
-    path, partial = folder / "index.html", folder / "index.html.partial"
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
-    return path
+    whole_file.write(folder / "index.html", page)
+    return folder / "index.html"
 
 
 def _policy(style: str, script: str) -> str:

@@ -20,6 +20,7 @@ from typing import Optional
 import numpy as np
 from PIL import Image
 
+from cyclegan import whole_file
 from cyclegan.reporting import html_report
 from cyclegan.reporting.image_grid import visible_channels
 
@@ -59,11 +60,11 @@ def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, nam
     for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
         samples[domain] = []
         for i, (name, (image, *translations)) in enumerate(zip(domain_names, zip(*images)), 1):
-            (inputs / f"{domain}_{i}.png").write_bytes(_png(image))
+            whole_file.write(inputs / f"{domain}_{i}.png", _png(image))
             for kind, translated in zip(kinds, translations):
-                (outputs / f"{kind}_{i}.png").write_bytes(_png(translated))
+                whole_file.write(outputs / f"{kind}_{i}.png", _png(translated))
             samples[domain].append((name, _scores(image, *translations)))
-    (outputs / "frames.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
+    whole_file.write(outputs / "frames.json", json.dumps(samples, allow_nan=False))
 
 
 def remove_after(folder: pathlib.Path, epoch: int) -> bool:

@@ -10,6 +10,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from cyclegan import whole_file
 from cyclegan.reporting import sample_images
 from cyclegan.reporting.append_file import AppendFile
 from cyclegan.reporting.event_log import EventLog
@@ -114,7 +115,7 @@ class SummaryWriter:
         columns = TITLES["X_cycle"][: len(forward)] + TITLES["Y_cycle"][: len(backward)]
         with _warn_of_disk_errors():
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(grid_png([*zip(*forward, *backward)], columns)[0])
+            whole_file.write(path, grid_png([*zip(*forward, *backward)], columns)[0])
             sample_images.write(self.folder, epoch, forward, backward, names)
             sample_images.write_report(self.folder)
         gc.collect()  # matplotlib's figures are reference cycles; ten of them uncollected cost 13 MB

@@ -5,7 +5,7 @@ import pytest
 from cyclegan.checkpointing import files
 
 
-def folder(path, name="content"):
+def folder(path, name="state.index"):
     path.mkdir()
     (path / name).write_text(name)
     return path
@@ -28,9 +28,9 @@ def test_replace_leaves_only_the_new_folder(tmp_path, monkeypatch, exchanges, ex
     if not exchanges:
         monkeypatch.setattr(files, "exchange", lambda one, other: False)
     if exists:
-        folder(tmp_path / "a", "old")
-    files.replace(folder(tmp_path / ".partial_a", "new"), tmp_path / "a")
-    assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["new"]
+        folder(tmp_path / "a", "state.data-old")
+    files.replace(folder(tmp_path / ".partial_a", "state.data-new"), tmp_path / "a")
+    assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["state.data-new"]
 
 
 def test_a_failed_replacement_brings_the_old_folder_back(tmp_path, monkeypatch):
@@ -61,9 +61,28 @@ def test_discard_removes_a_link_and_not_its_target(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "a")
     files.discard(tmp_path / "link")
     files.discard(tmp_path / "missing")
-    assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["content"]
+    assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["state.index"]
 
 
 def test_crc32_of_the_check_value(tmp_path):
     (tmp_path / "a").write_bytes(b"123456789")
     assert files.crc32(tmp_path / "a") == 0xCBF43926  # the check value of the algorithm
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_files_of_the_user_in_a_checkpoint_stay(tmp_path, monkeypatch, exchanges):
+    if not exchanges:
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    path = tmp_path / "epoch_0001"
+    (folder(path, "state.index") / "notes").mkdir()
+    files.replace(folder(tmp_path / ".partial_epoch_0001", "manifest.json"), path)
+    assert sorted(content(path)) == ["manifest.json", "notes"] and content(tmp_path) == ["epoch_0001"]
+    files.remove(path)
+    assert content(path) == ["notes"] and content(tmp_path) == ["epoch_0001"]
+
+
+def test_a_link_to_a_checkpoint_is_removed_alone(tmp_path):
+    (folder(tmp_path / "mine", "state.index") / "notes").mkdir()
+    (tmp_path / "epoch_0001").symlink_to(tmp_path / "mine")
+    files.remove(tmp_path / "epoch_0001")
+    assert content(tmp_path) == ["mine"] and sorted(content(tmp_path / "mine")) == ["notes", "state.index"]

@@ -46,6 +46,7 @@ def test_checkpoints_are_sorted_by_position(tmp_path):
     for name in ("epoch_0010", "epoch_0002_pair_00010", "epoch_0002", "epoch_mine", "best-x2y", ".removed_epoch_0001"):
         (tmp_path / name).mkdir()
     (tmp_path / "epoch_0011").write_text("a file")
+    (tmp_path / "epoch_0013" / "notes").mkdir(parents=True)  # no file of a checkpoint
     (tmp_path / "epoch_0012").symlink_to(tmp_path / "nowhere")
     found = [path.name for path in folder.checkpoints(tmp_path)]
     assert found == ["epoch_0002", "epoch_0002_pair_00010", "epoch_0010"]

@@ -136,3 +136,16 @@ def test_folder_that_was_moved_is_not_recreated(tmp_path, caplog):
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     file.append(b"two\n")
     assert not (tmp_path / "run").exists() and "could not be written" in caplog.text
+
+
+@pytest.mark.parametrize("target", ["missing", "a file"])
+def test_a_link_is_not_followed(tmp_path, caplog, target):
+    outside = tmp_path / "outside"
+    if target == "a file":
+        outside.write_bytes(b"precious")
+    (tmp_path / "log.jsonl").symlink_to(outside)
+    file = AppendFile(tmp_path / "log.jsonl")
+    for _ in range(2):
+        file.append(b"one\n")
+    assert "could not be written" in caplog.messages[0] and not file.flush()
+    assert outside.read_bytes() == b"precious" if target == "a file" else not outside.exists()

@@ -86,11 +86,11 @@ def test_report_is_written_atomically(report, monkeypatch):
     with pytest.raises(ValueError):
         html_report.write(report.parent, "t", [Item("n", "X → Y", "i", [Frame("o", scores={"error": float("nan")})])])
 
-    def full(path, *args, **kwargs):
+    def full(path, target):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="No space left"):
         html_report.write(report.parent, "t", [])
     assert report.read_bytes() == before and not (report.parent / "index.html.partial").exists()

@@ -98,7 +98,7 @@ def test_full_disk_does_not_stop_training(tmp_path, monkeypatch, caplog):
     flat = np.zeros((1, 16, 16, 3), np.float32)
     with monkeypatch.context() as patch:
         patch.setattr("os.open", full)
-        patch.setattr("pathlib.Path.write_bytes", full)
+        patch.setattr("cyclegan.whole_file.write", full)
         summary.write_scalars("train", 1, 1, {"a": 1.0})
         summary.write_cycles(1, (flat,) * 3, (flat,) * 3, ("x", "y"))
     messages = caplog.messages
