@@ -1,10 +1,12 @@
 """Batches: reading, augmentation, padding, distribution."""
 
 import itertools
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import config  # not in tf: `disable_op_determinism`
 
 from cyclegan.data import unpaired
 from cyclegan.data.unpaired import UnpairedDataset
@@ -202,6 +204,30 @@ def test_calls_are_read_on_all_cores_of_the_process(monkeypatch, cores, calls):
     )
     UnpairedDataset(numbered(3), numbered(3), 1, (6, 6)).tf_dataset()
     assert seen == [calls]
+
+
+def test_deterministic_operations_read_calls_at_the_same_time_and_in_order(monkeypatch):
+    dataset, two, active = UnpairedDataset(numbered(7, 8), numbered(9, 8), 3, (6, 6), seed=1), threading.Event(), []
+    read = dataset.batches
+
+    def wait_for_another(*given):
+        active.append(given)
+        if len(active) > 1:
+            two.set()
+        two.wait(2)
+        active.pop()
+        return read(*given)
+
+    expected = batches(dataset, 9)
+    monkeypatch.setattr(dataset, "batches", wait_for_another)
+    config.enable_op_determinism()
+    try:
+        found = batches(dataset, 9)
+    finally:
+        config.disable_op_determinism()
+    assert two.is_set()
+    for one, other in zip(itertools.chain(*found), itertools.chain(*expected)):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_batches_have_static_shapes():
