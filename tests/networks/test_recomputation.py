@@ -34,12 +34,12 @@ def with_gradients(network, x, recomputes):
     return [y.numpy(), *(gradient.numpy() for gradient in gradients)]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("form, precision", [(FORMS[0], "bfloat16"), *((form, "float32") for form in FORMS)], ids=str)
 def test_results_and_gradients_are_the_same(form, precision):
     with compat.precision_policy(precision):
         generator = make_generator(network_config(filters=4, **form))
-    x = tf.constant(noise(2, 32, 32, 3))
+    x = tf.constant(noise(2, 16, 16, 3))
     for plain, again in zip(*(with_gradients(generator, x, recomputes) for recomputes in (False, True))):
         np.testing.assert_allclose(again, plain, rtol=1e-5, atol=1e-6 * np.abs(plain).max())
 
