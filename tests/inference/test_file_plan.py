@@ -8,6 +8,7 @@ import cyclegan
 from cyclegan.errors import UserError
 from cyclegan.images import reader, writer
 from cyclegan.images.image import DecodedImage
+from cyclegan.inference import file_plan
 from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import files, images
 from tests.inference.test_restore import make_run
@@ -47,6 +48,17 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
     with pytest.raises(UserError, match=r"x\*: no images; expected at least one of \.jpg"):
         translate([model], "x*", "../none")
+
+
+@pytest.mark.parametrize("pattern", ["photos/*/../../secret/*.png", "photos/*/../../../*.png", "*/../photos/*.png"])
+def test_a_pattern_that_leads_out_of_its_folder_is_refused(tmp_path, monkeypatch, pattern):
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos/deep/a.png", "secret/b.png"):
+        writer.write(tmp_path / name, DecodedImage(images(16, 16, 3)))
+    with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
+        file_plan.make_plan(pattern, "out", None)
+    plan = file_plan.make_plan("photos/../photos/*/*.png", "out", None)
+    assert [str(task.target) for task in plan.tasks] == ["out/deep/a.png"]
 
 
 def test_existing_files_are_replaced_on_request_only(model, originals, tmp_path):
