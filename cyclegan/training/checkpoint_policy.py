@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Optional
 
+from cyclegan.checkpointing.folder import Position
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.distribution.workers import Workers
@@ -104,7 +105,7 @@ class CheckpointPolicy:
         best_kid: Optional[Mapping[str, float]] = None,
         meanwhile: str = "Training continues",
     ) -> Optional[pathlib.Path]:
-        """Save a checkpoint.
+        """Save a checkpoint, unless training is where it was restored.
 
         Args:
             state: Position in training. It gets `best_kid` if the checkpoint is saved.
@@ -124,6 +125,9 @@ class CheckpointPolicy:
         if not is_sound and not self.stop_signal:
             self.restart_timer(0)
             return None
+        restored = self.checkpoints.restored
+        if restored and restored.name == Position.of(state).name:  # nothing was trained since
+            return restored
         if self.signals.save_requested:
             self.signals.save_requested, self._is_save_unanswered = False, True
         self._check_folder()

@@ -1,14 +1,17 @@
 """Saving and stopping with several workers; tests/system/resume tests one process."""
 
+import pathlib
 import signal
 import types
 
 import pytest
 
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, UserError
 from cyclegan.training import checkpoint_policy
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
+from tests.checkpointing.saves import at
 from tests.thread_workers import in_threads
 
 
@@ -16,6 +19,7 @@ class Saved:
     """Stand in for the checkpoints and the log, and count the calls."""
 
     log_bytes = 0
+    restored = None
 
     def __init__(self, failures=0):
         self.saves, self.failures = 0, failures
@@ -54,6 +58,13 @@ def test_all_workers_stop_on_the_signal_of_one():
 
     signalled, others = ((False, 0), True, 1, 130, False), ((False, 0), True, 1, 143, True)
     assert in_threads(3, work) == [others, signalled, others]
+
+
+def test_the_position_that_was_restored_is_not_saved_again(strategies):
+    policy, saved = make_policy(Workers(strategies[1]))
+    saved.restored = pathlib.Path("checkpoints/epoch_0001")
+    assert policy.save(TrainState(epoch=1), is_sound=True) == saved.restored and not saved.saves
+    assert policy.save(at(1, 4), is_sound=True) == "epoch_0001" and saved.saves == 1
 
 
 def test_a_signal_waits_until_the_requests_are_merged():

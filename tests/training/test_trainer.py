@@ -1,3 +1,5 @@
+import pathlib
+
 import pytest
 
 from cyclegan.checkpointing.train_state import TrainState
@@ -56,7 +58,7 @@ def test_a_resumed_run_does_only_the_rest(fit):
 
 
 def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
-    monkeypatch.setattr(Recorder, "restored", "the checkpoint of an imported run")
+    monkeypatch.setattr(Recorder, "restored", pathlib.Path("epoch_0000"))
     assert fit(2)[1].epochs_of("save") == [1, 2]
 
 
