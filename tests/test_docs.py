@@ -45,6 +45,13 @@ def test_paths_exist(page: pathlib.Path) -> None:
 
 
 @each_page
+def test_named_tests_exist(page: pathlib.Path) -> None:
+    for file, name in re.findall(r"`(\w+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob(file)]
+        assert any(f"def {name}(" in text for text in texts), f"{file}::{name}"
+
+
+@each_page
 def test_flags_exist(page: pathlib.Path) -> None:
     flags = {f"--{name}" for name in SECTION_OF} | {"--config", "--help"} | FLAGS_OF_OTHER_PROGRAMS
     for script in (ROOT / "scripts").rglob("*.py"):

@@ -60,9 +60,7 @@ def no_waiting_for_the_disk(monkeypatch):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("position, keep, aliases, exchanges", CASES, ids=name_of)
-def test_a_kill_during_a_save_leaves_the_old_or_the_new_checkpoint(
-    tmp_path, monkeypatch, position, keep, aliases, exchanges
-):
+def test_a_kill_leaves_the_old_or_the_new_checkpoint(tmp_path, monkeypatch, position, keep, aliases, exchanges):
     before = Run(tmp_path / "before", keep)
     for value, train_state in enumerate((at(1), at(1, 4), at(2)), 1):
         before.save(value, train_state, aliases=aliases)

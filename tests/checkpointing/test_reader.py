@@ -58,7 +58,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(writer, mo
     assert not saves and not caplog.messages
 
 
-def test_a_reader_beside_a_writer_always_finds_a_checkpoint(writer, caplog):
+def test_a_reader_finds_a_checkpoint_beside_a_writer(writer, caplog):
     finished = threading.Event()
 
     def save_often():
@@ -85,7 +85,7 @@ def test_a_missing_name_is_refused_at_once(writer, monkeypatch):
 
 
 @pytest.mark.parametrize("hidden", [".partial_epoch_0001", ".partial_epoch_0002", ".removed_epoch_0001"])
-def test_a_complete_interrupted_save_is_adopted_if_no_other_can_be_read(writer, hidden):
+def test_an_interrupted_save_is_adopted(writer, hidden):
     path = writer.folder / "epoch_0001"
     shutil.copytree(path, writer.folder / hidden)
     (path / "state.index").write_text("damaged")

@@ -121,7 +121,7 @@ FOREIGN = (
 )
 
 
-def test_clearing_leaves_foreign_files_in_folders_of_the_run(run_folder):
+def test_clearing_leaves_foreign_files(run_folder):
     own = (
         *("checkpoints/epoch_0001/manifest.json", "checkpoints/epoch_0001/state.data-00000-of-00001"),
         *("checkpoints/.partial_epoch_0002/state_temp/part-1", "samples/epoch_010/fake_x_1.png"),
@@ -143,7 +143,7 @@ LINKS = ("checkpoints", "samples", "samples/inputs", "samples/epoch_010", "test"
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("clear", [False, True])
 @pytest.mark.parametrize("name", [*LINKS, "metrics.jsonl", "events.out.tfevents.0000000001", "samples/epoch_010.png"])
-def test_a_link_out_of_the_folder_is_refused(tmp_path, name, clear, exists):
+def test_a_link_out_is_refused(tmp_path, name, clear, exists):
     run, outside = tmp_path / "run", tmp_path / "outside"
     with open_run(run) as first:
         first.start(DATA)

@@ -51,7 +51,7 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("pattern", ["photos/*/../../secret/*.png", "photos/*/../../../*.png", "*/../photos/*.png"])
-def test_a_pattern_that_leads_out_of_its_folder_is_refused(tmp_path, monkeypatch, pattern):
+def test_a_pattern_that_leads_out_is_refused(tmp_path, monkeypatch, pattern):
     monkeypatch.chdir(tmp_path)
     for name in ("photos/deep/a.png", "secret/b.png"):
         writer.write(tmp_path / name, DecodedImage(images(16, 16, 3)))
