@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -31,6 +34,7 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
         from cyclegan.distribution.startup import start_workers
         from cyclegan.evaluation.in_training import make_evaluator
         from cyclegan.networks import compat
+        from cyclegan.training.out_of_memory import name_checkpoint
         from cyclegan.training.setup import config_of_worker, load_data, make_trainer
 
         workers = start_workers(config.distribution)
@@ -38,14 +42,16 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     console.configure_logging(config.run.verbose, workers.index)
     if notice := explain_unseen_gpus(GPU_REQUIREMENTS):
         logger.warning(notice)
-    with workers.report_lost(), RunDirectory(config, compat.stack(), workers.is_chief) as run:
+    with (
+        workers.report_lost(),
+        RunDirectory(config, compat.stack(), workers.is_chief) as run,
+        name_checkpoint(run.path),
+    ):
         data = load_data(config, workers, run)
         trainer = make_trainer(config, workers, run, data, make_evaluator)
         return trainer.fit()
 
 
 if __name__ == "__main__":
-    console.outlive_the_terminal()
-    with console.temporary_files():
-        code = console.run(main, "stopped before the first step; the same command begins again, or resumes")
-    console.leave(code)
+    message = "stopped before the first step; the same command begins again, or resumes"
+    console.leave(console.run(main, message, needs_stdout=False))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
+import importlib.util
 import logging
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +25,8 @@ from cyclegan.errors import ENVIRONMENT, UserError, printable
 # Lines that TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL is.
 NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
+PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
+TEMPORARY = "cyclegan-temporary-"  # begins the names of the folders of temporary files
 _FILTERS: list[subprocess.Popen[bytes]] = []  # still running, see `start`
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 
@@ -74,35 +80,62 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
         logging.root.addHandler(others)
 
 
-def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
+def run(main: Callable[[], object], interrupted: str = "stopped", needs_stdout: bool = True) -> int:
     """Run the `main` of an entry point with logging to the terminal, and report in one line why it failed.
+
+    stdin, stdout and stderr may be closed, and a reader of the output may leave early: the exit code stays the same. Temporary
+    files are removed afterwards.
 
     Messages recommend "the same command" to resume. If this command has --clear_output_dir, "without --clear_output_dir" is added.
 
     Args:
         main: Function without arguments. An integer that it returns is the exit code.
         interrupted: Message after Ctrl-C.
+        needs_stdout: Whether output that stdout cannot take, as on a full disk, is a failure.
 
     Returns:
         The exit code: 0 for success, 1 for failed training or a defect of the program (with its traceback), 2 for a mistake of
         the user, 130 after Ctrl-C.
     """
+    outlive_the_terminal()
     configure_logging()
+    code = _run(main, interrupted)
+    sys.stdout.flush()
+    lost = getattr(sys.stdout, "lost", None)
+    if needs_stdout and lost and not code:
+        _report(f"the output could not be written: {lost}")
+        return 1
+    return code
+
+
+def _run(main: Callable[[], object], interrupted: str) -> int:
     try:
-        code = main()
+        with temporary_files():
+            code = main()
         return code if isinstance(code, int) else 0
-    except UserError as error:
-        _report(printable(error))
-        return error.exit_code
-    except ModuleNotFoundError as error:
-        _report(f"{error}: {ENVIRONMENT}")
-        return 2
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(printable(end.code), file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except (UserError, ModuleNotFoundError, MemoryError) as error:
+        text, code = _explain(error)
+        _report(text)
+        return code
     except Exception:
         traceback.print_exc()
         return 1
     except KeyboardInterrupt:
         _report(interrupted, before="\n")
         return 130
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """Return the message and the exit code of an error that is no defect of the program."""
+    if isinstance(error, UserError):
+        return printable(error), error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}: {ENVIRONMENT}", 2
+    return "not enough memory; ulimit -a shows the limits of the process", 1
 
 
 def _report(text: str, before: str = "") -> None:
@@ -118,6 +151,8 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
 
     The filter covers descriptor 2, to which C++ code writes. It is another process, so a crash of this one loses nothing.
     """
+    open_closed_descriptors()
+    _check_address_space()
     if os.getpid() == 1:  # a container ends with process 1, before a filter could show the last lines
         yield
         return
@@ -140,6 +175,28 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
             _FILTERS.append(child)
 
 
+def _check_address_space() -> None:
+    """If the address space is limited, start TensorFlow in another process first: too little would end this one by a signal.
+
+    Raises:
+        UserError: TensorFlow does not start within the limit.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or importlib.util.find_spec("tensorflow") is None:
+        return
+    try:
+        started = (
+            subprocess.run([sys.executable, "-c", PROBE], capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
+        )
+    except OSError:
+        started = False
+    if not started:
+        raise UserError(
+            f"TensorFlow does not start within {limit / 1e9:.2g} GB of address space: expected a higher limit (ulimit -v), or"
+            " ulimit -v unlimited"
+        )
+
+
 def _start_filter(notices: re.Pattern[bytes], reader: int) -> subprocess.Popen[bytes]:
     """Start the process that copies `reader` to the present stderr; signals for this program do not end it."""
     command = [sys.executable, "-I", "-S", stderr_filter.__file__, os.fsdecode(notices.pattern)]
@@ -151,43 +208,107 @@ def _start_filter(notices: re.Pattern[bytes], reader: int) -> subprocess.Popen[b
 
 
 class _LossyStream:
-    """A text stream that drops text that can't be written: to a pipe without a reader, a closed terminal, a full disk."""
+    """A text stream that drops text that can't be written: to a pipe without a reader, a closed terminal, a full disk.
+
+    Attributes:
+        lost: The first error, if a pipe without a reader does not explain it.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
         """Write a text or drop it; return its length."""
-        with contextlib.suppress(OSError):
+        with self._note_error():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Flush the stream or drop its buffer."""
-        with contextlib.suppress(OSError):
+        with self._note_error():
             self._stream.flush()
+
+    @contextlib.contextmanager
+    def _note_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            self.lost = self.lost or error
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
 
+def open_closed_descriptors() -> None:
+    """Open the null device as stdin, stdout and stderr if they are closed; other files would get their numbers otherwise."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: SIM115  open until the end
+
+
 def outlive_the_terminal() -> None:
     """Make stdout and stderr drop text that can't be written, so that a closed terminal does not end the program."""
+    open_closed_descriptors()
     for name in ("stdout", "stderr"):
-        if stream := getattr(sys, name):
+        if not isinstance(stream := getattr(sys, name), _LossyStream):
             setattr(sys, name, _LossyStream(stream))
 
 
 @contextlib.contextmanager
 def temporary_files() -> Iterator[None]:
-    """Collect temporary files in one folder and remove it afterwards, with the files that libraries leave behind."""
+    """Collect temporary files in one folder and remove it afterwards, with the files that libraries leave behind.
+
+    Folders of processes that were killed are removed, too. A lock shows which processes still run.
+
+    Raises:
+        UserError: No folder can be made.
+    """
     before = tempfile.tempdir
-    tempfile.tempdir = tempfile.mkdtemp(prefix="cyclegan-")
+    try:
+        _remove_abandoned_folders(tempfile.gettempdir())
+        folder, lock = _make_locked_folder()
+    except OSError as error:
+        raise UserError(f"TMPDIR: a temporary folder cannot be made ({error}); expected a folder with room") from error
+    tempfile.tempdir = folder
     try:
         yield
     finally:
-        shutil.rmtree(tempfile.tempdir, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
         tempfile.tempdir = before
+
+
+def _make_locked_folder() -> tuple[str, int]:
+    """Make a temporary folder; return its path and the descriptor that locks it."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=TEMPORARY)
+        lock = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.isdir(folder):  # otherwise, another process took it for abandoned before it was locked
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_abandoned_folders(parent: str) -> None:
+    """Remove the temporary folders of this user that no process has locked."""
+    for folder in glob.glob(os.path.join(glob.escape(parent), f"{TEMPORARY}*")):
+        with contextlib.suppress(OSError):  # no folder, or somebody else's, or in use
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def leave(code: int) -> NoReturn:

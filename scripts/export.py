@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
 from cyclegan import console
 from cyclegan.config import argument_types
 from cyclegan.config.directions import DIRECTIONS

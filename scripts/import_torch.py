@@ -19,6 +19,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
 from cyclegan import console
 from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args, parse_flags

@@ -1,21 +1,57 @@
-"""The error of a device that runs out of memory."""
+"""The errors of a device, or of a process with limits, that runs out of memory or threads."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import pathlib
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+from cyclegan.checkpointing import folder
 from cyclegan.errors import TrainingError
+
+LIMITS = ("can't start new thread", "bad_alloc", "Cannot allocate memory", "Resource temporarily unavailable")
+
+
+class OutOfMemory(TrainingError):
+    """The device has not enough memory for a step."""
 
 
 @contextlib.contextmanager
 def explain_out_of_memory() -> Iterator[None]:
-    """Turn TensorFlow's error about exhausted memory into a `TrainingError` that names the flags to change."""
+    """Turn TensorFlow's error about exhausted memory into an `OutOfMemory` that names the flags to change."""
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        raise TrainingError(
+        raise OutOfMemory(
             "the device has not enough memory for a step: try a smaller --batch_size, --image_size or --filters"
         ) from error
+
+
+@contextlib.contextmanager
+def name_checkpoint(run: pathlib.Path) -> Iterator[None]:
+    """Turn errors about memory or threads, of TensorFlow, Python or the system, into one that names the last checkpoint.
+
+    Args:
+        run: Folder of the run.
+    """
+    try:
+        yield
+    except (OutOfMemory, MemoryError, RuntimeError, OSError, tf.errors.OpError) as error:
+        if not _is_limit(error):
+            raise
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        text = reason[0] if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason[0]})"
+        saved = folder.checkpoints(run / "checkpoints")
+        last = f"the last checkpoint is {saved[-1]}, and the same command resumes" if saved else "no checkpoint yet"
+        raise TrainingError(f"{text}; {last}. ulimit -a shows the limits of the process") from error
+
+
+def _is_limit(error: BaseException) -> bool:
+    if isinstance(error, (OutOfMemory, MemoryError, tf.errors.ResourceExhaustedError)):
+        return True
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOMEM, errno.EAGAIN)
+    return any(limit in str(error) for limit in LIMITS)

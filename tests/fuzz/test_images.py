@@ -27,6 +27,7 @@ SECONDS_PER_FILE = 5.0
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),  # Pillow warns of damage that it can skip
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the generator: modes that Pillow will not write
 ]
 
 

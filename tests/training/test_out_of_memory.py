@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import TrainingError
-from cyclegan.training.out_of_memory import explain_out_of_memory
+from cyclegan.training.out_of_memory import OutOfMemory, explain_out_of_memory, name_checkpoint
 
 
 def test_exhausted_memory_names_the_flags_to_change():
@@ -21,3 +21,35 @@ def test_other_errors_pass():
     assert passed.value is error
     with explain_out_of_memory():
         pass
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (MemoryError(), "memory or threads ran out (MemoryError)"),
+        (RuntimeError("can't start new thread"), "memory or threads ran out (can't start new thread)"),
+        (OSError(12, "Cannot allocate memory"), "memory or threads ran out ([Errno 12] Cannot allocate memory)"),
+        (OSError(11, "Resource temporarily unavailable"), "memory or threads ran out ([Errno 11] "),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM\nhere"), "memory or threads ran out (OOM)"),
+        (tf.errors.InternalError(None, None, "std::bad_alloc"), "memory or threads ran out (std::bad_alloc)"),
+        (OutOfMemory("too large: try a smaller --batch_size"), "too large: try a smaller --batch_size; "),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_limits_name_the_last_checkpoint(tmp_path, error, reason, epochs):
+    for epoch in range(epochs):
+        (tmp_path / "checkpoints" / f"epoch_{epoch:04d}").mkdir(parents=True)
+    with pytest.raises(TrainingError) as explained, name_checkpoint(tmp_path):
+        raise error
+    last = f"the last checkpoint is {tmp_path / 'checkpoints' / 'epoch_0001'}, and the same command resumes"
+    text = str(explained.value)
+    assert text.startswith(reason) and (last if epochs else "no checkpoint yet") in text and "\n" not in text
+    assert explained.value.exit_code == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), OSError(2, "No such file"), TrainingError("not finite")])
+def test_other_errors_name_no_checkpoint(tmp_path, error):
+    with pytest.raises(type(error)) as passed, name_checkpoint(tmp_path):
+        raise error
+    assert passed.value is error

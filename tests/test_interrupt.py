@@ -1,0 +1,52 @@
+"""Ctrl-C while the modules of a program are imported."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# Send SIGINT when a module is imported.
+SITE = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "program, module",
+    [
+        ("train.py", "logging"),
+        ("train.py", "cyclegan.console"),
+        ("train.py", "cyclegan.config"),
+        ("scripts/evaluate.py", "cyclegan.console"),
+        ("scripts/translate.py", "PIL"),
+        ("scripts/export.py", "cyclegan.config"),
+        ("scripts/benchmark.py", "scripts.benchmarking"),
+        ("scripts/import_torch.py", "cyclegan.interop"),
+        ("scripts/score_stripes.py", "numpy"),
+    ],
+)
+def test_ctrl_c_during_imports_is_one_line(tmp_path, program, module):
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / program), "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED": module},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert re.fullmatch(rf"\n{os.path.basename(program)}: stopped.*\n", done.stderr)
