@@ -35,6 +35,12 @@ UNREADABLE = (
     *(*manifest.INVALID, AssertionError, ArithmeticError, EOFError, LookupError, zipfile.BadZipFile, zlib.error),
     tf.errors.OpError,
 )
+# TensorFlow lists all variables of a checkpoint that could not be read to its end, when Python frees what read it.
+UNRESTORED = (
+    "Detecting that an object or model or tf.train.Checkpoint is being deleted",
+    "Value in checkpoint could not",
+)
+tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
 ATTEMPTS = 100  # to read a checkpoint while another process replaces it
 
 

@@ -1,5 +1,7 @@
 import errno
+import gc
 import json
+import logging
 import os
 import shutil
 
@@ -111,6 +113,23 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage
     checkpoints.save(at(2))
     state, checkpoints = run()
     assert checkpoints.restore()[0].epoch == 2 and state["a"].numpy().tolist() == [5, 5] and not caplog.messages
+
+
+def test_tensorflow_does_not_list_the_variables_of_a_checkpoint_that_cannot_be_read(run):
+    folder = save(run, 1, 2).all()[-1]
+    data = next(folder.glob("state.data*"))
+    data.write_bytes(b"x" + data.read_bytes()[1:])  # the value of a variable
+    (folder / "manifest.json").unlink()
+    manifest.write(folder, at(2))
+    messages, handler = [], logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    try:
+        assert run(names=("a",))[1].restore(strict=False).train_state.epoch == 1
+        gc.collect()
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert not messages
 
 
 def test_no_readable_checkpoint_is_an_error(run):
