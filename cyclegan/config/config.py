@@ -37,6 +37,15 @@ SETTINGS_OF_A_WORKER = {
     *("preset", "verbose", "no_peak", "start_timeout"),
 }
 SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
+
+
+def _width_changes_images(data: DataConfig) -> bool:
+    """Return whether the images depend on --image_width without a crop: by the default of --load_size, or as stripes are drawn."""
+    sets_load_size = data.load_size == round(data.image_width * defaults.load_ratio(data.dataset))
+    is_drawn_wider = data.dataset == "stripes" and data.image_width > data.image_size
+    return is_drawn_wider or (data.preprocess == "scale_width" and sets_load_size)
+
+
 # Settings that have an effect only with others: the flags that they need, and a check of these flags.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "data_dir": (
@@ -47,9 +56,16 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         "a dataset other than stripes, or with --load_size",
         lambda config: config.data.dataset != "stripes" or config.data.load_shape != config.data.image_shape,
     ),
+    "image_size": (
+        "a --preprocess other than none, or without --generator and --residual_blocks",
+        lambda config: (
+            (config.data.preprocess != "none" or config.data.dataset == "stripes")
+            or config.networks.residual_blocks == defaults.residual_blocks(config.data.image_size)
+        ),
+    ),
     "image_width": (
-        "--preprocess other than none",
-        lambda config: config.data.preprocess != "none" or config.data.dataset == "stripes",
+        "a --preprocess that crops, or with --preprocess scale_width without --load_size",
+        lambda config: "crop" in config.data.preprocess or _width_changes_images(config.data),
     ),
     "load_size": (
         "--preprocess resize_and_crop, scale_width or scale_width_and_crop",
@@ -57,6 +73,10 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     "cache_gb": ("--cache auto", lambda config: config.data.cache == "auto"),
     "discriminator_layers": ("--discriminator patch", lambda config: config.networks.discriminator == "patch"),
+    "dropout": (
+        "a generator with residual blocks, or a U-Net",
+        lambda config: config.networks.residual_blocks != 0,
+    ),
     "norm_affine": ("--norm instance", lambda config: config.networks.norm == "instance"),
     "decay_from": ("--lr_schedule linear or cosine", lambda config: config.optimization.lr_schedule != "constant"),
     "lambda_gp": ("--adversarial wgan-gp", lambda config: config.objective.adversarial == "wgan-gp"),

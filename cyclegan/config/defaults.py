@@ -34,7 +34,7 @@ def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
     blocks = suited.pop("residual_blocks", None)
     settings = {**suited, **settings}
     _fill_in_sizes(settings, dataset)
-    _fill_in_generator(settings, blocks or (9 if settings["image_size"] >= 256 else 6))
+    _fill_in_generator(settings, blocks or residual_blocks(settings["image_size"]))
     keras = settings.get("variant", NetworkConfig.variant) == "keras"
     if settings.get("norm_affine", "auto") == "auto":
         settings["norm_affine"] = "yes" if keras else "no"
@@ -50,12 +50,21 @@ def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def residual_blocks(image_size: int) -> int:
+    """Return the default of --residual_blocks."""
+    return 9 if image_size >= 256 else 6
+
+
+def load_ratio(dataset: str) -> float:
+    """Return the default of --load_size, relative to the side after the crop."""
+    return 1.0 if dataset in UNCROPPED else LOAD_RATIO
+
+
 def _fill_in_sizes(settings: dict[str, Any], dataset: str) -> None:
     height = settings.setdefault("image_size", DataConfig.image_size)
     width = settings.setdefault("image_width", height)
-    ratio = 1.0 if dataset in UNCROPPED else LOAD_RATIO
     scaled_side = width if settings.get("preprocess", "").startswith("scale_width") else height
-    settings.setdefault("load_size", round(scaled_side * ratio))
+    settings.setdefault("load_size", round(scaled_side * load_ratio(dataset)))
 
 
 def _fill_in_generator(settings: dict[str, Any], default_blocks: int) -> None:

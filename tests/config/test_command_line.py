@@ -206,7 +206,23 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
         ("--preset tutorial", "--decay_from 100", "--lr_schedule linear or cosine"),
         ("--preprocess crop", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
         ("--preprocess none", "--load_size 300", "--preprocess resize_and_crop, scale_width or scale_width_and_crop"),
-        ("--preprocess none", "--image_width 512", "--preprocess other than none"),
+        *(
+            (
+                f"--preprocess {mode}",
+                "--image_width 512",
+                "a --preprocess that crops, or with --preprocess scale_width without --load_size",
+            )
+            for mode in ("none", "scale_width --load_size 286")
+        ),
+        *(
+            (
+                f"--preprocess none {generator}",
+                "--image_size 512",
+                "a --preprocess other than none, or without --generator and --residual_blocks",
+            )
+            for generator in ("--residual_blocks 3", "--generator unet_256")
+        ),
+        ("--residual_blocks 0", "--dropout 0.5", "a generator with residual blocks, or a U-Net"),
         *(
             ("--dataset stripes", f"--preprocess {mode}", "a dataset other than stripes, or with --load_size")
             for mode in ("crop", "none")

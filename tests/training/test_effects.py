@@ -1,0 +1,191 @@
+"""Each flag that the command line accepts has an effect, in each of many contexts; otherwise it is refused.
+
+`test_options` tries each value of each option alone; here the flags meet datasets, networks and losses that may ignore them.
+"""
+
+import dataclasses
+import functools
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cyclegan.config.command_line import parse_args
+from cyclegan.config.config import SECTION_OF, SECTIONS
+from cyclegan.data import sources, stripes_builder
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import UserError
+from cyclegan.networks.discriminators import make_discriminator
+from cyclegan.networks.generators import make_generator
+from cyclegan.training import schedule
+from tests.training.test_options import BASE, outcome
+
+# These change where a run computes and keeps its files, what it shows and measures, or when it saves and gives up.
+ELSEWHERE = {
+    *("data_dir", "output_dir", "clear_output_dir", "cache", "cache_gb", "preset"),
+    *("verbose", "plot_every", "log_every", "evaluate_every", "evaluate_features", "profile", "no_peak"),
+    *("checkpoint_every", "checkpoint_minutes", "keep", "max_bad_steps"),
+    *("steps_per_call", *(field.name for field in dataclasses.fields(SECTIONS["distribution"]))),
+}
+ROUNDING = {"precision", "tf32", "xla", "deterministic", "recompute"}  # these change how the devices compute
+SMALL = {"filters": 2, "residual_blocks": 1, "discriminator_layers": 1}
+
+
+def parsed(options):
+    """Return the configuration of a command line, or `None` if it is refused; options that are `None` are left out."""
+    flags = (
+        (f"--{name}", [] if value is True else [str(value)]) for name, value in options.items() if value is not None
+    )
+    try:
+        return parse_args([part for flag, value in flags for part in (flag, *value)])
+    except (UserError, SystemExit):
+        return None
+
+
+def pairs(contexts, flags):
+    """Return all pairs of a context and a flag that it does not set."""
+    tried = ((context, {name: value}) for context in contexts for name, values in flags.items() for value in values)
+    return [
+        pytest.param(context, flag, id=f"{list(context.values())}-{flag}")
+        for context, flag in tried
+        if not set(flag) & set(context)
+    ]
+
+
+DATA_FLAGS = {
+    **{"image_size": [16], "image_width": [28], "load_size": [44], "no_flip": [True], "max_dataset_size": [1]},
+    "preprocess": ["crop", "scale_width", "scale_width_and_crop", "none"],
+    **{"channels_x": [1], "channels_y": [1], "batch_size": [2], "epochs": [7], "seed": [1]},
+    **{"cache": ["disk", "none"], "cache_gb": [0.0], "data_dir": ["elsewhere"]},
+}
+DATA_CONTEXTS = [
+    {"dataset": "folder", "image_size": 32},
+    *({"dataset": "folder", "image_size": 32, "preprocess": way} for way in DATA_FLAGS["preprocess"]),
+    {"dataset": "folder", "image_size": 32, "preprocess": "scale_width", "load_size": 40},
+    {"dataset": "stripes", "image_size": 32},
+    *({"dataset": "stripes", "image_size": 32, "preprocess": way, "load_size": 40} for way in ("crop", "none")),
+    *({"dataset": "folder", "preprocess": way} for way in ("scale_width", "none")),  # --image_size is tried
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Make a dataset with three images of 40 x 36 pixels in each split; return the folder around it."""
+    home = tmp_path_factory.mktemp("home")
+    for split in sources.SPLITS:
+        (home / "folder" / split).mkdir(parents=True)
+        for i in range(3):
+            image = np.random.default_rng([i, len(split)]).integers(0, 256, (36, 40, 3)).astype(np.uint8)
+            Image.fromarray(image).save(home / "folder" / split / f"{i}.png")
+    return home
+
+
+def first_batches(config):
+    """Return the first batches of both passes, the learning rates, and the remarks on where images are kept."""
+    domains = sources.load_domains(config.data, config.networks.multiple, cache_dir=".")
+    sets = ((domains.train_x, domains.train_y, config.optimization.seed), (domains.test_x, domains.test_y, None))
+    found = [repr(domains.size), *domains.notes]
+    for x, y, seed in sets:
+        batch, flip = config.optimization.batch_size, not config.data.no_flip
+        dataset = UnpairedDataset(x.images, y.images, batch, domains.size, seed, flip=flip)
+        found += [
+            repr((dataset.epoch_size, part.shape, part.dtype, part.tobytes())) for part in dataset.batches(0, 0, 1)
+        ]
+    epochs = range(config.optimization.epochs)
+    return [*found, *(repr(schedule.learning_rates(config.optimization, epoch)) for epoch in epochs)]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("context, flag", pairs(DATA_CONTEXTS, DATA_FLAGS))
+def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch, tmp_path, context, flag):
+    monkeypatch.setattr(stripes_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
+    monkeypatch.chdir(home)
+    base = {**SMALL, "data_dir": str(home / "tfds") if context["dataset"] == "stripes" else None, **context}
+    plain, changed = parsed(base), parsed({**base, **flag})
+    if not changed:
+        return
+    if "data_dir" in flag:
+        first_batches(changed)
+        assert (home / "elsewhere").is_dir()  # the dataset is prepared there
+        return
+    (name,) = flag
+    others = [
+        {key: value for key, value in config.settings().items() if key not in {name, *config.unused}}
+        for config in (plain, changed)
+    ]
+    try:
+        assert others[0] != others[1] or first_batches(changed) != first_batches(plain)
+    except UserError:  # these images do not fit
+        return
+
+
+NETWORK_FLAGS = {
+    **{"generator": ["resnet_2blocks", "unet_128"], "residual_blocks": [2], "filters": [3], "dropout": [0.5]},
+    **{"upsample": ["resize"], "init": ["xavier"], "variant": ["paper"], "channels_x": [1]},
+    **{"norm": ["batch", "none"], "norm_affine": ["yes", "no"]},
+    **{"discriminator": ["pixel"], "discriminator_layers": [2]},
+}
+NETWORK_CONTEXTS = [
+    {},
+    {"norm": "batch", "residual_blocks": 0},
+    {"norm": "none", "discriminator": "pixel", "discriminator_layers": None},
+    {"variant": "paper", "channels_y": 1},
+    {"generator": "unet_128", "residual_blocks": None, "image_size": 128},
+]
+
+
+@functools.lru_cache(maxsize=2)
+def layers_and_shapes(config):
+    """Return the settings of all layers of G and of its discriminator, without names, and the shapes of their weights."""
+    data, found = config.data, []
+    generator = make_generator(config.networks, data.channels_x, data.channels_y)
+    for network in (generator, make_discriminator(config.networks, data.channels_y)):
+        found += [re.sub(r"_\d+|0x\w+", "", f"{type(each).__name__} {each.get_config()}") for each in network.layers]
+        found += [variable.shape for variable in network.variables]
+    return found
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("context, flag", pairs(NETWORK_CONTEXTS, NETWORK_FLAGS))
+def test_flags_of_the_networks_change_them_or_are_refused(context, flag):
+    base = {**SMALL, "image_size": 16, **context}
+    if flag == {"norm_affine": "no" if "variant" in context else "yes"}:
+        return  # the default
+    plain, changed = parsed(base), parsed({**base, **flag})
+    assert not changed or layers_and_shapes(plain) != layers_and_shapes(changed)
+
+
+STEP_FLAGS = {
+    **{"lr": [0.02], "lr_discriminator": [0.02], "lr_schedule": ["cosine"], "decay_from": [1], "ema": [0.999]},
+    **{"beta_1": [0.9], "beta_2": [0.9], "epsilon": [0.1], "clip_norm": [1e-3], "weight_decay": [0.1]},
+    **{"lambda_cycle": [1.0], "lambda_identity": [1.0], "lambda_gp": [1.0], "r1": [1.0], "label_smoothing": [0.1]},
+    **{"adversarial": ["lsgan"], "pool_size": [0], "diffaugment": ["color"]},
+    **{"discriminator_steps": [3], "generator_steps": [3]},
+}
+STEP_CONTEXTS = [
+    {"adversarial": "wgan-gp", "channels_x": 1, "lr_schedule": "constant"},
+    {"adversarial": "hinge", "norm": "batch", "variant": "paper"},
+]
+
+
+@functools.lru_cache(maxsize=1)  # the tests of a context come one after the other
+def outcome_of(context):
+    """Return the outcome of a step with the options of a context."""
+    return outcome(dict(context))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "context, flag", [*pairs(STEP_CONTEXTS, STEP_FLAGS), *pairs([{"adversarial": "bce"}], {"label_smoothing": [0.1]})]
+)
+def test_flags_of_a_step_change_it_or_are_refused(context, flag):
+    context = {"image_size": 16, "discriminator_layers": 1, **context}
+    if parsed({**BASE, **context, **flag}):
+        got, plain = outcome({**context, **flag}), outcome_of(tuple(context.items()))
+        assert got.shape != plain.shape or np.abs(got - plain).max() > 1e-6
+
+
+def test_every_flag_is_tried():
+    tried = {*DATA_FLAGS, *NETWORK_FLAGS, *STEP_FLAGS, *ELSEWHERE, *ROUNDING}
+    assert {*SECTION_OF} - tried == {"dataset"}
