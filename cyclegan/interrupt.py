@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
-from typing import Optional
+
+TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
-def _report(kind: type[BaseException], error: BaseException, traceback: Optional[TracebackType]) -> None:
+def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
     elif sys.stderr:

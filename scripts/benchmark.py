@@ -7,18 +7,20 @@ Therefore compare only rows of one table.
 
 from __future__ import annotations
 
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
 import argparse
 import functools
 import pathlib
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 from cyclegan import console
 from cyclegan.errors import UserError
 from scripts.benchmarking import command_line

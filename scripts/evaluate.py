@@ -7,16 +7,17 @@ untranslated images. docs/evaluation.md explains them.
 
 from __future__ import annotations
 
-import argparse
 import os
-import pathlib
 import sys
-from collections.abc import Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
+import argparse
+import pathlib
+from collections.abc import Sequence
+
 from cyclegan import console
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError, printable

@@ -7,18 +7,19 @@ output there agrees with the network's. docs/export.md shows how to use each for
 
 from __future__ import annotations
 
-import argparse
-import logging
 import os
-import pathlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
+import argparse
+import logging
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from cyclegan import console
 from cyclegan.config import argument_types
 from cyclegan.config.directions import DIRECTIONS

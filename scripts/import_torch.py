@@ -11,17 +11,19 @@ nothing in them is executed.
 
 from __future__ import annotations
 
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
 import argparse
 import logging
 import pathlib
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 from cyclegan import console
 from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args, parse_flags

@@ -7,17 +7,18 @@ identity, which leaves the images as they are.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import os
-import pathlib
 import sys
-from collections.abc import Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
+import argparse
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
 import numpy as np
 
 from cyclegan import console

@@ -7,16 +7,17 @@ format of its original. Several GPUs share the images.
 
 from __future__ import annotations
 
-import argparse
-import logging
-import pathlib
+import os
 import sys
-from collections.abc import Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
+import argparse
+import logging
+from collections.abc import Sequence
+
 from cyclegan import console
 from cyclegan.config import argument_types
 
