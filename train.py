@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Optional
 
-from cyclegan import console
+from cyclegan import console, supervisor
 from cyclegan.config.command_line import parse_args
 from cyclegan.training import signals
 
@@ -28,6 +28,10 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     config = parse_args(argv)
     console.configure_logging(config.run.verbose)
     signals.ignore_save_signal()
+    if supervisor.is_limited():
+        from cyclegan.checkpointing.folder import describe_last
+
+        supervisor.supervise(lambda: describe_last(pathlib.Path(config.run.output_dir).expanduser()))
     with console.start():  # not earlier: --help and wrong flags need not wait for TensorFlow
         from cyclegan.checkpointing.run_directory import RunDirectory
         from cyclegan.distribution.gpus import explain_unseen_gpus

@@ -75,6 +75,14 @@ def _is_foreign(path: pathlib.Path) -> bool:
     return bool(names) and not any(files.OWN.fullmatch(name) for name in names)
 
 
+def describe_last(run: pathlib.Path) -> str:
+    """Describe the newest checkpoint of the folder of a run, for a message about the end of training."""
+    saved = checkpoints(run / "checkpoints")
+    return (
+        f"the last checkpoint is {saved[-1]}, and the same command resumes" if saved else "there is no checkpoint yet"
+    )
+
+
 def candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield the checkpoints to restore from, the newest first; then the complete ones with hidden names, if none could be read."""
     yield from reversed(checkpoints(folder))

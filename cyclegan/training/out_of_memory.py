@@ -44,9 +44,9 @@ def name_checkpoint(run: pathlib.Path) -> Iterator[None]:
             raise
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         text = reason[0] if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason[0]})"
-        saved = folder.checkpoints(run / "checkpoints")
-        last = f"the last checkpoint is {saved[-1]}, and the same command resumes" if saved else "no checkpoint yet"
-        raise TrainingError(f"{text}; {last}. ulimit -a shows the limits of the process") from error
+        raise TrainingError(
+            f"{text}; {folder.describe_last(run)}. ulimit -a shows the limits of the process"
+        ) from error
 
 
 def _is_limit(error: BaseException) -> bool:

@@ -44,7 +44,7 @@ def test_limits_name_the_last_checkpoint(tmp_path, error, reason, epochs):
         raise error
     last = f"the last checkpoint is {tmp_path / 'checkpoints' / 'epoch_0001'}, and the same command resumes"
     text = str(explained.value)
-    assert text.startswith(reason) and (last if epochs else "no checkpoint yet") in text and "\n" not in text
+    assert text.startswith(reason) and (last if epochs else "there is no checkpoint yet") in text and "\n" not in text
     assert explained.value.exit_code == 1
 
 
