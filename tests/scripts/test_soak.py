@@ -1,18 +1,103 @@
-"""Run scripts/soak.py once."""
+"""Draw settings, damage folders, compare runs and count as scripts/soak.py does, and run it once."""
 
+import json
 import pathlib
+import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from cyclegan.checkpointing import folder, manifest
+from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.config.command_line import parse_args
+from scripts.soaking import comparison, settings, tampering
+from scripts.soaking.scoreboard import Scoreboard
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+def test_drawn_settings_are_valid_and_repeat():
+    kinds = set()
+    for seed in range(100):
+        drawn = settings.draw(random.Random(seed))
+        assert settings.draw(random.Random(seed)) == drawn
+        config = parse_args(["--dataset", "images", *drawn.flags, *settings.draw_per_start(random.Random(seed))])
+        kinds.add((drawn.workers, config.distribution.devices))
+        assert config.optimization.epochs == drawn.epochs
+    assert kinds == {(1, None), (1, 2), (1, 3), (2, None)}
+
+
+def test_all_flags_can_be_drawn():
+    drawn = {name for seed in range(300) for name in settings.draw(random.Random(seed)).flags if name[:2] == "--"}
+    assert drawn > {name.split()[0] for name in settings.COMMON}
+
+
+def write_run(path, loss=1.0, seconds=2.0):
+    path.mkdir()
+    line = {"split": "train", "epoch": 1, "loss_G/loss": loss, "speed/samples": seconds, "seconds": seconds}
+    (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    for i, name in enumerate(("epoch_0001", "epoch_0002")):
+        checkpoint = path / "checkpoints" / name
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "state.index").write_text(name)
+        (checkpoint / "state.data-00000-of-00001").write_text("x" * 50)
+        manifest.write(checkpoint, TrainState(epoch=i + 1, log_bytes=10))
+    return path
+
+
+def test_ends_are_compared_bit_for_bit(tmp_path, monkeypatch):
+    values = {name: {"w": np.float32([0.0, np.nan])} for name in ("whole", "parts")}
+    monkeypatch.setattr(comparison, "variables", lambda checkpoint: values[checkpoint.parents[1].name])
+    whole, parts = write_run(tmp_path / "whole"), write_run(tmp_path / "parts", seconds=3.0)
+    assert comparison.differences(whole, parts, 2) == []
+    values["parts"]["w"] = np.float32([-0.0, np.nan])
+    assert comparison.differences(whole, parts, 2) == ["epoch_0002: 1 variables ['w']"]
+    assert comparison.differences(whole, parts, 3) == ["epoch_0003: exists in one only"]
+    values["parts"] = values["whole"]
+    (parts / "metrics.jsonl").write_text("")
+    (parts / "checkpoints" / ".partial_epoch_0001").mkdir()
+    assert comparison.differences(whole, parts, 2) == [
+        "metrics.jsonl: line 1 of 1 and 0",
+        "left behind: ['.partial_epoch_0001']",
+    ]
+
+
+@pytest.mark.parametrize("name", tampering.TAMPERINGS)
+def test_damage_leaves_a_checkpoint_to_resume_from(tmp_path, name):
+    for seed in range(20):
+        run = write_run(tmp_path / str(seed))
+        assert tampering.TAMPERINGS[name](run, random.Random(seed))
+        assert manifest.is_complete(run / "checkpoints" / "epoch_0001")
+        assert len((run / "metrics.jsonl").read_bytes()) >= 10
+        hidden = [path for path in (run / "checkpoints").glob(".*") if manifest.is_complete(path)]
+        assert not hidden and len(folder.checkpoints(run / "checkpoints")) == 2
+
+
+@pytest.mark.parametrize("name", ["cut checkpoint", "flipped bit", "missing file"])
+def test_the_only_whole_checkpoint_is_not_damaged(tmp_path, name):
+    run = write_run(tmp_path / "run")
+    (run / "checkpoints" / "epoch_0001" / "manifest.json").unlink()
+    assert not tampering.TAMPERINGS[name](run, random.Random(0))
+    assert manifest.is_complete(run / "checkpoints" / "epoch_0002")
+
+
+def test_scoreboard_counts_kills_and_signals():
+    board = Scoreboard(seed=5, runs=3, starts=9)
+    board.faults.update({"SIGKILL": 2, "full disk and SIGKILL": 1, "SIGINT twice": 4, "pause": 7})
+    board.failures.append({"seed": 6, "folder": "runs/soak/seed_6", "reason": "a traceback"})
+    written = json.loads(board.to_json())
+    assert (written["kills"], written["signals"], written["faults"]["pause"]) == (3, 4, 7)
+    assert "3 runs, 9 starts" in board.line() and "FAILED: seed 6: a traceback" in board.table()
+
+
 @pytest.mark.slow
-def test_disturbed_run_is_equal():
-    command = [sys.executable, str(ROOT / "scripts" / "soak.py"), "--kills", "2", "--epochs", "6", "--seed", "1"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+def test_a_short_soak(tmp_path):
+    command = [sys.executable, ROOT / "scripts" / "soak.py", "--minutes", "0", "--seed", "1"]
+    command += ["--output_dir", tmp_path / "runs", "--json", tmp_path / "board.json"]
+    result = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "3 starts, 1 SIGKILL, 1 SIGTERM" in result.stdout
-    assert "0 differ" in result.stdout and "lines, equal" in result.stdout
+    board = json.loads((tmp_path / "board.json").read_text())
+    assert board["runs"] == 1 and board["starts"] > 1 and board["faults"] and not board["failures"]
+    assert not list((tmp_path / "runs").iterdir())

@@ -1,0 +1,90 @@
+"""Damage to the folder of a run between two starts, from which the program promises to recover; no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+import shutil
+from collections.abc import Callable
+
+from cyclegan.checkpointing import folder, manifest
+
+
+def _rewrite(path: pathlib.Path, content: bytes) -> None:
+    """Replace a file, but not the other links to it."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def _newest(run: pathlib.Path) -> pathlib.Path | None:
+    """Return the newest checkpoint if another one can take its place."""
+    *older, newest = folder.checkpoints(run / "checkpoints") or [None]
+    return newest if any(map(manifest.is_complete, older)) else None
+
+
+def _file_of_newest(run: pathlib.Path, rng: random.Random) -> pathlib.Path | None:
+    newest = _newest(run)
+    return rng.choice(sorted(newest.iterdir())) if newest else None
+
+
+def cut_file(run: pathlib.Path, rng: random.Random) -> bool:
+    """Cut a file of the newest checkpoint."""
+    if path := _file_of_newest(run, rng):
+        _rewrite(path, path.read_bytes()[: rng.randrange(path.stat().st_size)])
+    return path is not None
+
+
+def flip_bit(run: pathlib.Path, rng: random.Random) -> bool:
+    """Flip a bit in a file of the newest checkpoint."""
+    if path := _file_of_newest(run, rng):
+        content = bytearray(path.read_bytes())
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        _rewrite(path, bytes(content))
+    return path is not None
+
+
+def remove_file(run: pathlib.Path, rng: random.Random) -> bool:
+    """Remove a file of the newest checkpoint."""
+    if path := _file_of_newest(run, rng):
+        path.unlink()
+    return path is not None
+
+
+def leave_partial(run: pathlib.Path, rng: random.Random) -> bool:
+    """Leave what a kill during a save or a removal leaves: incomplete checkpoints with hidden names, and files."""
+    saved = folder.checkpoints(run / "checkpoints")
+    if not saved:
+        return False
+    source = rng.choice(saved)
+    for prefix in (".partial_", ".removed_"):
+        copy = source.with_name(prefix + rng.choice([source.name, "epoch_0007", "epoch_0001_pair_00003"]))
+        if not copy.exists():
+            shutil.copytree(source, copy)
+            rng.choice(sorted(copy.iterdir())).unlink()
+    (run / "config.json.partial").write_text('{"config": ')
+    return True
+
+
+def change_end_of_log(run: pathlib.Path, rng: random.Random) -> bool:
+    """Cut what metrics.jsonl got since the newest checkpoint, or add half a line."""
+    log, saved = run / "metrics.jsonl", folder.checkpoints(run / "checkpoints")
+    complete = [path for path in saved if manifest.is_complete(path)]
+    if not log.exists() or not complete:
+        return False
+    needed = json.loads((complete[-1] / manifest.NAME).read_text())["train_state"]["log_bytes"]
+    content = log.read_bytes()
+    if len(content) > needed and rng.random() < 0.5:
+        log.write_bytes(content[: rng.randint(needed, len(content))])
+    else:
+        log.write_bytes(content + b'{"split": "steps", "epo')
+    return True
+
+
+TAMPERINGS: dict[str, Callable[[pathlib.Path, random.Random], bool]] = {
+    "cut checkpoint": cut_file,
+    "flipped bit": flip_bit,
+    "missing file": remove_file,
+    "leftovers": leave_partial,
+    "end of log": change_end_of_log,
+}
