@@ -14,6 +14,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ class Pair:
 
     def _note(self, text: str) -> None:
         with open(self.folder / "parts.txt", "a") as log:
-            log.write(f"== {time.strftime('%H:%M:%S')} {text}\n")
+            log.write(f"\n== {time.strftime('%H:%M:%S')} {text}\n")
 
     def _train_undisturbed(self) -> None:
         begin = time.monotonic()
@@ -150,6 +151,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("--json", metavar="FILE", help="write the scoreboard to this file after each run")
     arguments = parser.parse_args(argv)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup; the runs would inherit this
+            signal.signal(number, lambda *_: None)
     board = Scoreboard(arguments.seed)
     begin = time.monotonic()
     while not board.runs or board.minutes < arguments.minutes:

@@ -22,7 +22,7 @@ END_SECONDS = 400  # between a fault and the end of all workers
 FULL_BYTES = (0, 1000, 20_000)  # at which writing a file fails, as on a full disk
 DEADLY = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGINT twice", "full disk and SIGKILL", "full disk and SIGTERM")
 FAULTS = ("SIGKILL", "SIGKILL", "SIGKILL", *DEADLY[1:], "SIGUSR1", "full disk", "full disk", "pause")
-MOMENTS = ("start", "training", "training", "save")
+MOMENTS = ("start", "training", "steps", "steps", "save", "save")
 
 
 class Start:
@@ -89,9 +89,14 @@ class Start:
             time.sleep(POLL_SECONDS)
         return False
 
-    def wait_for_training(self) -> bool:
-        """Wait until this start has written a checkpoint or a line of the log."""
-        return self.wait_for(lambda: self._progress() != self._before)
+    def wait_for_training(self, changes: int = 1) -> bool:
+        """Wait until this start has written a number of checkpoints or parts of the log."""
+        before = self._before
+        for _ in range(changes):
+            if not self.wait_for(lambda seen=before: self._progress() != seen):
+                return False
+            before = self._progress()
+        return True
 
     def wait_for_moment(self, moment: str, share: float, start_seconds: float, training_seconds: float) -> bool:
         """Wait for a moment; return False if all workers have ended before.
@@ -100,14 +105,22 @@ class Start:
             moment: One of `MOMENTS`.
             share: Random number in [0, 1).
             start_seconds: What the start of an undisturbed run takes.
-            training_seconds: What the rest of it takes.
+            training_seconds: What the rest of it takes, building the training step included.
         """
-        seconds = share * {"start": start_seconds, "training": training_seconds / 2, "save": 0.03}[moment]
-        if moment != "start" and not self.wait_for_training():
+        changes, rest = divmod(6 * share, 1)
+        if moment != "start" and not self.wait_for_training(1 if moment == "training" else 2 + int(changes)):
             return False
         if moment == "save" and not self.wait_for(lambda: any(self._run.glob("checkpoints/.*"))):
             return False
-        end = time.monotonic() + seconds
+        end = (
+            time.monotonic()
+            + {
+                "start": share * start_seconds,
+                "training": share * training_seconds / 2,
+                "steps": rest,
+                "save": rest * 0.03,
+            }[moment]
+        )
         return self.wait_for(lambda: time.monotonic() >= end)
 
     def disturb(self, fault: str, rng: random.Random, together: bool) -> None:

@@ -20,7 +20,7 @@ class Scoreboard:
         resumes: Starts that resumed from a checkpoint.
         replicas: Runs by the number of their replicas and workers.
         faults: Faults by kind: signals, full disks, damaged folders.
-        moments: Faults by moment: at the start, in training, during a save.
+        moments: Faults by moment: at the start, while training begins, between steps, during a save.
         differences: Runs that ended differently.
         tracebacks: Starts that printed a traceback.
         wrong_ends: Starts that ended with an exit code that no fault explains, or not at all.

@@ -38,7 +38,7 @@ COMMON = {
 PER_START = {
     "--keep": (0.7, 1, 2, 5),
     "--checkpoint_minutes": (0.8, 0, 0, 0.001, 0.01),
-    "--checkpoint_every": (0.4, 2, 100),
+    "--checkpoint_every": (0.3, 2, 100),
     "--plot_every": (0.9, 1, 99, 99, 99),
     "--verbose": (0.3, 2),
 }
@@ -70,7 +70,7 @@ def draw(rng: random.Random) -> Settings:
     batch = rng.choice([1, 1, 2])
     images = {name: rng.randint(16, 32) * batch * devices * workers for name in ("trainA", "trainB")}
     images |= {name: rng.randint(5, 9) for name in ("testA", "testB")}
-    epochs = rng.randint(3, 5)
+    epochs = rng.randint(4, 10)
     flags += ["--batch_size", str(batch), "--epochs", str(epochs), "--seed", str(rng.randrange(2**32))]
     return Settings(flags, workers, images, epochs)
 
