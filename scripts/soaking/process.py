@@ -15,10 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-POLL_SECONDS = 0.005
-LIMIT_SECONDS = 1200  # of a start, on a busy machine
-END_SECONDS = 400  # between a fault and the end of all workers
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "train.py"
+POLL_SECONDS = 0.01
+LIMIT_SECONDS = 3600  # of a start, on a busy machine
+END_SECONDS = 1500  # between a fault and the end of all workers
 FULL_BYTES = (0, 1000, 20_000)  # at which writing a file fails, as on a full disk
 DEADLY = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGINT twice", "full disk and SIGKILL", "full disk and SIGTERM")
 FAULTS = ("SIGKILL", "SIGKILL", "SIGKILL", *DEADLY[1:], "SIGUSR1", "full disk", "full disk", "pause")
@@ -48,7 +48,7 @@ class Start:
         temporary = run.parent / "tmp"
         temporary.mkdir(exist_ok=True)
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary)}
-        command = [sys.executable, str(ROOT / "train.py"), *flags, "--output_dir", str(run)]
+        command = [sys.executable, str(PROGRAM), *flags, "--output_dir", str(run)]
         self.processes, self._copies = [], []
         for config in cluster(workers):
             with open(log, "ab") as output:  # written by another process: a full disk must not hide messages
@@ -115,7 +115,8 @@ class Start:
         end = (
             time.monotonic()
             + {
-                "start": share * start_seconds,
+                "start": (0.03 + share)
+                * start_seconds,  # Python itself prints a traceback for Ctrl-C before it starts the program
                 "training": share * training_seconds / 2,
                 "steps": rest,
                 "save": rest * 0.03,

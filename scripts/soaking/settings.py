@@ -37,7 +37,7 @@ COMMON = {
 # Flags that each start of a run draws again, because they do not change the result.
 PER_START = {
     "--keep": (0.7, 1, 2, 5),
-    "--checkpoint_minutes": (0.8, 0, 0, 0.001, 0.01),
+    "--checkpoint_minutes": (0.8, 0, 0.001, 0.01),
     "--checkpoint_every": (0.3, 2, 100),
     "--plot_every": (0.9, 1, 99, 99, 99),
     "--verbose": (0.3, 2),
@@ -66,11 +66,11 @@ def draw(rng: random.Random) -> Settings:
     workers, devices = rng.choice([(1, 1), (1, 1), (1, 2), (1, 3), (2, 1)])
     flags = [*SMALL, *_draw(rng, COMMON), *_draw_dependent(rng)]
     flags += ["--devices", str(devices)] if devices > 1 else []
-    flags += ["--start_timeout", "120"] if workers > 1 else []
+    flags += ["--start_timeout", "600"] if workers > 1 else []
     batch = rng.choice([1, 1, 2])
     images = {name: rng.randint(16, 32) * batch * devices * workers for name in ("trainA", "trainB")}
     images |= {name: rng.randint(5, 9) for name in ("testA", "testB")}
-    epochs = rng.randint(4, 10)
+    epochs = rng.randint(5, 10)
     flags += ["--batch_size", str(batch), "--epochs", str(epochs), "--seed", str(rng.randrange(2**32))]
     return Settings(flags, workers, images, epochs)
 

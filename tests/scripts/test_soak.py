@@ -12,7 +12,8 @@ import pytest
 from cyclegan.checkpointing import folder, manifest
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.command_line import parse_args
-from scripts.soaking import comparison, settings, tampering
+from scripts import soak
+from scripts.soaking import comparison, process, settings, tampering
 from scripts.soaking.scoreboard import Scoreboard
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -92,9 +93,26 @@ def test_scoreboard_counts_kills_and_signals():
     assert "3 runs, 9 starts" in board.line() and "FAILED: seed 6: a traceback" in board.table()
 
 
+@pytest.mark.parametrize(
+    ("program", "reason", "count"),
+    [
+        ("raise SystemExit(3)", "exit codes [3], expected one of [0]", "wrong_ends"),
+        ("1 / 0", "a traceback", "tracebacks"),
+    ],
+)
+def test_a_failure_is_counted_and_kept(tmp_path, monkeypatch, program, reason, count):
+    monkeypatch.setattr(process, "PROGRAM", tmp_path / "program.py")
+    (tmp_path / "program.py").write_text(program)
+    flags = ["--minutes", "0", "--seed", "3", "--output_dir", str(tmp_path), "--json", str(tmp_path / "board.json")]
+    assert soak.main(flags) == 1
+    board, kept = json.loads((tmp_path / "board.json").read_text()), tmp_path / "seed_3"
+    assert board[count] == 1 and board["failures"] == [{"seed": 3, "folder": str(kept), "reason": reason}]
+    assert "--dataset data" in (kept / "settings.txt").read_text() and (kept / "whole.txt").exists()
+
+
 @pytest.mark.slow
 def test_a_short_soak(tmp_path):
-    command = [sys.executable, ROOT / "scripts" / "soak.py", "--minutes", "0", "--seed", "1"]
+    command = [sys.executable, ROOT / "scripts" / "soak.py", "--minutes", "0", "--seed", "601"]
     command += ["--output_dir", tmp_path / "runs", "--json", tmp_path / "board.json"]
     result = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr
