@@ -112,16 +112,13 @@ class Start:
             return False
         if moment == "save" and not self.wait_for(lambda: any(self._run.glob("checkpoints/.*"))):
             return False
-        end = (
-            time.monotonic()
-            + {
-                "start": (0.03 + share)
-                * start_seconds,  # Python itself prints a traceback for Ctrl-C before it starts the program
-                "training": share * training_seconds / 2,
-                "steps": rest,
-                "save": rest * 0.03,
-            }[moment]
-        )
+        seconds = {
+            "start": (0.03 + share) * start_seconds,  # at first, Python itself prints a traceback for Ctrl-C
+            "training": share * training_seconds / 2,
+            "steps": rest,
+            "save": rest * 0.03,
+        }
+        end = time.monotonic() + seconds[moment]
         return self.wait_for(lambda: time.monotonic() >= end)
 
     def disturb(self, fault: str, rng: random.Random, together: bool) -> None:
