@@ -6,6 +6,7 @@ from __future__ import annotations
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
+import functools
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -28,10 +29,11 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     config = parse_args(argv)
     console.configure_logging(config.run.verbose)
     signals.ignore_save_signal()
-    if supervisor.is_limited():
-        from cyclegan.checkpointing.folder import describe_last
+    from cyclegan.checkpointing.folder import describe_last
 
-        supervisor.supervise(lambda: describe_last(pathlib.Path(config.run.output_dir).expanduser()))
+    last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
+    if supervisor.is_limited():
+        supervisor.supervise(last_checkpoint)
     with console.start():  # not earlier: --help and wrong flags need not wait for TensorFlow
         from cyclegan.checkpointing.run_directory import RunDirectory
         from cyclegan.distribution.gpus import explain_unseen_gpus
@@ -47,7 +49,7 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     if notice := explain_unseen_gpus(GPU_REQUIREMENTS):
         logger.warning(notice)
     with (
-        workers.report_lost(),
+        workers.report_lost(last_checkpoint),
         RunDirectory(config, compat.stack(), workers.is_chief) as run,
         name_checkpoint(run.path),
     ):

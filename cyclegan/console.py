@@ -311,6 +311,12 @@ def _remove_abandoned_folders(parent: str) -> None:
                 os.close(descriptor)
 
 
+def end(text: str, code: int) -> NoReturn:
+    """Report why the program ends and end it at once, from any thread, also if the main thread waits without end."""
+    _report(text)
+    os._exit(code)
+
+
 def leave(code: int) -> NoReturn:
     """End the process at once: at the normal end of Python, TensorFlow would wait for other workers that may be gone."""
     sys.stdout.flush()

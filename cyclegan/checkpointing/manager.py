@@ -70,6 +70,7 @@ class CheckpointManager:
 
     Attributes:
         restored: Folder of the checkpoint that `restore` returned last; `None` for a new run.
+        newest: Folder of the checkpoint that was saved or restored last; `None` before.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class CheckpointManager:
         self.keep = keep
         self.workers = workers
         self.restored: Optional[pathlib.Path] = None
+        self.newest: Optional[pathlib.Path] = None
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._checkpoint = tf.train.Checkpoint(**state)
 
@@ -126,7 +128,8 @@ class CheckpointManager:
             failure = failure or UserError("the chief could not write a checkpoint: see its message")
         if failure:
             raise failure
-        return self.folder / Position.of(train_state).name
+        self.newest = self.folder / Position.of(train_state).name
+        return self.newest
 
     def _write(self, train_state: TrainState, prune: bool, aliases: Sequence[str]) -> None:
         position = Position.of(train_state)
@@ -183,7 +186,7 @@ class CheckpointManager:
             folder.recover(self.folder)
         together = self.workers and self.workers.count > 1
         found = self._restore_together() if together else self._restore_newest(strict)
-        self.restored = found.path if found else None
+        self.restored = self.newest = found.path if found else None
         return found
 
     def restore_from(self, path: pathlib.Path) -> TrainState:

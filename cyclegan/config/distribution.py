@@ -26,6 +26,17 @@ class DistributionConfig(Section):
         FREE,
     )
     start_timeout: int = flag("seconds that workers wait for each other at start", 300, FREE, metavar="SECONDS")
+    step_timeout: Optional[int] = flag(
+        "end training with exit code 1 if no step, evaluation or checkpoint ends for SECONDS, because a worker or its storage is"
+        " stuck; the first step takes longer than others (default: no limit)",
+        on_resume=FREE,
+        metavar="SECONDS",
+    )
+    rendezvous_secret_file: Optional[str] = flag(
+        "file with a secret of at least 16 bytes, by which workers know each other at start (docs/scaling.md)",
+        on_resume=FREE,
+        metavar="FILE",
+    )
     port: Optional[int] = flag(
         "first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)",
         on_resume=FREE,
@@ -35,5 +46,5 @@ class DistributionConfig(Section):
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""
         self.check_at_least(1, "devices", unit="device")
-        self.check_at_least(1, "start_timeout", unit="second")
+        self.check_at_least(1, "start_timeout", "step_timeout", unit="second")
         self.check_at_least(1, "port")

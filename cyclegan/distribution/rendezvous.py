@@ -3,12 +3,21 @@
 Each worker listens at its own address, greets all others and keeps the connections. A worker that has greeted all others and
 was greeted by all of them is done: it sends `DONE` on all connections and leaves the port to TensorFlow. A connection that
 ends without `DONE` belongs to a lost worker, which has to connect again.
+
+A worker sends a random challenge to whoever connects. The greeting that answers it ends with an HMAC of both, whose key is the
+secret that the workers share. So nobody without the secret can greet in the name of a worker, not even with a greeting that was
+overheard. The greeting is a line that has to come within `GREETING_SECONDS`; nothing waits for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hmac
 import logging
+import pathlib
+import random
+import secrets
 import socket
 import time
 import zlib
@@ -21,48 +30,113 @@ from cyclegan.errors import UserError
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 2.0  # for one attempt to reach one worker
-ACCEPT_SECONDS = 0.2  # to wait for greetings
+CONNECT_INTERVAL = 0.2  # seconds between attempts
+POLL_INTERVAL = 0.02  # seconds
+GREETING_SECONDS = 5.0  # for a connection until its challenge or greeting has come
 PATIENCE = 10.0  # seconds until a warning names the missing workers
-GREETING_BYTES = 200  # at most
+CALLERS = 64  # connections besides those of the workers that may wait for their greetings
+BACKLOG = 1024  # connections between two polls; Linux makes one that is too many wait for a second
+CHALLENGE_BYTES = 33  # with the end of the line
+GREETING_BYTES = 300  # at most
+SECRET_BYTES = 16  # at least
 DONE = b"."  # the last message of a worker that has met all others
 
 Connections = dict[int, Optional[socket.socket]]  # by worker; `None` for a worker that has sent `DONE`
 
 
-def meet(cluster: Cluster, timeout: float, configuration: str = "") -> None:
+def read_secret(path: Optional[str]) -> bytes:
+    """Return the secret in a file, without white space at its ends; empty without a path.
+
+    Raises:
+        UserError: The file cannot be read, or its secret is short.
+    """
+    if path is None:
+        return b""
+    try:
+        secret = pathlib.Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UserError(
+            f"--rendezvous_secret_file {path}: {error.strerror}; expected a file that can be read"
+        ) from error
+    if len(secret) < SECRET_BYTES:
+        raise UserError(
+            f"--rendezvous_secret_file {path}: {len(secret)} bytes; expected at least {SECRET_BYTES} random ones, for example of"
+            " openssl rand -hex 32"
+        )
+    return secret
+
+
+def meet(cluster: Cluster, timeout: float, configuration: str = "", secret: bytes = b"") -> None:
     """Wait until all workers of a cluster have met.
 
     Args:
         cluster: The cluster, as seen by this worker.
         timeout: Seconds to wait.
         configuration: A short text that has to be the same on all workers.
+        secret: Secret of the workers; empty if they trust everyone who can reach their ports.
 
     Raises:
         UserError: The port of this worker is taken, or a worker did not come in time or has another configuration.
     """
     own = cluster.addresses[cluster.index]
-    with contextlib.ExitStack() as stack:
-        try:
-            server = stack.enter_context(_listen(_endpoint(own)[1], cluster.count))
-        except OSError as error:
-            raise UserError(
-                f"worker {cluster.index}: can't listen on {own} ({error.strerror}): expected a free port of this machine"
-            ) from error
-        rendezvous = _Rendezvous(cluster, configuration, stack)
+    try:
+        server = _listen(_endpoint(own)[1])
+    except OSError as error:
+        raise UserError(
+            f"worker {cluster.index}: can't listen on {own} ({error.strerror}): expected a free port of this machine"
+        ) from error
+    rendezvous = _Rendezvous(cluster, configuration, secret)
+    with server, contextlib.closing(rendezvous):
         rendezvous.wait(server, timeout)
     rendezvous.check_configurations()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    """A connection whose other side has to send a line.
+
+    Attributes:
+        connection: The connection, which does not block.
+        challenge: The challenge that was sent; empty if one has to come.
+        deadline: End of the wait.
+    """
+
+    connection: socket.socket
+    challenge: bytes
+    deadline: float
+
+    def read_line(self, limit: int) -> Optional[bytes]:
+        """Return the line without its end, or `None` if it has not come yet; what comes after the line stays unread.
+
+        Raises:
+            OSError: The connection has ended, the deadline is over, or the line has more than `limit` bytes.
+        """
+        with contextlib.suppress(BlockingIOError):
+            found = self.connection.recv(limit, socket.MSG_PEEK)
+            length = found.find(b"\n") + 1
+            if length:
+                return self.connection.recv(length)[:-1]
+            if len(found) in (0, limit):
+                raise ConnectionError("not a line")
+        if time.monotonic() > self.deadline:
+            raise TimeoutError
+        return None
 
 
 class _Rendezvous:
     """The connections of one worker to all others while they find each other."""
 
-    def __init__(self, cluster: Cluster, configuration: str, stack: contextlib.ExitStack) -> None:
+    def __init__(self, cluster: Cluster, configuration: str, secret: bytes) -> None:
         self.cluster = cluster
         self.configuration = configuration
-        self.stack = stack  # closes the connections
+        self.secret = secret
         self.others = set(range(cluster.count)) - {cluster.index}
+        self.expected = {_greeting(cluster, worker, cluster.index): worker for worker in self.others}
+        self.called: dict[int, _Pending] = {}  # by worker; the challenge has to come
+        self.callers: list[_Pending] = []  # unknown until their greetings come
         self.greeted: Connections = {}  # by this worker
         self.greeted_by: Connections = {}
+        self.forged: set[int] = set()  # workers in whose name a greeting with another secret came
         self.unreached = set(self.others)  # workers that this one has not greeted yet
         self.unheard = set(self.others)  # workers that have not greeted this one yet
         self.configurations: dict[int, str] = {}
@@ -70,9 +144,15 @@ class _Rendezvous:
     def wait(self, server: socket.socket, timeout: float) -> None:
         """Greet the other workers and accept their greetings until all have met."""
         began, warned = time.monotonic(), False
+        next_attempt = began
         while not set(self.greeted) == set(self.greeted_by) == self.others:
-            self._greet_others(began + timeout)
-            self._accept_greetings(server)
+            if time.monotonic() >= next_attempt:
+                self._connect(began + timeout)
+                next_attempt = time.monotonic() + CONNECT_INTERVAL
+            self._accept(server)
+            self._answer_challenges()
+            self._read_greetings()
+            time.sleep(POLL_INTERVAL)
             for connections in (self.greeted, self.greeted_by):
                 _forget_lost(connections)
             missing = self._list(self.others - (set(self.greeted) & set(self.greeted_by)))
@@ -96,22 +176,85 @@ class _Rendezvous:
                     f" has {configuration}: expected the same for all"
                 )
 
-    def _greet_others(self, deadline: float) -> None:
-        greeting = _greeting(self.cluster, self.cluster.index) + self.configuration.encode()
-        for worker in self.others - set(self.greeted):
-            if time.monotonic() < deadline:
-                with contextlib.suppress(OSError, UnicodeError):  # the host is not known yet, or its name is impossible
-                    connection = _greet(_endpoint(self.cluster.addresses[worker]), greeting)
-                    self.greeted[worker] = connection
-                    self.stack.callback(_close, connection)
-                    self.unreached.discard(worker)
+    def close(self) -> None:
+        """Close all connections."""
+        for pending in (*self.callers, *self.called.values()):
+            pending.connection.close()
+        for connection in (*self.greeted.values(), *self.greeted_by.values()):
+            _close(connection)
 
-    def _accept_greetings(self, server: socket.socket) -> None:
-        for worker, configuration, connection in _accept(server, self.cluster):
-            self.greeted_by[worker] = connection
-            self.configurations[worker] = configuration
-            self.stack.callback(_close, connection)
-            self.unheard.discard(worker)
+    def _connect(self, deadline: float) -> None:
+        """Connect to workers that were not greeted, in any order, for at most about `CONNECT_SECONDS`."""
+        began = time.monotonic()
+        left = self.others - set(self.greeted) - set(self.called)
+        for worker in random.SystemRandom().sample(sorted(left), len(left)):
+            if time.monotonic() >= min(deadline, began + CONNECT_SECONDS):
+                break
+            with contextlib.suppress(OSError, UnicodeError):  # the host is not known yet, or its name is impossible
+                connection = socket.create_connection(_endpoint(self.cluster.addresses[worker]), CONNECT_SECONDS)
+                connection.setblocking(False)
+                self.called[worker] = _Pending(connection, b"", time.monotonic() + GREETING_SECONDS)
+                self.unreached.discard(worker)
+
+    def _answer_challenges(self) -> None:
+        """Greet the workers whose challenges have come."""
+        for worker, pending in list(self.called.items()):
+            try:
+                challenge = pending.read_line(CHALLENGE_BYTES)
+                if challenge is None:
+                    continue
+                if (
+                    len(challenge) != CHALLENGE_BYTES - 1
+                ):  # a fixed length, so that a challenge is no part of a greeting
+                    raise ConnectionError("not a worker")
+                greeting = _greeting(self.cluster, self.cluster.index, worker) + self.configuration.encode()
+                pending.connection.sendall(greeting + b" " + self._sign(greeting, challenge) + b"\n")
+                self.greeted[worker] = pending.connection
+            except OSError:  # not a worker, or a busy one
+                pending.connection.close()
+            del self.called[worker]
+
+    def _accept(self, server: socket.socket) -> None:
+        """Accept connections and send a challenge on each; if too many wait for greetings, close the oldest."""
+        limit = CALLERS + self.cluster.count
+        with contextlib.suppress(OSError):  # no more of them, or one that has ended already
+            for _ in range(limit):
+                connection, _ = server.accept()
+                challenge = secrets.token_hex(CHALLENGE_BYTES // 2).encode()
+                self.callers.append(_Pending(connection, challenge, time.monotonic() + GREETING_SECONDS))
+                connection.setblocking(False)
+                connection.sendall(challenge + b"\n")
+        while len(self.callers) > limit:
+            self.callers.pop(0).connection.close()
+
+    def _read_greetings(self) -> None:
+        """Note the workers whose greetings have come; close the connections of all others."""
+        for caller in list(self.callers):
+            try:
+                line = caller.read_line(GREETING_BYTES)
+                if line is None:
+                    continue
+                self._note_greeting(line, caller)
+            except OSError:
+                caller.connection.close()
+            self.callers.remove(caller)
+
+    def _note_greeting(self, line: bytes, caller: _Pending) -> None:
+        text, _, code = line.rpartition(b" ")
+        greeting, comma, configuration = text.partition(b", ")
+        worker = self.expected.get(greeting + comma)
+        if worker is None:
+            raise ConnectionError("not a worker of this cluster")
+        if not hmac.compare_digest(code, self._sign(text, caller.challenge)):
+            self.forged.add(worker)
+            raise ConnectionError("not the secret of this cluster")
+        _close(self.greeted_by.get(worker))  # of a worker that was started again
+        self.greeted_by[worker] = caller.connection
+        self.configurations[worker] = configuration.decode(errors="replace")
+        self.unheard.discard(worker)
+
+    def _sign(self, greeting: bytes, challenge: bytes) -> bytes:
+        return hmac.new(self.secret, challenge + b" " + greeting, "sha256").hexdigest().encode()
 
     def _list(self, workers: Iterable[int]) -> str:
         return ", ".join(self.cluster.addresses[worker] for worker in sorted(workers))
@@ -130,6 +273,11 @@ class _Rendezvous:
             )
         if not self.unheard | self.unreached:
             text += f" for {missing}, which came and went away again: look at its output"
+        if forged := self.forged & self.unheard:
+            text += (
+                f"; greetings of {self._list(forged)} had another secret: expected the same --rendezvous_secret_file for all"
+                " workers"
+            )
         return text
 
 
@@ -138,46 +286,19 @@ def _endpoint(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _listen(port: int, workers: int) -> socket.socket:
+def _listen(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
-        server = socket.create_server(("", port), family=socket.AF_INET6, backlog=2 * workers, dualstack_ipv6=True)
+        server = socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     else:
-        server = socket.create_server(("", port), backlog=2 * workers)
-    server.settimeout(ACCEPT_SECONDS)
+        server = socket.create_server(("", port), backlog=BACKLOG)
+    server.setblocking(False)
     return server
 
 
-def _greeting(cluster: Cluster, worker: int) -> bytes:
-    """Return the greeting of a worker; its checksum ensures that both workers have the same list of addresses."""
-    return f"CycleGAN worker {worker} of {zlib.crc32(repr(cluster.addresses).encode()):08x}, ".encode()
-
-
-def _greet(endpoint: tuple[str, int], greeting: bytes) -> socket.socket:
-    connection = socket.create_connection(endpoint, timeout=CONNECT_SECONDS)
-    try:
-        connection.sendall(greeting)
-        connection.setblocking(False)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-def _accept(server: socket.socket, cluster: Cluster) -> list[tuple[int, str, socket.socket]]:
-    """Return (worker, its configuration, connection) for each greeting that comes within `ACCEPT_SECONDS`."""
-    workers = {_greeting(cluster, worker): worker for worker in range(cluster.count)}
-    accepted, began = [], time.monotonic()
-    with contextlib.suppress(OSError):
-        while time.monotonic() - began < ACCEPT_SECONDS:
-            connection, _ = server.accept()
-            try:
-                connection.settimeout(CONNECT_SECONDS)
-                greeting, comma, configuration = connection.recv(GREETING_BYTES).partition(b", ")
-                accepted.append((workers[greeting + comma], configuration.decode(errors="replace"), connection))
-                connection.setblocking(False)
-            except (OSError, KeyError):  # not a worker of this cluster
-                connection.close()
-    return accepted
+def _greeting(cluster: Cluster, worker: int, other: int) -> bytes:
+    """Return the greeting of a worker for another; its checksum ensures that both have the same list of addresses."""
+    checksum = zlib.crc32(repr(cluster.addresses).encode())
+    return f"CycleGAN worker {worker} to {other} of {checksum:08x}, ".encode()
 
 
 def _forget_lost(connections: Connections) -> None:
@@ -191,12 +312,13 @@ def _forget_lost(connections: Connections) -> None:
             continue  # the worker is there and looks for others
         except OSError:
             message = b""
+        connection.close()
         if message == DONE:
             connections[worker] = None
         else:  # the worker is gone, or something else answered
             del connections[worker]
 
 
-def _close(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
+def _close(connection: Optional[socket.socket]) -> None:
+    if connection:
         connection.close()

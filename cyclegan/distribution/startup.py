@@ -38,21 +38,23 @@ def start_workers(config: DistributionConfig) -> Workers:
             "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
             " (see docs/scaling.md), or scripts/launch_local.sh"
         )
-    if config.start_timeout != DistributionConfig.start_timeout and not os.environ.get("TF_CONFIG"):
-        raise UserError(
-            f"--start_timeout {config.start_timeout}: has no effect here; expected it with several workers only: drop the flag"
-        )
+    for name in () if os.environ.get("TF_CONFIG") else ("start_timeout", "rendezvous_secret_file"):
+        if (value := getattr(config, name)) != getattr(DistributionConfig, name):
+            raise UserError(
+                f"--{name} {value}: has no effect here; expected it with several workers only: drop the flag"
+            )
     os.environ.pop("TF_CONFIG", None)  # TensorFlow's other strategies would read it, too
     return Workers(make_strategy(config.devices, config.strategy))
 
 
 def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
+    secret = rendezvous.read_secret(config.rendezvous_secret_file)
     gpus = select_gpus(config.devices)
     if not gpus and (config.devices or 1) > 1:
         raise UserError(
             f"--devices {config.devices}: a worker without a GPU is one replica; expected 1, and more workers instead"
         )
-    rendezvous.meet(cluster, config.start_timeout, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs")
+    rendezvous.meet(cluster, config.start_timeout, f"TensorFlow {tf.__version__} and {len(gpus)} GPUs", secret)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",

@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ LOST = (
     tf.errors.DeadlineExceededError,
 )
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
+RESUMES = "the same command resumes from the last checkpoint"
 LEAVE_SECONDS = 0.5
 T = TypeVar("T")
 _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
@@ -120,8 +121,12 @@ class Workers:
         return len(self.cluster.hosts) if self.cluster else 1
 
     @contextlib.contextmanager
-    def report_lost(self) -> Iterator[None]:
-        """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors."""
+    def report_lost(self, last_checkpoint: Callable[[], str] = lambda: RESUMES) -> Iterator[None]:
+        """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors.
+
+        Args:
+            last_checkpoint: Function that describes the last checkpoint, for the message.
+        """
         try:
             yield
         except UserError as error:
@@ -133,7 +138,7 @@ class Workers:
                 raise
             raise TrainingError(
                 f"worker {self.index}: {self._lost_worker(error)} does not answer any more, so this one stops: see its output."
-                " Start all workers again with the same command: they resume from the last checkpoint"
+                f" Start all workers again; {last_checkpoint()}"
             ) from error
         finally:
             if self.count > 1:

@@ -36,6 +36,7 @@ class CheckpointPolicy:
         minutes: Minutes between checkpoints; 0 saves at every opportunity.
         check_folder: Function that raises an error if the folder of the run was removed or moved.
         workers: All workers.
+        beat: Function that is called again and again while the end of training waits for free space.
 
     Attributes:
         checkpoints: Manager of the checkpoints.
@@ -50,6 +51,7 @@ class CheckpointPolicy:
         minutes: float,
         check_folder: Callable[[], None],
         workers: Workers,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.checkpoints = checkpoints
         self.signals = signals
@@ -57,6 +59,7 @@ class CheckpointPolicy:
         self._seconds = 60 * minutes
         self._check_folder = check_folder
         self._workers = workers
+        self._beat = beat
         self._merged = dict.fromkeys(REQUESTS, False)
         self._is_save_unanswered = False  # a signal asked for a checkpoint that could not be written yet
         self.restart_timer()
@@ -200,6 +203,7 @@ class CheckpointPolicy:
     def _wait(self) -> None:
         """Wait until the timer runs out or a signal arrives, on any worker."""
         while not self.is_due():
+            self._beat()
             time.sleep(0.1)
             if self.is_shared:
                 sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.errors import TrainingError
 from cyclegan.reporting.throughput import Throughput
 from cyclegan.training.callbacks.base import Call, Callback
@@ -35,6 +36,7 @@ class PassRunner:
         callbacks: Objects that react to the calls, in this order.
         learning_rates: Learning rates of the training steps.
         throughput: Counter of the training steps, besides the counters of the passes.
+        watchdog: Watchdog, which ends the process if the steps are stuck.
         show_bars: Whether to show progress bars.
     """
 
@@ -44,6 +46,7 @@ class PassRunner:
     callbacks: Sequence[Callback]
     learning_rates: StepLearningRates
     throughput: Throughput
+    watchdog: Watchdog
     show_bars: bool
 
     def run(self, split: Split, state: TrainState) -> None:
@@ -65,6 +68,7 @@ class PassRunner:
         clock = CallClock()
         with _progress_bar(split, state, self.show_bars) as bar:
             while progress.pairs_done < dataset.epoch_size:
+                self.watchdog.beat()
                 call = Call(split.name, dataset.call(0, state.epoch, progress.pairs_done).steps, state)
                 self._begin_call(call, in_flight, clock)
                 with clock.waiting():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from typing import Optional, cast
@@ -18,6 +19,7 @@ from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
+from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
 from cyclegan.networks import compat
 from cyclegan.reporting import overview
@@ -86,7 +88,8 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
         UserError: Images are missing, can't be used or differ from the run's images so far, or the workers differ.
     """
     is_tfds = sources.is_tfds(config.data.dataset)
-    workers.check_equal({**config.shared_settings, **compat.stack(), "dataset of TensorFlow Datasets": is_tfds})
+    same = {"dataset of TensorFlow Datasets": is_tfds, "output_dir": os.path.abspath(config.run.output_dir)}
+    workers.check_equal({**config.shared_settings, **compat.stack(), **same})
     cache_folder = run.path if workers.count == 1 else tempfile.gettempdir()
     with workers.chief_first(is_tfds):  # the others read what the chief has prepared
         data = sources.load_domains(
@@ -161,7 +164,9 @@ def assemble_trainer(
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
     minutes, max_bad_steps = config.run.checkpoint_minutes, config.optimization.max_bad_steps
-    policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers)
+    prefix = f"worker {workers.index}: " if workers.count > 1 else ""
+    watchdog = Watchdog(config.distribution.step_timeout, lambda: checkpoints.newest, prefix)
+    policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers, watchdog.beat)
     datasets = {split.name: split.dataset for split in (train, test)}
     divergence = DivergencePolicy(max_bad_steps, datasets, checkpoints, summary, workers.strategy)
     learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
@@ -184,6 +189,7 @@ def assemble_trainer(
         callbacks=callbacks,
         learning_rates=learning_rates,
         throughput=throughput,
+        watchdog=watchdog,
         show_bars=config.run.verbose > 0,
     )
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes)

@@ -65,7 +65,7 @@ class Trainer:
             checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
         self.passes.divergence.start(self.state)
         self.passes.checkpoint_policy.restart_timer()
-        with self.passes.checkpoint_policy.signals, self._train_events():
+        with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():
             while self.state.epoch < self.epochs:
                 try:
                     metrics = self._run_epoch()
@@ -96,6 +96,7 @@ class Trainer:
         state.next_epoch()
         epoch = Epoch(state, state.epoch == self.epochs, metrics)
         for callback in self.passes.callbacks:
+            self.passes.watchdog.beat()
             callback.on_epoch_end(epoch)
         return metrics
 

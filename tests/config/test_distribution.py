@@ -8,6 +8,7 @@ from tests.config.helpers import refusal_of
     [
         ("--devices 0", "--devices 0: expected at least 1 device"),
         ("--start_timeout 0", "--start_timeout 0: expected at least 1 second"),
+        ("--step_timeout 0", "--step_timeout 0: expected at least 1 second"),
         ("--port 0", "--port 0: expected at least 1"),
     ],
 )

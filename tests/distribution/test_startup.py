@@ -51,6 +51,7 @@ def test_multiworker_needs_several_workers(monkeypatch):
     [
         ({"port": 5000}, "--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"),
         ({"start_timeout": 60}, "--start_timeout 60: has no effect here; expected it with several workers only"),
+        ({"rendezvous_secret_file": "s"}, "--rendezvous_secret_file s: has no effect here; expected it with several"),
     ],
 )
 def test_flags_of_several_workers_are_refused_without_them(settings, text, strategy, monkeypatch):

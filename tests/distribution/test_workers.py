@@ -67,7 +67,7 @@ def test_lost_worker_is_reported_by_the_others(how, who, count):
         for code, _, errors in found:
             assert code == 1, errors
             assert "does not answer any more, so this one stops" in errors
-            assert "they resume from the last checkpoint" in errors
+            assert "the same command resumes from the last checkpoint" in errors
         assert any(f"worker {who} (127.0.0.1:{ports[who]}) does not answer" in errors for *_, errors in found)
         if how == "error":
             assert gone.wait(SECONDS) == 2

@@ -42,15 +42,22 @@ def train(*flags, **environment):
     return start([sys.executable, ROOT / "train.py", *flags], **environment)
 
 
-def together(count, *flags):
-    """Start a number of workers on this machine."""
+def free_addresses(count):
     held = [socket.create_server(("", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in held]
     for each in held:
         each.close()
-    config = {"cluster": {"worker": addresses}, "task": {"type": "worker"}}
-    place = (json.dumps({**config, "task": {"type": "worker", "index": index}}) for index in range(count))
-    return [train(*flags, TF_CONFIG=text) for text in place]
+    return addresses
+
+
+def tf_config(addresses, index):
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+
+
+def together(count, *flags):
+    """Start a number of workers on this machine."""
+    addresses = free_addresses(count)
+    return [train(*flags, TF_CONFIG=tf_config(addresses, index)) for index in range(count)]
 
 
 def ended(*processes):
@@ -214,6 +221,69 @@ def test_chief_saves_scores_and_profiles(home):
     scored = [line["epoch"] for line in lines if any(key.startswith("score/") for key in line)]
     assert sorted(set(scored)) == [2, 4]
     assert len(list(run.glob("**/plugins/profile/*/*.xplane.pb"))) == 1
+
+
+# Run train.py, but hang before the fourth step.
+HANG = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import train
+from cyclegan import console
+from cyclegan.training.pass_runner import PassRunner
+
+start = PassRunner._start_call
+
+def hang(self, split, call, *rest):
+    if call.state.step == 3:
+        print("hangs", flush=True)
+        time.sleep(10**6)
+    return start(self, split, call, *rest)
+
+PassRunner._start_call = hang
+console.leave(console.run(lambda: train.main(sys.argv[2:])))
+"""
+
+
+@pytest.mark.parametrize("how", ["hangs", "SIGSTOP"])
+def test_stuck_worker_ends_the_job(home, how):
+    folder, flags = home
+    run = folder / how
+    flags = [*flags, "--epochs", 500, "--output_dir", run, "--checkpoint_minutes", 0, "--step_timeout", 20]
+    addresses = free_addresses(2)
+    commands = [[ROOT / "train.py"], ["-c", HANG, ROOT] if how == "hangs" else [ROOT / "train.py"]]
+    workers = [
+        start([sys.executable, *command, *flags], TF_CONFIG=tf_config(addresses, index))
+        for index, command in enumerate(commands)
+    ]
+    wait_for(run / "checkpoints" / "epoch_0000_pair_00004", *workers)
+    if how == "SIGSTOP":
+        workers[1].send_signal(signal.SIGSTOP)
+    stuck = workers.pop() if how == "SIGSTOP" else None
+    try:
+        found = ended(*workers)
+    finally:
+        if stuck:
+            stuck.kill()
+            stuck.communicate()
+    newest = max((run / "checkpoints").glob("epoch_*"))
+    assert [code for code, _ in found] == [1] * len(found), found
+    for _, printed in found:  # the first of them to end is lost for the other one
+        assert "(--step_timeout), so training stops" in printed or "does not answer any more" in printed, printed
+        assert str(newest) in printed.strip().splitlines()[-1]
+    if how == "hangs":
+        assert any(f"The last checkpoint is {newest}, and the same command resumes" in text for _, text in found)
+
+
+def test_other_output_dir_is_refused(home):
+    folder, flags = home
+    addresses, dirs = free_addresses(2), [folder / "here", folder / "there"]
+    workers = [
+        train(*flags, "--output_dir", path, TF_CONFIG=tf_config(addresses, index)) for index, path in enumerate(dirs)
+    ]
+    for index, (code, printed) in enumerate(ended(*workers)):
+        differs = f"worker 1 ({addresses[1]}) differs from the chief in output_dir ('{dirs[index]}' at worker {index})"
+        assert code == 2 and differs in printed, printed
+    assert not any(path.exists() for path in dirs)
 
 
 def network(*command):
