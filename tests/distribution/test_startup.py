@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cyclegan.config.distribution import DistributionConfig
+from cyclegan.distribution import rendezvous
 from cyclegan.distribution.startup import start_workers
 from cyclegan.errors import UserError
 from tests.distribution.local_workers import free_ports, outcomes, start
@@ -43,6 +44,23 @@ def test_multiworker_needs_several_workers(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "nonsense")  # a strategy of one machine ignores it
     workers = start_workers(DistributionConfig(strategy="mirrored"))
     assert (workers.count, workers.index, workers.is_chief, workers.speedup()) == (1, 0, True, 1)
+
+
+def test_secret_of_the_file_reaches_the_rendezvous(monkeypatch, tmp_path):
+    class Met(Exception):
+        pass
+
+    def meet(cluster, timeout, configuration, secret):
+        raise Met(secret)
+
+    monkeypatch.setattr(rendezvous, "meet", meet)
+    addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    for given, secret in ((str(tmp_path / "secret"), b"0123456789abcdef"), (None, b"")):
+        with pytest.raises(Met) as met:
+            start_workers(DistributionConfig(rendezvous_secret_file=given))
+        assert met.value.args == (secret,)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "mirrored", "one"])

@@ -223,7 +223,7 @@ def test_chief_saves_scores_and_profiles(home):
     assert len(list(run.glob("**/plugins/profile/*/*.xplane.pb"))) == 1
 
 
-# Run train.py, but hang before the fourth step.
+# Run train.py, but hang after some steps.
 HANG = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -234,7 +234,7 @@ from cyclegan.training.pass_runner import PassRunner
 start = PassRunner._start_call
 
 def hang(self, split, call, *rest):
-    if call.state.step == 3:
+    if call.state.step == 9:
         print("hangs", flush=True)
         time.sleep(10**6)
     return start(self, split, call, *rest)
@@ -255,8 +255,8 @@ def test_stuck_worker_ends_the_job(home, how):
         start([sys.executable, *command, *flags], TF_CONFIG=tf_config(addresses, index))
         for index, command in enumerate(commands)
     ]
-    wait_for(run / "checkpoints" / "epoch_0000_pair_00004", *workers)
     if how == "SIGSTOP":
+        wait_for(run / "checkpoints" / "epoch_0000_pair_00004", *workers)
         workers[1].send_signal(signal.SIGSTOP)
     stuck = workers.pop() if how == "SIGSTOP" else None
     try:
@@ -281,7 +281,7 @@ def test_other_output_dir_is_refused(home):
         train(*flags, "--output_dir", path, TF_CONFIG=tf_config(addresses, index)) for index, path in enumerate(dirs)
     ]
     for index, (code, printed) in enumerate(ended(*workers)):
-        differs = f"worker 1 ({addresses[1]}) differs from the chief in output_dir ('{dirs[index]}' at worker {index})"
+        differs = f"worker 1 ({addresses[1]}) differs from the chief in output_dir ({dirs[index]} at worker {index})"
         assert code == 2 and differs in printed, printed
     assert not any(path.exists() for path in dirs)
 

@@ -1,0 +1,222 @@
+"""Run the script of docs/scaling.md under a real Slurm, which this file starts for itself on this machine.
+
+It has its own configuration, ports and keys, so a Slurm of the machine is not touched, and needs no rights of root.
+"""
+
+import contextlib
+import getpass
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.system.runs import ROOT, assert_same, metrics, variables
+
+PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+FLAGS = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--max_dataset_size", 24, "--no_peak"]
+FLAGS += ["--residual_blocks", 0, "--discriminator_layers", 1, "--checkpoint_minutes", 0, "--steps_per_call", 1]
+FLAGS += ["--lr_schedule", "constant", "--plot_every", 9999]
+CREDENTIAL_SECONDS = 5  # of the first start of a job, until it may start again
+SECONDS = 400  # for each event; the machine may be busy
+
+pytestmark = pytest.mark.slow
+
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire={expire}
+CredType=cred/munge
+SlurmUser={user}
+SlurmdUser={user}
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+ReturnToService=2
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class Slurm:
+    """A Slurm of one node. `folder` holds its files and those of the jobs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "TF_CONFIG"))},
+            **{"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf"), "CUDA_VISIBLE_DEVICES": ""},
+        }
+
+    def call(self, *command, check=True):
+        """Run a command of Slurm; return its output."""
+        done = subprocess.run(
+            list(map(str, command)), env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=60
+        )
+        assert not check or done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def start(self):
+        """Start the daemons; return why they do not start, or `None`."""
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        with socket.create_server(("", 0)) as first, socket.create_server(("", 0)) as second:
+            ports = [each.getsockname()[1] for each in (first, second)]
+        host = socket.gethostname().partition(".")[0]
+        text = CONFIGURATION.format(
+            host=host, ports=ports, folder=self.folder, user=getpass.getuser(), expire=CREDENTIAL_SECONDS
+        )
+        (self.folder / "slurm.conf").write_text(text)
+        munge = {"socket": "munge.socket", "key-file": key.name, "pid-file": "munged.pid", "log-file": "munged.log"}
+        munge["seed-file"] = "munged.seed"
+        files = [f"--{option}={self.folder / name}" for option, name in munge.items()]
+        for command in (["munged", "--force", *files], ["slurmctld", "-c", "-i"], ["slurmd"]):
+            try:
+                self.call(*command)
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                return f"{command[0]} does not start here: {error}"
+        until = time.monotonic() + 60
+        while "idle" not in self.call("sinfo", "-h", "-o", "%T", check=False):
+            if time.monotonic() > until:
+                return f"Slurm's node does not become idle: {(self.folder / 'slurmd.log').read_text()[-500:]}"
+            time.sleep(0.2)
+        return None
+
+    def stop(self):
+        """Cancel all jobs and end the daemons."""
+        self.call("scancel", "--user", getpass.getuser(), check=False)
+        self.call("scancel", "--signal=KILL", "--user", getpass.getuser(), check=False)
+        time.sleep(1)
+        for name in ("slurmctld", "slurmd", "munged"):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int((self.folder / f"{name}.pid").read_text()), signal.SIGTERM)
+
+    def submit(self, name, *flags):
+        """Submit the script of docs/scaling.md, with another size, for a run NAME; return the number of the job."""
+        script = next(
+            text for text in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "#SBATCH" in text
+        )
+        for pattern, text in (
+            (r"--nodes=2", "--nodes=1"),
+            (r"--ntasks-per-node=1", "--ntasks-per-node=2"),
+            (r"#SBATCH --gpus-per-node=8\n", ""),
+            (r"--cpus-per-task=32", "--cpus-per-task=1"),
+            (r"--time=24:00:00", "--time=30"),
+            (r"--signal=TERM@300", "--signal=TERM@150"),
+            (
+                r"\.venv/bin/python train.py .*?( \|\| code)",
+                rf"{sys.executable} {ROOT}/train.py {' '.join(map(str, flags))}\1",
+            ),
+        ):
+            script, count = re.subn(pattern, text, script)
+            assert count == 1, pattern
+        (self.folder / f"{name}.sbatch").write_text(script)
+        return self.call("sbatch", "--parsable", f"--job-name={name}", f"{name}.sbatch").strip()
+
+    def state(self, job):
+        """Return the state of a job."""
+        return re.search(r"JobState=(\w+)", self.call("scontrol", "show", "job", job))[1]
+
+    def log(self):
+        """Return the output of all jobs."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")) if "-" in path.name)
+
+    def wait(self, what, event):
+        """Wait until a function returns something true; return it."""
+        until = time.monotonic() + SECONDS
+        while not (found := event()):
+            if time.monotonic() > until:
+                pytest.fail(f"{what}: not within {SECONDS} s\n{self.call('squeue', check=False)}\n{self.log()}")
+            time.sleep(0.1)
+        return found
+
+    def end_soon(self, job):
+        """Move the time limit of a job so near that Slurm sends the signal of --signal at its next look, within 30 s."""
+        hours, minutes, _ = re.search(r"RunTime=(\d+):(\d+):(\d+)", self.call("scontrol", "show", "job", job)).groups()
+        self.call("scontrol", "update", f"jobid={job}", f"timelimit={60 * int(hours) + int(minutes) + 2}")
+
+    def restarted(self, job, times):
+        """Wait until a job was requeued a number of times, and let it start soon, with its first time limit."""
+        self.wait(f"requeue {times}", lambda: self.state(job) == "PENDING")
+        assert f"Restarts={times} " in self.call("scontrol", "show", "job", job)
+        time.sleep(CREDENTIAL_SECONDS + 2)  # until then, the node refuses the job
+        self.call("scontrol", "update", f"jobid={job}", "timelimit=30", "starttime=now")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    missing = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)}: Debian's packages slurm-wlm and munge have them")
+    made = Slurm(tmp_path_factory.mktemp("slurm"))
+    reason = made.start()
+    try:
+        if reason:
+            pytest.skip(reason)
+        yield made
+    finally:
+        made.stop()
+
+
+def newest(run):
+    """Return the name of the newest checkpoint of a run, or an empty text."""
+    return max((path.name for path in run.glob("checkpoints/epoch_*")), default="")
+
+
+def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm, stripes_dir):
+    flags = [*FLAGS, "--data_dir", stripes_dir]
+    disturbed, undisturbed = slurm.folder / "disturbed", slurm.folder / "undisturbed"
+    (slurm.folder / "epochs").write_text("9999")  # long enough for all signals
+    job = slurm.submit("disturbed", *flags, "--epochs", "$(cat epochs)", "--output_dir", disturbed)
+    slurm.wait("a checkpoint within an epoch", lambda: "_pair_" in newest(disturbed))
+    slurm.end_soon(job)
+    slurm.restarted(job, 1)
+    preempted = newest(disturbed)
+    saved, log = disturbed / "checkpoints" / preempted, slurm.log()
+    for worker in range(2):
+        assert f"worker {worker}: stopped by SIGTERM" in log and log.count(f"saved in {saved};") == 2, log
+    assert "_pair_" in preempted and "Exited with exit code 143" in log, log
+
+    slurm.wait("a later checkpoint", lambda: newest(disturbed) > preempted)
+    assert f"Resumed from {saved}: " in slurm.log()
+    tasks = [line.split() for line in slurm.call("scontrol", "listpids", job).splitlines()]
+    (task,) = (int(row[0]) for row in tasks if row[2:4] == ["0", "1"])  # task 1 of the step of srun
+    os.kill(task, signal.SIGKILL)
+    slurm.restarted(job, 2)
+    killed, log = newest(disturbed), slurm.log()
+    assert "task 1: Killed" in log and "worker 1 (" in log and "does not answer any more" in log, log
+
+    slurm.wait("a later checkpoint", lambda: newest(disturbed) > killed)
+    slurm.call("scancel", "--signal=KILL", f"{job}.0")  # all tasks
+    epochs = int(newest(disturbed).split("_")[1]) + 2
+    (slurm.folder / "epochs").write_text(f"{epochs}")
+    slurm.restarted(job, 3)
+    slurm.wait("the end of the job", lambda: slurm.state(job) not in ("PENDING", "RUNNING", "COMPLETING"))
+    assert slurm.state(job) == "COMPLETED", slurm.log()
+
+    rare = ["--checkpoint_minutes", 60, "--checkpoint_every", epochs]
+    other = slurm.submit("undisturbed", *flags, *rare, "--epochs", epochs, "--output_dir", undisturbed)
+    slurm.wait("the undisturbed run", lambda: slurm.state(other) not in ("PENDING", "RUNNING", "COMPLETING"))
+    ends = [variables(run / "checkpoints" / f"epoch_{epochs:04d}") for run in (disturbed, undisturbed)]
+    assert_same(*ends)
+    assert metrics(disturbed) == metrics(undisturbed)
