@@ -18,14 +18,15 @@ def _rewrite(path: pathlib.Path, content: bytes) -> None:
 
 
 def _newest(run: pathlib.Path) -> pathlib.Path | None:
-    """Return the newest checkpoint if another one can take its place."""
+    """Return the newest checkpoint, which may be damaged already, if another one can take its place."""
     *older, newest = folder.checkpoints(run / "checkpoints") or [None]
     return newest if any(map(manifest.is_complete, older)) else None
 
 
 def _file_of_newest(run: pathlib.Path, rng: random.Random) -> pathlib.Path | None:
     newest = _newest(run)
-    return rng.choice(sorted(newest.iterdir())) if newest else None
+    found = [path for path in sorted(newest.iterdir()) if path.stat().st_size] if newest else []
+    return rng.choice(found) if found else None
 
 
 def cut_file(run: pathlib.Path, rng: random.Random) -> bool:
