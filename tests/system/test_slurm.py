@@ -147,7 +147,7 @@ class Slurm:
         while not (found := event()):
             if time.monotonic() > until:
                 pytest.fail(f"{what}: not within {SECONDS} s\n{self.call('squeue', check=False)}\n{self.log()}")
-            time.sleep(0.1)
+            time.sleep(0.3)
         return found
 
     def end_soon(self, job):
@@ -159,8 +159,9 @@ class Slurm:
         """Wait until a job was requeued a number of times, and let it start soon, with its first time limit."""
         self.wait(f"requeue {times}", lambda: self.state(job) == "PENDING")
         assert f"Restarts={times} " in self.call("scontrol", "show", "job", job)
+        self.call("scontrol", "update", f"jobid={job}", "timelimit=30")
         time.sleep(CREDENTIAL_SECONDS + 2)  # until then, the node refuses the job
-        self.call("scontrol", "update", f"jobid={job}", "timelimit=30", "starttime=now")
+        self.call("scontrol", "update", f"jobid={job}", "starttime=now", check=False)  # it may have started
 
 
 @pytest.fixture(scope="module")
