@@ -19,6 +19,7 @@ TINY = {
     "load_size": 32,
     "filters": 4,
     "residual_blocks": 1,
+    "discriminator_layers": 1,
     "precision": "float32",
     "channels_y": 2,
     "pool_size": 2,

@@ -3,7 +3,7 @@
 import pytest
 
 import train
-from tests.system.runs import photograph
+from tests.system.runs import SMALLEST, photograph
 
 
 @pytest.fixture
@@ -22,6 +22,5 @@ def photos(tmp_path):
 def finished(tmp_path, photos):
     """Return the flags of a run that finished its only epoch, with the smallest networks."""
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--verbose", "0", "--image_size", "32"]
-    small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
-    train.main([*flags, *small])
+    train.main([*flags, *SMALLEST, "--epochs", "1"])
     return flags

@@ -11,6 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMALLEST = ["--filters", "1", "--residual_blocks", "0", "--discriminator_layers", "1"]
 TINY = ["--filters", "4", "--residual_blocks", "0", "--discriminator_layers", "1", "--image_size", "32"]
 
 

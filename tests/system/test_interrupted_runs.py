@@ -12,13 +12,13 @@ from PIL import Image
 import train
 from cyclegan.checkpointing import manifest
 from cyclegan.errors import UserError
-from tests.system.runs import TINY, assert_same, lines, metrics, run, start, variables, wait_for_line
+from tests.system.runs import SMALLEST, TINY, assert_same, lines, metrics, run, start, variables, wait_for_line
 
 
 def test_killed_process_resumes_bit_exact(photos, tmp_path, capsys):
     """Kill a process in its second epoch; resume it, and run an undisturbed one, in this process."""
     flags = ["--dataset", str(photos), "--epochs", "3", "--devices", "1", "--no_peak", "--plot_every", "99"]
-    flags += ["--filters", "1", "--residual_blocks", "0", "--image_size", "32"]
+    flags += [*SMALLEST, "--image_size", "32"]
     process = start(*flags, "--output_dir", tmp_path / "parts")
     wait_for_line(process, "Epoch 002")
     process.kill()
@@ -59,7 +59,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
             planarconfig="contig",
         )
     flags = ["--dataset", str(tmp_path / "data"), "--channels_x", "1", "--channels_y", "5", "--preprocess", "crop"]
-    flags += ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--no_flip", "--decay_from", "1"]
+    flags += [*TINY, "--no_flip", "--decay_from", "1"]
     train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     output = capsys.readouterr()
     assert (
@@ -78,7 +78,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_cache_does_not_change_a_run(photos, tmp_path, capsys):
-    small = ["--image_size", "32", "--filters", "2", "--residual_blocks", "0", "--decay_from", "1"]
+    small = [*TINY, "--decay_from", "1"]
     flags = ["--dataset", str(photos), "--batch_size", "2", "--verbose", "0", *small]
     train.main([*flags, "--cache", "ram", "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     train.main([*flags, "--cache", "none", "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
@@ -124,13 +124,13 @@ def test_a_checkpoint_after_the_end_of_the_run_is_refused(photos, tmp_path):
 @pytest.mark.slow
 def test_signals_and_kills_are_bit_exact(photos, tmp_path):
     """Interrupt a run by SIGTERM, SIGKILL, and SIGINT once and twice; it ends with the same weights and the same log."""
-    flags = ["--dataset", photos, "--epochs", "40", "--plot_every", "99", "--log_every", "2", "--keep", "2", *TINY]
+    flags = ["--dataset", photos, "--epochs", "20", "--plot_every", "99", "--log_every", "2", "--keep", "2", *TINY]
     assert run(*flags, "--output_dir", tmp_path / "whole").returncode == 0
     parts = [*flags, "--output_dir", tmp_path / "parts"]
     for signum, times in ((signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)):
         process = start(*parts)
         wait_for_line(process, "Epoch")
-        sleep(3)  # at a random moment
+        sleep(1)  # at a random moment
         process.send_signal(signum)
         if times == 2:
             sleep(0.02)  # while the process finishes the step, or saves
@@ -146,6 +146,6 @@ def test_signals_and_kills_are_bit_exact(photos, tmp_path):
         assert "Traceback" not in errors
     last = run(*parts)
     assert last.returncode == 0 and "Resumed from" in last.stdout
-    whole, resumed = (variables(tmp_path / name / "checkpoints" / "epoch_0040") for name in ("whole", "parts"))
+    whole, resumed = (variables(tmp_path / name / "checkpoints" / "epoch_0020") for name in ("whole", "parts"))
     assert_same(whole, resumed)
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")

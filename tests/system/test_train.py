@@ -19,7 +19,7 @@ from cyclegan.data import tfds_source
 from cyclegan.data.comparison_images import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.networks.compat import stack
-from tests.system.runs import ROOT, TINY, lines, photograph, run, variables
+from tests.system.runs import ROOT, SMALLEST, TINY, lines, photograph, run, variables
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,14 @@ def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_path):
+def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_path, capsys):
     flags = ["--dataset", photos, "--epochs", 1, "--diffaugment", "translation", "--dropout", 0.5, "--cache", "none"]
     outputs = {}
-    for name, more in (("plain", []), ("deterministic", ["--deterministic"])):
-        result = run(*flags, *TINY, "--output_dir", tmp_path / name, *more, cwd=tmp_path)
-        assert result.returncode == 0, result.stderr
-        assert (", deterministic, steps per call" in result.stdout) == bool(more)
+    train.main([*map(str, flags), *TINY, "--devices", "1", "--output_dir", str(tmp_path / "plain")])
+    assert ", deterministic" not in capsys.readouterr().out
+    result = run(*flags, *TINY, "--output_dir", tmp_path / "deterministic", "--deterministic", cwd=tmp_path)
+    assert result.returncode == 0 and ", deterministic, steps per call" in result.stdout, result.stderr
+    for name in ("plain", "deterministic"):
         (checkpoint,) = (tmp_path / name / "checkpoints").glob("epoch_0001*")
         outputs[name] = variables(checkpoint)
     for variable, value in outputs["plain"].items():
@@ -96,17 +97,17 @@ def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_pa
 
 @pytest.mark.slow
 def test_resume_refuses_and_warns(finished, photos, capsys):
-    small = ["--filters", "1", "--residual_blocks", "0", "--epochs", "1"]
+    small = [*SMALLEST, "--epochs", "1"]
 
     def files():
         return {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("[!.]*")}  # not the lock
 
     before = files()
-    with pytest.raises(UserError, match="residual_blocks 0 -> 6, filters 1 -> 2"):
+    with pytest.raises(UserError, match="residual_blocks 0 -> 6, discriminator_layers 1 -> 3, filters 1 -> 2"):
         train.main([*finished, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
     with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):
-        train.main([*finished, *small])
+        train.main([*finished, *SMALLEST])
     assert files() == before
     (photos / "trainA" / "new.jpg").unlink()
     train.main([*finished, *small, "--lr", "0.5"])  # one epoch is done already: nothing is left to change
@@ -119,18 +120,17 @@ def test_resume_refuses_and_warns(finished, photos, capsys):
     assert "the global batch is 9 pairs instead of 1 from here on: an epoch has fewer steps" in errors
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
     assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
-    train.main([*finished, "--filters", "2", "--residual_blocks", "0", "--epochs", "1", "--clear_output_dir"])
+    train.main([*finished, *small, "--filters", "2", "--clear_output_dir"])
     assert [line["epoch"] for line in lines(pathlib.Path(finished[3]))] == [1, 1]
 
 
 @pytest.mark.slow
 def test_second_run_on_a_folder_is_refused(finished, tmp_path):
-    small = ["--filters", "1", "--residual_blocks", "0"]
-    config = parse_args([*finished, *small])
+    config = parse_args([*finished, *SMALLEST])
     with (
         run_directory.RunDirectory(config, stack()),
         pytest.raises(UserError, match=f"another process trains there .process {os.getpid()} on"),
     ):
-        train.main([*finished, *small])
+        train.main([*finished, *SMALLEST])
     assert (tmp_path / "run" / ".lock").exists()
-    train.main([*finished, *small, "--epochs", "2"])  # nobody holds it any more
+    train.main([*finished, *SMALLEST, "--epochs", "2"])  # nobody holds it any more

@@ -7,25 +7,26 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
 
-TINY = {"filters": 4, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
+# Many layers take long to trace.
+TINY = {"filters": 4, "residual_blocks": 1, "discriminator_layers": 1, "image_size": 32, "precision": "float32"}
 
 
 TINIER = {**TINY, "image_size": 16}
 
 
-FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
+FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}
 
 
 # All options of the method that change a step, in as few runs as possible.
 SETS = {
-    "batch": {"norm": "batch", "dropout": 0.3, "adversarial": "hinge", "pool_size": 2, "ema": 0.5},
+    "batch": {**FEW_LAYERS, "norm": "batch", "dropout": 0.3, "adversarial": "hinge", "pool_size": 2, "ema": 0.5},
     "wgan-gp": {
         **FEW_LAYERS,
         **{"adversarial": "wgan-gp", "lambda_gp": 2.0, "r1": 0.5, "diffaugment": "color,translation,cutout"},
         **{"pool_size": 2, "ema": 0.5, "clip_norm": 0.3, "weight_decay": 0.01, "discriminator_steps": 2},
     },
     "resize": {
-        **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel"},
+        **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel", "discriminator_layers": 3},
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
     "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},

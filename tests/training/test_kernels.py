@@ -16,6 +16,7 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import LOSSES
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
+from tests.training.helpers import FEW_LAYERS
 
 pytestmark = pytest.mark.skipif(
     not tf.sysconfig.get_build_info()["is_cuda_build"], reason="this TensorFlow was built without kernels for GPUs"
@@ -139,7 +140,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
     "replicas, precision, options",
     [
         (1, "float32", {}),
-        (2, "bfloat16", {"recompute": True}),
+        (2, "bfloat16", {"recompute": True, "residual_blocks": 1}),
         (1, "float16", {}),
         (1, "float32", RICH),
         (1, "bfloat16", OTHER),
@@ -152,7 +153,8 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     with strategy.scope():
         gan = GAN(
-            replicas, Config.from_settings(filters=2, residual_blocks=1, image_size=32, precision=precision, **options)
+            replicas,
+            Config.from_settings(**{"filters": 2, **FEW_LAYERS, "image_size": 32, "precision": precision, **options}),
         )
     step = compile_train_step(strategy, gan)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
@@ -204,7 +206,7 @@ def test_operations_without_gpu_kernel_are_found():
 def test_a_step_has_static_shapes():
     """Check that all shapes are static, because XLA refuses unknown shapes and TPUs need XLA for the whole step."""
     config = Config.from_settings(
-        dataset="stripes", image_size=16, filters=2, residual_blocks=1, pool_size=2, ema=0.9, clip_norm=1.0
+        dataset="stripes", image_size=16, filters=2, **FEW_LAYERS, pool_size=2, ema=0.9, clip_norm=1.0
     )
     model = GAN(1, config)
 

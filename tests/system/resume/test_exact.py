@@ -26,10 +26,9 @@ METHODS = {
     },
     "wgan-gp": {
         **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
-        **{"discriminator_layers": 1},
     },
     "paper": {
-        **{"variant": "paper", "discriminator": "pixel"},
+        **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": 3},
         **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
     },
 }

@@ -23,7 +23,7 @@ from cyclegan.training.compiled_steps import compile_test_step, compile_train_st
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
-from tests.training.helpers import assign_state, state_values
+from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
 BATCH = 6
 EPOCHS = 2
@@ -45,9 +45,7 @@ class World:
             UnpairedDataset(test_x, test_y, BATCH, (16, 16)),
         )
         with strategy.scope():
-            self.config = Config.from_settings(
-                **{"filters": 2, "residual_blocks": 0, "image_size": 16, "lr": 1e-3, **options}
-            )
+            self.config = Config.from_settings(**{"filters": 2, **FEW_LAYERS, "image_size": 16, "lr": 1e-3, **options})
             self.gan = GAN(BATCH, self.config)
         self.steps = {
             "train": compile_train_step(strategy, self.gan),
