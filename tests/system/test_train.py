@@ -7,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 
-import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
@@ -19,7 +18,7 @@ from cyclegan.data import tfds_source
 from cyclegan.data.comparison_images import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.networks.compat import stack
-from tests.system.runs import ROOT, SMALLEST, TINY, lines, photograph, run, variables
+from tests.system.runs import ROOT, SMALLEST, TINY, assert_same, lines, photograph, run, variables
 
 
 @pytest.mark.parametrize(
@@ -83,16 +82,11 @@ def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_path, capsys):
     flags = ["--dataset", photos, "--epochs", 1, "--diffaugment", "translation", "--dropout", 0.5, "--cache", "none"]
-    outputs = {}
     train.main([*map(str, flags), *TINY, "--devices", "1", "--output_dir", str(tmp_path / "plain")])
     assert ", deterministic" not in capsys.readouterr().out
     result = run(*flags, *TINY, "--output_dir", tmp_path / "deterministic", "--deterministic", cwd=tmp_path)
     assert result.returncode == 0 and ", deterministic, steps per call" in result.stdout, result.stderr
-    for name in ("plain", "deterministic"):
-        (checkpoint,) = (tmp_path / name / "checkpoints").glob("epoch_0001*")
-        outputs[name] = variables(checkpoint)
-    for variable, value in outputs["plain"].items():
-        np.testing.assert_array_equal(value, outputs["deterministic"][variable])
+    assert_same(*(variables(tmp_path / name / "checkpoints" / "epoch_0001") for name in ("plain", "deterministic")))
 
 
 @pytest.mark.slow

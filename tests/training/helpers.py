@@ -7,14 +7,13 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
 
-# Many layers take long to trace.
-TINY = {"filters": 4, "residual_blocks": 1, "discriminator_layers": 1, "image_size": 32, "precision": "float32"}
+FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
 
 
-TINIER = {**TINY, "image_size": 16}
+TINY = {"filters": 4, **FEW_LAYERS, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
 
 
-FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}
+TINIER = {**TINY, **FEW_LAYERS, "image_size": 16}
 
 
 # All options of the method that change a step, in as few runs as possible.

@@ -55,5 +55,5 @@ def test_reals_and_fakes_are_augmented(make_images):
     assert float(metrics["loss_Y/loss"]) == pytest.approx(float(tf.reduce_mean(expected)), rel=1e-4)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0})))
     plain, _, _ = train_step(gan, x, y, tf.ones([2]), 7)
-    assert float(metrics["loss_Y/loss"]) != pytest.approx(float(plain["loss_Y/loss"]), rel=1e-3)
+    assert float(metrics["loss_Y/loss"]) != pytest.approx(float(plain["loss_Y/loss"]), rel=1e-4)
     assert float(metrics["loss_G/cycle"]) == pytest.approx(float(plain["loss_G/cycle"]), rel=1e-5)
