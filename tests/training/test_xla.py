@@ -13,7 +13,7 @@ COMPILED = {
     "all at once": {**SETS["wgan-gp"], "pool_size": 2, "diffaugment": "color,cutout", "ema": 0.9, "clip_norm": 1.0},
     "no pool, no identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce", "weight_decay": 0.1},
     "bfloat16": {"precision": "bfloat16"},
-    "float16": {"precision": "float16", "discriminator_layers": 3},
+    "float16": {"precision": "float16"},
 }
 
 
@@ -31,6 +31,7 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
     for xla in (False, True):
         with strategy.scope():
             gan = with_sgd(as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **COMPILED[name]}))), 0.1)
+        gan.loss_scale.scale.assign(1024.0)  # the first one would make the first step overflow
         before = weights(gan)
         step = compile_train_step(strategy, gan, xla)
         _, good, metrics = step(batch, {}, tf.constant(2))
