@@ -89,7 +89,7 @@ class RunDirectory:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
         if self._writes and (link := next(run_files.links(self.path), None)):
             raise UserError(
-                f"{link}: a symbolic link, which writing would follow; expected a file or folder of the run: replace the link by"
+                f"{link}: a symbolic link that a write would follow; expected a file or folder of the run: replace the link by"
                 " what it leads to, or use another --output_dir"
             )
         written, found = self._written(), self._read_config()

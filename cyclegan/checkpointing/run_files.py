@@ -2,46 +2,51 @@
 
 from __future__ import annotations
 
-import fnmatch
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 
+from cyclegan.checkpointing import files, folder
+
+# Regular expressions, one for each part of a path.
+EVENTS = r"events\.out\.tfevents\.[0-9]+(\..+\.profile-empty)?"  # the profiler adds a file with this ending
 FILES = (
-    *("metrics.jsonl", "config.json", "index.html"),
-    *("events.out.tfevents.*", "test/events.out.tfevents.*", "steps/events.out.tfevents.*"),
-    "plugins/profile/*/*.xplane.pb",
-    "samples/epoch_*.png",
-    "samples/epoch_*/frames.json",
-    "samples/epoch_*/fake_[xy]_*.png",
-    "samples/epoch_*/cycle_[xy]_*.png",
-    "samples/inputs/[xy]_*.png",
+    *(r"metrics\.jsonl", r"config\.json", r"index\.html"),
+    *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}"),
+    r"plugins/profile/[0-9_]+/.+\.xplane\.pb",
+    r"samples/epoch_[0-9]+\.png",
+    r"samples/epoch_[0-9]+/frames\.json",
+    r"samples/epoch_[0-9]+/fake_[xy]_[0-9]+\.png",
+    r"samples/epoch_[0-9]+/cycle_[xy]_[0-9]+\.png",
+    r"samples/inputs/[xy]_[0-9]+\.png",
 )
-PARTIAL_FILES = tuple(f"{pattern}.partial" for pattern in FILES)  # left by a kill
-CHECKPOINTS = (
-    *("checkpoints/epoch_[0-9]*", "checkpoints/best-[xy]2[xy]"),
-    *("checkpoints/.*_epoch_[0-9]*", "checkpoints/.*_best-[xy]2[xy]"),
+PARTIAL_FILES = tuple(rf"{pattern}\.partial" for pattern in FILES)  # left by a kill
+CHECKPOINTS = tuple(
+    f"checkpoints/{re.escape(prefix)}{name}"
+    for prefix in ("", files.PARTIAL, files.REMOVED)
+    for name in (folder.NAME.pattern, "best-(x2y|y2x)")
 )
 FOLDERS = (
-    *("plugins/profile/*", "plugins/profile", "plugins"),
-    *("test", "steps", "samples/epoch_*", "samples/inputs", "samples", "checkpoints"),
+    *("plugins/profile/[0-9_]+", "plugins/profile", "plugins"),
+    *("test", "steps", "samples/epoch_[0-9]+", "samples/inputs", "samples", "checkpoints"),
 )
 REPLACED = {"config.json", "index.html"}  # these are replaced and not written to, so they may be links
 
 
-def find(folder: pathlib.Path, patterns: Sequence[str]) -> list[pathlib.Path]:
-    """Return the files, folders and links in a folder that match patterns; links are not followed."""
+def find(run: pathlib.Path, patterns: Sequence[str]) -> list[pathlib.Path]:
+    """Return the files, folders and links in the folder of a run that match patterns; links are not followed."""
     found = []
     for pattern in patterns:
-        paths = [folder] if folder.is_dir() else []
+        paths = [run] if run.is_dir() else []
         for i, part in enumerate(pattern.split("/")):
             inside = [path for path in paths if not i or (path.is_dir() and not path.is_symlink())]
-            paths = [each for path in inside for each in sorted(path.iterdir()) if fnmatch.fnmatchcase(each.name, part)]
+            paths = [each for path in inside for each in sorted(path.iterdir()) if re.fullmatch(part, each.name)]
         found += paths
     return found
 
 
-def links(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the symbolic links in the folder of a run that writing would follow."""
-    for path in find(folder, (*FOLDERS, *FILES)):
+def links(run: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the symbolic links in the folder of a run that a write would follow."""
+    for path in find(run, (*FOLDERS, *FILES)):
         if path.is_symlink() and path.name not in REPLACED:
             yield path

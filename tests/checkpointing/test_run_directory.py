@@ -118,6 +118,10 @@ FOREIGN = (
     "checkpoints/best-x2y/why.txt",
     "samples/epoch_010/mine/fake_x_1.png",
     "steps/deep/events.out.tfevents.1",
+    *("events.out.tfevents.mine", "plugins/profile/mine/host.xplane.pb"),
+    *("checkpoints/.backup_epoch_0001/state.index", "checkpoints/epoch_1_notes/state.index"),
+    *("checkpoints/.partial_epoch_notes/x.txt", "checkpoints/best-x2x/state.index"),
+    *("samples/epoch_notes.png", "samples/epoch_mine/fake_x_1.png", "samples/inputs/x_mine.png"),
 )
 
 
@@ -155,7 +159,7 @@ def test_a_link_out_is_refused(tmp_path, name, clear, exists):
         outside.write_text("precious")
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).symlink_to(outside)
-    with pytest.raises(UserError, match=f"{run / name}: a symbolic link, .* use another --output_dir"):
+    with pytest.raises(UserError, match=f"{run / name}: a symbolic link that .* use another --output_dir"):
         open_run(run, clear_output_dir=clear)
     files = [path for path in (outside, *outside.rglob("*")) if path.is_file()]
     assert [path.read_text() for path in files] == ["precious"] * (exists and (4 if name in LINKS else 1))
