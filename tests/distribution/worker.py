@@ -25,6 +25,8 @@ with console.start():
     from cyclegan.training.gan import GAN
     from cyclegan.training.image_pool import ImagePool
 
+RANDOM = np.random.default_rng(0).random((3, 4, 2), np.float32)  # for the image pool in `steps`: step, sample, number
+
 
 def main(name):
     config = Config.from_settings(start_timeout=int(os.environ.get("START_TIMEOUT", "120")))
@@ -61,28 +63,38 @@ def steps(workers):
         weight = tf.Variable(float(workers.index), name="weight")  # the chief's value has to win
         pool = ImagePool(4, 2 * replicas, (16, 16, 3))
 
-    def step(x, y, weights, index, noise):
+    def samples():
+        return 2 * tf.distribute.get_replica_context().replica_id_in_sync_group + tf.range(2)
+
+    def step(x, y, weights, index, random):
         mean = tf.reduce_sum(tf.cast(x, tf.float32)) / (12 * 16 * 16 * 3)
-        shown, kept = pool.query(tf.cast(x, tf.float32), weights > 0, tf.ones([2, 2]))
-        return {"mean": mean, "samples": tf.reduce_sum(weights) / 12}, [tf.reshape(mean, [1])], (kept, shown)
+        shown, kept = pool.query(tf.cast(x, tf.float32), weights > 0, random)
+        means = tf.linalg.matvec(tf.one_hot(samples(), 4), tf.reduce_mean(shown, axis=[1, 2, 3]), transpose_a=True)
+        shown = {f"shown {number}": mean for number, mean in enumerate(tf.unstack(means))}
+        return {"mean": mean, "samples": tf.reduce_sum(weights) / 12, **shown}, [tf.reshape(mean, [1])], kept
+
+    def draw(number):
+        return tf.gather(tf.gather(RANDOM, number), samples())
 
     def update(gradients, good, kept, index, rates):
         weight.assign_add(gradients[0][0])
-        pool.store(kept[0], good)
+        pool.store(kept, good)
 
-    run = train_function.make_train_function(strategy, step, 12, update)
+    run = train_function.make_train_function(strategy, step, 12, update, draw)
     batches = pairs.distributed(strategy)
     totals = {"mean": tf.constant(0.0, tf.float64), "samples": tf.constant(0.0, tf.float64)}
-    seen, metrics = [], None
+    seen, shown = [], []
     for number in range(12 // (2 * replicas)):
         requests = {"stop": tf.constant(float(workers.index == 1 and number == 1)), "save": tf.constant(0.0)}
         totals, _, metrics = run(next(batches), totals, tf.constant(1), tf.constant(number), requests=requests)
         seen.append(float(metrics["stop"][0]))
+        shown.append([float(metrics[f"shown {sample}"][0]) for sample in range(2 * replicas)])
     return {
         "replicas": replicas,
         "totals": {name: float(total) for name, total in totals.items()},
         "weight": float(weight.numpy()),
         "pool": [float(image.mean()) for slot in pool.read()["images"] for image in slot],
+        "shown": shown,
         "stop": seen,
         "read": sorted(read),
         "gathered": workers.all_gather([workers.index, 10**15 + workers.index]).tolist(),
