@@ -60,8 +60,9 @@ def test_gamma_starts_normal_and_beta_at_0(make_layer):
 
 
 @pytest.mark.parametrize("affine", [True, False])
-def test_all_implementations_have_the_same_gradients(make_layer, affine):
-    x = tf.constant(np.random.default_rng(0).normal(size=(2, 8, 8, 3)), tf.float32)
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 2**-7)])
+def test_all_implementations_have_the_same_gradients(make_layer, affine, precision, tolerance):
+    x, upstream = (tf.cast(each, precision) for each in np.random.default_rng(0).normal(size=(2, 2, 8, 8, 3)))
     others = instance_normalization.make_instance_normalization(affine=affine, second_derivatives=True), True
     gradients = []
     for layer, training in (make_layer(instance_normalization.EPSILON, affine), others):
@@ -70,13 +71,13 @@ def test_all_implementations_have_the_same_gradients(make_layer, affine):
             layer.gamma.assign([0.5, 1, 2])
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(3 * layer(x, training=training)))
-        gradients.append(
-            [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [x, *layer.trainable_variables])]
-        )
+            y = layer(x, training=training)
+        found = tape.gradient(y, [x, *layer.trainable_variables], upstream)
+        assert [each.dtype for each in found] == [precision, *["float32"] * (len(found) - 1)]
+        gradients.append([tf.cast(each, tf.float32).numpy() for each in found])
     assert len(gradients[0]) == (3 if affine else 1)
     for one, other in zip(*gradients):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
 
 
 @pytest.mark.parametrize(
