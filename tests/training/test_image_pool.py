@@ -98,6 +98,22 @@ def test_a_step_reads_only_the_images_that_it_needs():
     assert sources and all(captured[id(source)] is pool.counts.handle for source in sources)
 
 
+def test_operations_do_not_depend_on_the_batch():
+    def operations(batch):
+        pool = ImagePool(50, batch, SHAPE)
+
+        @tf.function(autograph=False)
+        def step(fakes, weight, random):
+            shown, update = pool.query(fakes, weight, random)
+            pool.store(update, tf.constant(True))
+            return shown
+
+        function = step.get_concrete_function(tf.zeros([batch, *SHAPE]), tf.ones([batch], bool), tf.zeros([batch, 2]))
+        return sorted(node.type for node in function.graph.get_operations())
+
+    assert operations(1) == operations(8)
+
+
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_replicas_hold_and_show_their_slots_only(replicas, strategies):
     strategy = strategies[replicas]
