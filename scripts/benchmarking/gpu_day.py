@@ -51,16 +51,16 @@ GROUPS = (  # the most important ones first
     Group("levers", (*BFLOAT16, "--no_plain", "--without", "both", "adam")),
     Group(
         "persistent batch normalization",
-        ("--no_plain", "--precision", "bfloat16", "float16"),
+        ("--precision", "bfloat16", "float16"),
         {"TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": "1"},
     ),
     Group("512 px", (*BFLOAT16, "--size", "512")),
     Group("128 px", (*BFLOAT16, "--size", "128")),
-    Group("float16", ("--no_plain", "--precision", "float16")),
-    Group("XLA, batch 4", (*BFLOAT16, "--no_plain", "--batch", "4", "--xla", "on")),
+    Group("float16", ("--precision", "bfloat16", "float16")),
+    Group("XLA, batch 4", (*BFLOAT16, "--no_plain", "--batch", "4", "--xla", "off", "on")),
     Group("512 px, batch 4", (*BFLOAT16, "--size", "512", "--batch", "4")),
     Group("128 px, batch 4", (*BFLOAT16, "--size", "128", "--batch", "4")),
-    Group("10 steps per call", (*BFLOAT16, "--no_plain", "--steps_per_call", "10")),
+    Group("10 steps per call", (*BFLOAT16, "--no_plain", "--steps_per_call", "1", "10")),
 )
 
 
