@@ -8,7 +8,9 @@ from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.training import schedule
 
 
-def batch_size_warnings(before: int, now: int, replicas: int, pairs: float = math.inf) -> list[str]:
+def batch_size_warnings(
+    before: int, now: int, replicas: int, pairs: float = math.inf, has_pools: bool = False
+) -> list[str]:
     """Describe the effect of a global batch that is larger than an epoch, or that differs from the batch so far.
 
     Args:
@@ -16,17 +18,19 @@ def batch_size_warnings(before: int, now: int, replicas: int, pairs: float = mat
         now: Global batch from here on.
         replicas: Number of replicas.
         pairs: Training pairs of an epoch.
+        has_pools: Whether training uses image pools.
     """
     idle = f"the global batch of {now} is larger than an epoch of {pairs} pairs: most of each step is idle"
     warnings = [idle] if now > pairs else []
     if before in (0, now):
         return warnings
     devices = max(n for n in range(1, replicas + 1) if before % n == 0)
+    dealt = " image pools are dealt anew and may drop images," if has_pools else ""
     fewer = f"--devices {devices} " if devices < replicas else ""
     return [
         *warnings,
         f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
-        f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes, and image pools are dealt anew,"
+        f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes,{dealt}"
         " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same batch use"
         f" {fewer}--batch_size {before // devices}",
     ]

@@ -247,7 +247,11 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
     """Warn of what changes in a resumed run, write its folder, and return the writer of its log."""
     state, dataset = parts.state, parts.train.dataset
     warnings = batch_size_warnings(
-        state.global_batch_size, dataset.global_batch_size, workers.strategy.num_replicas_in_sync, dataset.epoch_size
+        state.global_batch_size,
+        dataset.global_batch_size,
+        workers.strategy.num_replicas_in_sync,
+        dataset.epoch_size,
+        has_pools=bool(parts.model.pools),
     )
     if run.saved_config:
         warnings += learning_rate_warnings(run.saved_config.optimization, config.optimization, state.epoch)

@@ -33,6 +33,11 @@ def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps,
     assert f"has {steps} steps, " in text and text.endswith(f"For the same batch use {advice}")
 
 
+def test_image_pools_may_drop_images():
+    with_pools, without = (batch_size_warnings(6, 3, 3, has_pools=each)[0] for each in (True, False))
+    assert with_pools == without.replace("changes,", "changes, image pools are dealt anew and may drop images,")
+
+
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     saved = Config.from_settings(lr=0.5, epochs=8, decay_from=4, lr_schedule=kind).optimization
