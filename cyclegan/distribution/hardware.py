@@ -92,8 +92,7 @@ def measure_peak(precision: str) -> float:
     try:
         return _measure_products(precision if has_instructions_for(precision) else "float32")
     finally:
-        for name in _gpu_names():  # memory of the measurement is no part of training
-            tf.config.experimental.reset_memory_stats(name)
+        reset_peak_memory()  # memory of the measurement is no part of training
 
 
 def _measure_products(precision: str) -> float:
@@ -120,6 +119,12 @@ def peak_memory() -> int:
     if gpus := _gpu_names():
         return max(tf.config.experimental.get_memory_info(name)["peak"] for name in gpus)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def reset_peak_memory() -> None:
+    """Begin the measurement of the peak memory of GPUs anew; the peak of a process on a CPU stays."""
+    for name in _gpu_names():
+        tf.config.experimental.reset_memory_stats(name)
 
 
 def _gpu_names() -> list[str]:

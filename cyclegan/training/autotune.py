@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.gan import GAN
@@ -63,6 +64,7 @@ def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedData
             seconds[name] = step
     for variable, value in scale:
         variable.assign(value)  # a step that is not finite halves it
+    hardware.reset_peak_memory()  # of all forms
     names = list(forms)
     fastest = names[workers.broadcast_from_chief(names.index(min(seconds, key=seconds.__getitem__)))]
     return Trial(fastest, seconds)

@@ -65,7 +65,7 @@ class TimedStep:
             began = time.perf_counter()
             self._call()
         self.row["first_seconds"] = time.perf_counter() - began
-        _reset_gpu_peak()  # tracing and the choice of kernels need more memory than a step
+        hardware.reset_peak_memory()  # tracing and the choice of kernels need more memory than a step
         self._call()
         self.row["memory_GB"] = (hardware.peak_memory() - held) / 1e9
 
@@ -136,16 +136,7 @@ def compare(
         each.row[column] = statistics.median(quotient(*turn) for turn in turns) if other else None
 
 
-def _gpus() -> list[str]:
-    return [gpu.name[len("/device:") :] for gpu in tf.config.list_logical_devices("GPU")]
-
-
 def _gpu_memory() -> int:
     """Return the bytes in use on the fullest GPU; 0 without a GPU."""
-    return max((tf.config.experimental.get_memory_info(name)["current"] for name in _gpus()), default=0)
-
-
-def _reset_gpu_peak() -> None:
-    """Begin the measurement of the peak memory of GPUs anew."""
-    for name in _gpus():
-        tf.config.experimental.reset_memory_stats(name)
+    gpus = (gpu.name[len("/device:") :] for gpu in tf.config.list_logical_devices("GPU"))
+    return max((tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus), default=0)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
 from cyclegan.training.autotune import try_forms
 from cyclegan.training.compiled_steps import compile_train_step
@@ -14,7 +15,7 @@ from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 
 @pytest.mark.parametrize("replicas, norm", [(1, "batch"), (2, "instance")])
-def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_images, replicas, norm, caplog):
+def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_images, replicas, norm, caplog, monkeypatch):
     caplog.set_level(logging.WARNING)
     strategy = strategies[replicas]
     options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3, "norm": norm}
@@ -22,7 +23,8 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_ima
         gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options})))
     x, y = make_images(6, 16, 1), make_images(6, 16, 2)
     dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
-    before, step, calls = state_values(gan), compile_train_step(strategy, gan), []
+    before, step, calls, resets = state_values(gan), compile_train_step(strategy, gan), [], []
+    monkeypatch.setattr(hardware, "reset_peak_memory", lambda: resets.append(len(calls)))
 
     def slow(*arguments):
         calls.append(arguments)
@@ -34,6 +36,7 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_ima
 
     slow.get_concrete_function = broken.get_concrete_function = step.get_concrete_function
     trial = try_forms({"slow": slow, "plain": step, "broken": broken}, gan, dataset, Workers(strategy))
+    assert resets == [4]  # after the last call
     assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
     assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
     assert caplog.messages == ["Training goes on without broken, which failed: no kernel"]
