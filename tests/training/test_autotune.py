@@ -15,7 +15,9 @@ from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 
 @pytest.mark.parametrize("replicas, norm", [(1, "batch"), (2, "instance")])
-def test_a_trial_takes_the_fastest_form_and_changes_nothing(strategies, make_images, replicas, norm, caplog, monkeypatch):
+def test_a_trial_takes_the_fastest_form_and_changes_nothing(
+    strategies, make_images, replicas, norm, caplog, monkeypatch
+):
     caplog.set_level(logging.WARNING)
     strategy = strategies[replicas]
     options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3, "norm": norm}
