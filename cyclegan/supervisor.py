@@ -36,6 +36,9 @@ def supervise(last_checkpoint: Callable[[], str]) -> None:
         SystemExit: In this process, with the exit code of the other one.
         TrainingError: In this process, if the other one has crashed.
     """
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # if it was ignored, the end of the other process would not be noticed
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
     parent, child = os.getpid(), os.fork()
     if not child:
@@ -49,7 +52,8 @@ def supervise(last_checkpoint: Callable[[], str]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
     if -code in CRASHES:
         raise TrainingError(
-            f"ended by {signal.Signals(-code).name}, as happens when memory or threads run out; {last_checkpoint()}."
+            f"training was ended by {signal.Signals(-code).name}, which happens when memory or threads run out;"
+            f" {last_checkpoint()}."
             " ulimit -a shows the limits of the process"
         )
     raise SystemExit(code if code >= 0 else 128 - code)
@@ -63,5 +67,5 @@ def _wait(child: int) -> int:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
-        elif info.si_code <= 0:  # a terminal sends its signals to both processes
+        elif info.si_code <= 0:  # a terminal sends its signals to both processes, as others may; see `training.signals`
             os.kill(child, info.si_signo)

@@ -14,13 +14,14 @@ from cyclegan import supervisor
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def start(code):
-    """Start a supervised program, and wait for its first line, the identifier of its inner process; return both."""
+def start(code, before="pass"):
+    """Start a supervised program in a session of its own; return it and its inner process, whose number it prints first."""
     program = f"""
 import os, signal, sys, time
 from cyclegan import console, supervisor
 
 def main():
+    {before}
     supervisor.supervise(lambda: "the last checkpoint is X")
     print(os.getpid(), flush=True)
     {code}
@@ -28,7 +29,12 @@ def main():
 console.leave(console.run(main))
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     inner = int(process.stdout.readline())
     assert inner != process.pid
@@ -53,7 +59,8 @@ def test_exit_codes(code, expected):
     crashes = [
         line
         for line in errors.splitlines()
-        if "as happens when memory or threads run out; the last checkpoint is X" in line
+        if "training was ended by SIG" in line
+        and "which happens when memory or threads run out; the last checkpoint is X" in line
     ]
     assert len(crashes) == (expected == 1)
 
@@ -66,6 +73,28 @@ def test_signals_are_forwarded_once(signum):
     process.send_signal(signum)
     process.communicate(timeout=60)
     assert process.returncode == 11
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_process_group_asks_to_stop_once(signum):
+    process, _ = start("""from cyclegan.training.signals import Signals
+    with Signals() as signals:
+        print("ready", flush=True)
+        time.sleep(0.5)
+    return signals.stop_signal""")
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signum)
+    process.communicate(timeout=60)
+    assert process.returncode == signum
+
+
+def test_an_end_is_noticed_where_the_parent_ignored_ends():
+    process, _ = start("return 3", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    try:
+        assert process.wait(20) == 3
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_killed_supervisor_leaves_no_process():

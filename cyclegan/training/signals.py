@@ -7,12 +7,16 @@ import logging
 import os
 import signal
 import threading
+import time
 from types import TracebackType
 from typing import Any, Optional
 
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REPEATED_SECONDS = (
+    0.3  # in which a second Ctrl-C may be the first one again, as when `kill` and `supervisor` both send it
+)
 
 
 def ignore_save_signal() -> None:
@@ -25,7 +29,7 @@ class Signals:
     """Context manager that turns signals into requests, which training checks after each call.
 
     SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue. A second
-    Ctrl-C ends the process at once, even in the middle of a step: a thread reads the signals, because Python's own handlers run
+    Ctrl-C, `REPEATED_SECONDS` later, ends the process at once, even in the middle of a step: a thread reads the signals, because Python's own handlers run
     only between two calls of TensorFlow. A signal that was ignored when the program started stays ignored, as under `nohup` or in
     the background of a shell.
 
@@ -37,6 +41,7 @@ class Signals:
     def __init__(self) -> None:
         self.stop_signal = 0
         self.save_requested = False
+        self._ctrl_c = float("-inf")  # time of the first
         self._handlers: dict[signal.Signals, Any] = {}
         self._thread: Optional[threading.Thread] = None
         self._write_end = self._previous_wakeup = -1
@@ -74,9 +79,11 @@ class Signals:
         if signum == signal.SIGUSR1:
             self.save_requested = True
         elif signum in STOP_SIGNALS:
-            if self.stop_signal and signum == signal.SIGINT:
+            if self.stop_signal and signum == signal.SIGINT and time.monotonic() > self._ctrl_c + REPEATED_SECONDS:
                 os._exit(128 + signum)
             if not self.stop_signal:
+                if signum == signal.SIGINT:
+                    self._ctrl_c = time.monotonic()
                 self.stop_signal = signum
                 with contextlib.suppress(Exception):  # the thread must go on listening
                     logger.warning(

@@ -153,7 +153,7 @@ class Start:
         self.allowed |= {-number, 128 + number}
         self._send(targets, number)
         if twice:
-            time.sleep(rng.uniform(0, 0.1))
+            time.sleep(rng.uniform(0, 0.6))  # the second is ignored if it comes early
             self._send(targets, number)
 
     def _limit_files(self, size: int) -> None:

@@ -148,7 +148,7 @@ def test_a_second_ctrl_c_ends_the_process_in_the_middle_of_a_step(first, report)
             time.sleep(0.2)  # the process is in the call now
             process.send_signal(first)
             assert process.stdout.readline().startswith("Stopping after this step")  # printed during the call
-            time.sleep(0.2)
+            time.sleep(0.4)
             assert process.poll() is None
             process.send_signal(signal.SIGINT)
             assert process.wait() == 130
