@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "distribution": {"errors", "console", "config"},
     "data": {"errors", "config", "images"},
     "networks": {"errors", "config", "distribution.hardware"},
-    "checkpointing": {"errors", "config", "distribution"},
+    "checkpointing": {"errors", "whole_file", "config", "distribution"},
     "reporting": {"errors", "whole_file", "console", "config", "images", "distribution.hardware"},
     "evaluation": {"errors", "config", "images"},
     "training": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},

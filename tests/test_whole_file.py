@@ -30,6 +30,14 @@ def test_links_are_not_followed(tmp_path, name, exists):
     assert (folder / "a").read_text() == "new" and not (folder / "a").is_symlink()
 
 
+def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
+    calls, replace = [], os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: calls.append(os.readlink(f"/proc/self/fd/{number}")))
+    monkeypatch.setattr(os, "replace", lambda *paths: calls.append("replace") or replace(*paths))
+    whole_file.write(tmp_path / "a", "new")
+    assert calls == [str(tmp_path / "a.partial"), "replace", str(tmp_path)]
+
+
 def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
     whole_file.write(tmp_path / "a", "old")
 

@@ -10,6 +10,8 @@ import re
 import shutil
 import zlib
 
+from cyclegan.whole_file import sync
+
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 OWN = re.compile(r"manifest\.json|state\.(index|data-).*")  # names of the files of a checkpoint
 PARTIAL, REMOVED = ".partial_", ".removed_"  # prefixes of incomplete folders, and of folders being removed
@@ -131,15 +133,6 @@ def sync_folder(path: pathlib.Path) -> None:
     for file in path.iterdir():
         sync(file)
     sync(path)
-
-
-def sync(path: str | os.PathLike[str]) -> None:
-    """Write a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def crc32(path: pathlib.Path) -> int:

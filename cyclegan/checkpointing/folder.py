@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 from cyclegan.checkpointing import files, manifest
 from cyclegan.checkpointing.files import PARTIAL, REMOVED
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.whole_file import sync
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ def _final(path: pathlib.Path) -> pathlib.Path:
 def _show(path: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
         os.rename(path, _final(path))
-        files.sync(path.parent)
+        sync(path.parent)
         logger.info(f"Recovered {_final(path)} from an interrupted save")
 
 
