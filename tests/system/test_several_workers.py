@@ -244,34 +244,23 @@ console.leave(console.run(lambda: train.main(sys.argv[2:])))
 """
 
 
-@pytest.mark.parametrize("how", ["hangs", "SIGSTOP"])
-def test_stuck_worker_ends_the_job(home, how):
+def test_stuck_worker_ends_the_job(home):
     folder, flags = home
-    run = folder / how
+    run = folder / "hangs"
     flags = [*flags, "--epochs", 500, "--output_dir", run, "--checkpoint_minutes", 0, "--step_timeout", 20]
     addresses = free_addresses(2)
-    commands = [[ROOT / "train.py"], ["-c", HANG, ROOT] if how == "hangs" else [ROOT / "train.py"]]
     workers = [
         start([sys.executable, *command, *flags], TF_CONFIG=tf_config(addresses, index))
-        for index, command in enumerate(commands)
+        for index, command in enumerate(([ROOT / "train.py"], ["-c", HANG, ROOT]))
     ]
-    if how == "SIGSTOP":
-        wait_for(run / "checkpoints" / "epoch_0000_pair_00004", *workers)
-        workers[1].send_signal(signal.SIGSTOP)
-    stuck = workers.pop() if how == "SIGSTOP" else None
-    try:
-        found = ended(*workers)
-    finally:
-        if stuck:
-            stuck.kill()
-            stuck.communicate()
+    found = ended(*workers)
     newest = max((run / "checkpoints").glob("epoch_*"))
-    assert [code for code, _ in found] == [1] * len(found), found
+    assert [code for code, _ in found] == [1, 1], found
     for _, printed in found:  # the first of them to end is lost for the other one
         assert "(--step_timeout), so training stops" in printed or "does not answer any more" in printed, printed
         assert str(newest) in printed.strip().splitlines()[-1]
-    if how == "hangs":
-        assert any(f"The last checkpoint is {newest}, and the same command resumes" in text for _, text in found)
+    assert any("(--step_timeout), so training stops" in text for _, text in found)
+    assert any(f"The last checkpoint is {newest}, and the same command resumes" in text for _, text in found)
 
 
 def test_other_output_dir_is_refused(home):
