@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn, TextIO
 
 from cyclegan import stderr_filter
@@ -24,6 +25,7 @@ from cyclegan.errors import ENVIRONMENT, UserError, printable
 
 # Lines that TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL is.
 NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
+END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
 PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
 TEMPORARY = "cyclegan-temporary-"  # begins the names of the folders of temporary files
@@ -224,6 +226,11 @@ class _LossyStream:
             self._stream.write(text)
         return len(text)
 
+    def writelines(self, texts: Iterable[str]) -> None:
+        """Write texts or drop them."""
+        for text in texts:
+            self.write(text)
+
     def flush(self) -> None:
         """Flush the stream or drop its buffer."""
         with self._note_error():
@@ -290,10 +297,13 @@ def _make_locked_folder() -> tuple[str, int]:
     """Make a temporary folder; return its path and the descriptor that locks it."""
     while True:
         folder = tempfile.mkdtemp(prefix=TEMPORARY)
-        lock = os.open(folder, os.O_RDONLY)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # taken for abandoned before it was opened
+            continue
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.isdir(folder):  # otherwise, another process took it for abandoned before it was locked
+        if os.path.isdir(folder):  # otherwise, it was taken before it was locked
             return folder, lock
         os.close(lock)
 
@@ -312,9 +322,13 @@ def _remove_abandoned_folders(parent: str) -> None:
 
 
 def end(text: str, code: int) -> NoReturn:
-    """Report why the program ends and end it at once, from any thread, also if the main thread waits without end."""
-    _report(text)
-    os._exit(code)
+    """Report why the program ends and end it at once, from any thread, also if the main thread or stderr waits without end."""
+    try:
+        printing = threading.Thread(target=_report, args=(text,), daemon=True)
+        printing.start()
+        printing.join(END_SECONDS)
+    finally:
+        os._exit(code)
 
 
 def leave(code: int) -> NoReturn:

@@ -1,3 +1,4 @@
+import contextlib
 import logging
 import os
 import pathlib
@@ -246,6 +247,7 @@ def test_training_outlives_a_full_stdout(capsys):
     try:
         assert console.run(lambda: print("lost"), needs_stdout=False) == 0
         assert console.run(lambda: print("lost")) == 1
+        assert console.run(lambda: sys.stdout.writelines(["lost", "too"]), needs_stdout=False) == 0
     finally:
         sys.stdout = stdout
 
@@ -287,6 +289,38 @@ def test_the_next_start_removes_folders_of_processes_that_are_gone(tmp_path, end
     running.kill()
     running.communicate(timeout=30)
     assert len(list(tmp_path.iterdir())) == 4  # the folder of the process that was killed last, and the foreign entries
+
+
+def test_the_program_ends_although_stderr_hangs():
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(1 << 12))
+    os.set_blocking(write, True)
+    code = "from cyclegan import console; console.END_SECONDS = 0.1; console.end('stuck', 7)"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=write)
+    try:
+        assert process.wait(20) == 7
+    finally:
+        process.kill()
+        os.close(read)
+        os.close(write)
+
+
+def test_a_folder_that_is_removed_before_it_is_opened_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    make, made = console.tempfile.mkdtemp, []
+
+    def make_and_lose(**options):
+        made.append(pathlib.Path(make(**options)))
+        if len(made) == 1:
+            made[0].rmdir()
+        return str(made[-1])
+
+    monkeypatch.setattr(console.tempfile, "mkdtemp", make_and_lose)
+    with console.temporary_files():
+        assert made[1:] == list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
