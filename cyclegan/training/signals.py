@@ -29,9 +29,9 @@ class Signals:
     """Context manager that turns signals into requests, which training checks after each call.
 
     SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue. A second
-    Ctrl-C, `REPEATED_SECONDS` later, ends the process at once, even in the middle of a step: a thread reads the signals, because Python's own handlers run
-    only between two calls of TensorFlow. A signal that was ignored when the program started stays ignored, as under `nohup` or in
-    the background of a shell.
+    Ctrl-C, `REPEATED_SECONDS` later, ends the process at once, even in the middle of a step: a thread reads the signals, because
+    Python's own handlers run only between two calls of TensorFlow. A signal that was ignored when the program started stays
+    ignored, as under `nohup` or in the background of a shell.
 
     Attributes:
         stop_signal: Number of the signal that asked to stop; 0 if none did.
