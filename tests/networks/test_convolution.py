@@ -5,8 +5,9 @@ import tensorflow as tf
 from cyclegan.distribution import hardware
 from cyclegan.networks import convolution
 from cyclegan.networks.convolution import FEW_CHANNELS, Convolution
+from cyclegan.networks.instance_normalization import make_instance_normalization
 from cyclegan.networks.transposed_convolution import TransposedConvolution
-from tests.networks.helpers import assert_all_close, noise, output_and_gradients, with_random_weights
+from tests.networks.helpers import assert_all_close, noise, output_and_gradients, upstream, with_random_weights
 
 
 @pytest.mark.sampled
@@ -41,6 +42,26 @@ def test_margin_is_zero_padding(filters, stride, size, shape):
     assert_all_close(output_and_gradients(ours, x, shape), output_and_gradients(padded, x), 1e-5)
     assert tuple(ours.compute_output_shape(x.shape)) == tuple(ours(x).shape)
     assert tuple(ours.compute_output_shape((None, None, 12, 4)))[:2] == (None, None)
+
+
+@pytest.mark.parametrize(
+    "kind, settings",
+    [(Convolution, {}), (Convolution, {"strides": 2, "margin": 1}), (TransposedConvolution, {"strides": 2})],
+)
+def test_leaving_out_a_cancelled_bias_changes_neither_output_nor_other_gradients(kind, settings):
+    x, norm, found = noise(2, 6, 6, 4), make_instance_normalization(), []
+    norm.build((None, None, None, FEW_CHANNELS + 1))
+    for trains_bias in (True, False):
+        layer = kind(FEW_CHANNELS + 1, 3, use_bias=True, trains_bias=trains_bias, **settings)
+        layer.build(x.shape)
+        layer.bias.assign(5 + noise(layer.filters))
+        layer.kernel.assign(noise(*layer.kernel.shape))
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = norm(layer(x, training=True), training=True)
+        found.append([y, *tape.gradient(y, [x, layer.kernel, *norm.trainable_variables], upstream(y))])
+        assert (layer(x, training=True).numpy().mean() > 2.5) == trains_bias
+    assert_all_close(*([value.numpy() for value in values] for values in found), 1e-4)
 
 
 @pytest.mark.sampled
