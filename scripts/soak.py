@@ -2,9 +2,10 @@
 """Disturb small runs at random and check that they end like undisturbed ones: `scripts/soak.py --help`.
 
 Each run has random settings, on one to three replicas or two workers. It is trained once undisturbed. Then it is trained again
-while it is killed, signalled and paused, its disk is full, and the files of its folder are damaged between its starts. Every
-variable of the last checkpoint and every line of metrics.jsonl must be equal bit for bit, except for the times in the lines. The
-exit code is 0 if they are, and if no start printed a traceback or ended in a way that no fault explains.
+while it is killed, signalled and paused, the size of its files is limited as on a full disk, and the files of its folder are
+damaged between its starts. Every variable of the last checkpoint and every line of metrics.jsonl must be equal bit for bit,
+except for the times in the lines. The exit code is 0 if they are, and if no start printed a traceback or ended in a way that no
+fault explains.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Pair:
             if "--devices" in self.settings.flags
             else "1"
         )
-        self.replicas = "2 workers" if self.settings.workers > 1 else f"{devices} replicas"
+        self.replicas = "2 workers" if self.settings.workers > 1 else f"{devices} replica{'s' * (devices != '1')}"
         text = " ".join(["train.py --dataset data", *self.settings.flags, f"(workers: {self.settings.workers})"])
         (folder / "settings.txt").write_text(text + "\n")
 
@@ -69,7 +70,11 @@ class Pair:
         for number in range(1, last + 1):
             if self._train_disturbed(number, is_last=number == last):
                 break
-        if found := differences(self.folder / "whole", self.folder / "parts", self.settings.epochs):
+        try:
+            found = differences(self.folder / "whole", self.folder / "parts", self.settings.epochs)
+        except Exception as error:  # whatever a missing or damaged file leads to
+            found = [f"the ends cannot be compared: {type(error).__name__}: {error}"]
+        if found:
             self.board.differences += 1
             raise Failure("; ".join(found))
         if left := os.listdir(self.folder / "tmp"):
@@ -115,7 +120,10 @@ class Pair:
                 if not start.wait_for_moment(moment, share, self._start_seconds, self._training_seconds):
                     break
                 self._note(f"{moment}: {fault}")
+                in_training = moment == "steps" and start.is_training()
                 start.disturb(fault, details, together=moment == "start" or details.random() < 0.5)
+                if in_training and not start.has_logged(self.settings.epochs - 1):  # so another epoch followed
+                    start.demand_stop(fault)
                 self.board.faults[fault] += 1
                 self.board.moments[moment] += 1
                 if fault in DEADLY:
@@ -156,23 +164,25 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             signal.signal(number, lambda *_: None)
     board = Scoreboard(arguments.seed)
     begin = time.monotonic()
-    while not board.runs or board.minutes < arguments.minutes:
-        seed = arguments.seed + board.runs
-        folder = pathlib.Path(arguments.output_dir).absolute() / f"seed_{seed}"
-        shutil.rmtree(folder, ignore_errors=True)
-        pair = Pair(folder, seed, board)
-        try:
-            pair.compare()
-            shutil.rmtree(folder)
-        except Failure as failure:
-            board.failures.append({"seed": seed, "folder": str(folder), "reason": str(failure)})
-            print(f"FAILED: {failure}; see {folder}, or repeat it with --seed {seed} --minutes 0", flush=True)
-        board.runs += 1
-        board.minutes = (time.monotonic() - begin) / 60
-        print(f"{board.minutes:5.1f} min  seed {seed}, {pair.replicas}: {board.line()}", flush=True)
-        if arguments.json:
-            whole_file.write(arguments.json, board.to_json())
-    print(board.table())
+    try:
+        while not board.runs or board.minutes < arguments.minutes:
+            seed = arguments.seed + board.runs
+            folder = pathlib.Path(arguments.output_dir).absolute() / f"seed_{seed}"
+            shutil.rmtree(folder, ignore_errors=True)
+            pair = Pair(folder, seed, board)
+            try:
+                pair.compare()
+                shutil.rmtree(folder)
+            except Failure as failure:
+                board.failures.append({"seed": seed, "folder": str(folder), "reason": str(failure)})
+                print(f"FAILED: {failure}; see {folder}, or repeat it with --seed {seed} --minutes 0", flush=True)
+            board.runs += 1
+            board.minutes = (time.monotonic() - begin) / 60
+            print(f"{board.minutes:5.1f} min  seed {seed}, {pair.replicas}: {board.line()}", flush=True)
+            if arguments.json:
+                whole_file.write(arguments.json, board.to_json())
+    finally:  # also after Ctrl-C
+        print(board.table(), flush=True)
     return 1 if board.failures else 0
 
 

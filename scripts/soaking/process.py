@@ -156,6 +156,23 @@ class Start:
             time.sleep(rng.uniform(0, 0.6))  # the second is ignored if it comes early
             self._send(targets, number)
 
+    def is_training(self) -> bool:
+        """Return whether this start has begun an epoch, so that it handles signals."""
+        return "Epoch " in self.output()
+
+    def has_logged(self, epoch: int) -> bool:
+        """Return whether the log may have the losses of an epoch; a full disk delays them."""
+        try:
+            text = (self._run / "metrics.jsonl").read_text(errors="replace")
+        except OSError:
+            text = ""
+        return 2 in self.allowed or f'"split": "train", "epoch": {epoch},' in text
+
+    def demand_stop(self, fault: str) -> None:
+        """Allow no other end after a signal to stop that came between two steps than by the code of this signal."""
+        if fault in ("SIGTERM", "SIGHUP"):
+            self.allowed -= {0, -signal.Signals[fault]}
+
     def _limit_files(self, size: int) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):

@@ -112,6 +112,40 @@ def test_a_failure_is_counted_and_kept(tmp_path, monkeypatch, program, reason, c
     assert "--dataset data" in (kept / "settings.txt").read_text() and (kept / "whole.txt").exists()
 
 
+def test_a_run_that_cannot_be_compared_is_a_difference(tmp_path, monkeypatch):
+    monkeypatch.setattr(soak.Pair, "_train_undisturbed", lambda self: None)
+    monkeypatch.setattr(soak.Pair, "_train_disturbed", lambda self, number, is_last: True)
+    flags = ["--minutes", "0", "--output_dir", str(tmp_path), "--json", str(tmp_path / "board.json")]
+    assert soak.main(flags) == 1
+    board = json.loads((tmp_path / "board.json").read_text())
+    assert board["differences"] == 1 and "metrics.jsonl" in board["failures"][0]["reason"]
+
+
+def test_ctrl_c_shows_the_scoreboard(tmp_path, monkeypatch, capsys):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(soak.Pair, "compare", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        soak.main(["--minutes", "0", "--output_dir", str(tmp_path)])
+    assert "minutes from seed 0: 0 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fault, code", [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_between_steps_must_stop_the_run(tmp_path, monkeypatch, fault, code):
+    (tmp_path / "program.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(process, "PROGRAM", tmp_path / "program.py")
+    start = process.Start(tmp_path / "run", [], 1, tmp_path / "log.txt")
+    try:
+        start.disturb(fault, random.Random(0), together=True)
+        start.demand_stop(fault)
+    finally:
+        start.kill()
+    assert start.allowed == {code}
+    write_run(tmp_path / "run")
+    assert start.has_logged(1) and not start.has_logged(2)
+
+
 @pytest.mark.slow
 def test_a_short_soak(tmp_path):
     command = [sys.executable, ROOT / "scripts" / "soak.py", "--minutes", "0", "--seed", "601"]
