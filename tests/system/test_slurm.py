@@ -1,6 +1,7 @@
 """Run the script of docs/scaling.md under a real Slurm, which this file starts for itself on this machine.
 
 It has its own configuration, ports and keys, so a Slurm of the machine is not touched, and needs no rights of root.
+`scancel --signal=KILL` kills all tasks of a step, so the test kills one task by its process identifier.
 """
 
 import contextlib
@@ -74,7 +75,7 @@ class Slurm:
         return done.stdout
 
     def start(self):
-        """Start the daemons; return why they do not start, or `None`."""
+        """Start the daemons; return why this user may not start them, or `None`."""
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
@@ -94,13 +95,21 @@ class Slurm:
             try:
                 self.call(*command)
             except (AssertionError, subprocess.TimeoutExpired) as error:
-                return f"{command[0]} does not start here: {error}"
+                if "not permitted" in f"{error}" or "ermission denied" in f"{error}":
+                    return f"{command[0]} is not allowed to start here: {error}"
+                pytest.fail(f"{command[0]} does not start: {error}\n{self.controller_log()}")
         until = time.monotonic() + 60
         while "idle" not in self.call("sinfo", "-h", "-o", "%T", check=False):
             if time.monotonic() > until:
-                return f"Slurm's node does not become idle: {(self.folder / 'slurmd.log').read_text()[-500:]}"
+                node = (self.folder / "slurmd.log").read_text()[-500:]
+                pytest.fail(f"Slurm's node does not become idle: {node}\n{self.controller_log()}")
             time.sleep(0.2)
         return None
+
+    def controller_log(self):
+        """Return the last lines of the controller's log."""
+        log = self.folder / "slurmctld.log"
+        return "\n".join(log.read_text().splitlines()[-30:]) if log.exists() else "the controller has no log"
 
     def stop(self):
         """Cancel all jobs and end the daemons."""
@@ -146,7 +155,9 @@ class Slurm:
         until = time.monotonic() + SECONDS
         while not (found := event()):
             if time.monotonic() > until:
-                pytest.fail(f"{what}: not within {SECONDS} s\n{self.call('squeue', check=False)}\n{self.log()}")
+                pytest.fail(
+                    f"{what}: not within {SECONDS} s\n{self.call('squeue', check=False)}\n{self.log()}\n{self.controller_log()}"
+                )
             time.sleep(0.3)
         return found
 
@@ -221,3 +232,4 @@ def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm, stripes_dir)
     ends = [variables(run / "checkpoints" / f"epoch_{epochs:04d}") for run in (disturbed, undisturbed)]
     assert_same(*ends)
     assert metrics(disturbed) == metrics(undisturbed)
+    print(slurm.controller_log())
