@@ -3,6 +3,7 @@
 These have no GPU kernel for their types, or a kernel that computes on the host, as for int32, so the host waits for the device.
 """
 
+import collections
 import functools
 
 import pytest
@@ -139,7 +140,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 @pytest.mark.parametrize(
     "replicas, precision, options",
     [
-        (1, "float32", {}),
+        (1, "float32", {"clip_norm": 1.0}),
         (2, "bfloat16", {"recompute": True, "residual_blocks": 1}),
         (1, "float16", {}),
         (1, "float32", RICH),
@@ -167,6 +168,11 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
     assert types == {precision}  # the loop's steps are among the nodes, in the GPU's type
     assert without_gpu_kernel(traced) == set()
     assert waits(function) == set()
+    operations = collections.Counter(node.op for node in traced)
+    assert operations["MulNoNan"] == 2 * replicas  # one of all gradients of an optimizer
+    if "weight_decay" not in options:  # which has a norm of each variable
+        norms = 2 if "clip_norm" in options else 1  # to log, and to clip by
+        assert operations["L2Loss"] == 2 * replicas * norms
     assert not_deterministic(traced) == set()
 
 
