@@ -181,9 +181,8 @@ def slurm(tmp_path_factory):
     if missing:
         pytest.skip(f"no {', '.join(missing)}: Debian's packages slurm-wlm and munge have them")
     made = Slurm(tmp_path_factory.mktemp("slurm"))
-    reason = made.start()
     try:
-        if reason:
+        if reason := made.start():
             pytest.skip(reason)
         yield made
     finally:
