@@ -23,14 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
-LONGEST = (
-    "tests/system/",
-    "tests/training/",
-    "tests/scripts/",
-    "tests/distribution/",
-    "tests/inference/",
-    "tests/fuzz/",
-)
+LONGEST = ("tests/system/", "tests/training/")
 make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 
