@@ -42,7 +42,7 @@ class Pair:
     Args:
         folder: Folder for both; it must be new.
         seed: Seed of the settings and the faults.
-        board: Counts what is done.
+        board: Scoreboard of all runs.
     """
 
     def __init__(self, folder: pathlib.Path, seed: int, board: Scoreboard) -> None:
@@ -155,7 +155,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         "--seed", type=int, default=0, help="seed of the first run; each run adds 1 (default: %(default)s)"
     )
     parser.add_argument(
-        "--output_dir", default="runs/soak", help="folder for the runs; those that failed stay (default: %(default)s)"
+        "--output_dir", default="runs/soak", help="folder for the runs; failed runs are kept (default: %(default)s)"
     )
     parser.add_argument("--json", metavar="FILE", help="write the scoreboard to this file after each run")
     arguments = parser.parse_args(argv)

@@ -43,7 +43,7 @@ class Split:
 
     @property
     def is_train(self) -> bool:
-        """Whether this is the split of the training pairs."""
+        """Whether the pairs of this split train the networks."""
         return self.name == "train"
 
     def progress(self, state: TrainState) -> PassState:
