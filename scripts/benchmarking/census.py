@@ -175,10 +175,11 @@ def count(graph: tf.Graph, model: Model, precision: str) -> dict[str, Any]:
         `kernels` and `GB`: operations that start a kernel, and the bytes of their inputs and outputs; `kernels_without_views` and
         `GB_without_views`: the same without slices and splits along the first axis whose rows are multiples of 64 bytes, because
         their kernels share the memory of their input; `hidden_GB`: bytes beyond `GB` by which the kernel of a batch normalization
-        changes the layout of its tensors and back, which float16 avoids only with TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1;
-        `conv_TFLOP`: multiplications and additions of all convolutions; `transposes`: changes of the layout between operations;
-        `serial_sums`: sums of many rows that TensorFlow gives to one thread per result; `modelled_ms` and `hidden_ms`: the sum over
-        all kernels of the longest of start, bytes / bandwidth and FLOP / speed, and the same for `hidden_GB`.
+        changes the layout of its tensors and back, which only TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1 avoids, for float16 and
+        in newer TensorFlow for bfloat16; `conv_TFLOP`: multiplications and additions of all convolutions; `transposes`: changes of
+        the layout between operations; `serial_sums`: sums of many rows that TensorFlow gives to one thread per result;
+        `modelled_ms` and `hidden_ms`: the sum over all kernels of the longest of start, bytes / bandwidth and FLOP / speed, and the
+        same for `hidden_GB`.
     """
     kernels = [op for op in graph.get_operations() if op.type not in WITHOUT_KERNEL]
     moved = {op: sum(map(_bytes, (*op.inputs, *op.outputs))) for op in kernels}
