@@ -21,8 +21,8 @@ class Watchdog:
 
     Args:
         seconds: Seconds without a `beat` after which the process ends; `None` for no limit.
-        newest_checkpoint: Function that returns the folder of the newest checkpoint, for the message; it must not wait for
-            storage.
+        newest_checkpoint: Function that returns the folder of the newest checkpoint, or `None`, for the message; it must not
+            wait for storage.
         prefix: Beginning of the message.
     """
 
@@ -52,9 +52,14 @@ class Watchdog:
         while not self._done.wait(INTERVAL):
             self._still += INTERVAL
             if self._still >= seconds:
+                newest = self._newest_checkpoint()
+                hint = (
+                    f"The last checkpoint is {newest}, and the same command resumes"
+                    if newest
+                    else "There is no checkpoint yet"
+                )
                 console.end(
                     f"{self._prefix}no step, evaluation or checkpoint has ended for {seconds} s (--step_timeout), so training"
-                    f" stops: a worker or its storage is stuck. The last checkpoint is {self._newest_checkpoint()}, and the same"
-                    " command resumes",
+                    f" stops: a worker or its storage is stuck. {hint}",
                     1,
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,13 @@ class Trial(NamedTuple):
     seconds: dict[str, float]
 
 
-def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedDataset, workers: Workers) -> Trial:
+def try_forms(
+    forms: Mapping[str, StepFunction],
+    gan: GAN,
+    dataset: UnpairedDataset,
+    workers: Workers,
+    beat: Callable[[], None] = lambda: None,
+) -> Trial:
     """Time each form on images like those of the run; collective. Training is not affected.
 
     The weights of the samples are NaN, so that no step is finite, and none changes the state. The functions are traced for any
@@ -46,13 +52,14 @@ def try_forms(forms: Mapping[str, StepFunction], gan: GAN, dataset: UnpairedData
         gan: The networks that the functions train.
         dataset: The training pairs, for the shapes of a call.
         workers: All workers; they agree on the choice.
+        beat: Function that is called after each call of a form.
     """
     arguments, requests = _arguments(gan, dataset, workers)
     scale = [(variable, variable.numpy()) for variable in gan.loss_scale.variables]
     runs, seconds = RUNS if len(forms) > 1 else 1, {}
     for number, (name, function) in enumerate(forms.items()):
         try:
-            step = _time(function, arguments, requests, runs) / dataset.steps_per_call
+            step = _time(function, arguments, requests, runs, beat) / dataset.steps_per_call
         except tf.errors.OpError as error:  # what XLA cannot compile, or lacks the memory for
             if not number:
                 raise
@@ -96,7 +103,9 @@ def _distribute(strategy: tf.distribute.Strategy, value: np.ndarray) -> Any:
     return local[0] if len(local) == 1 else values  # a plain tensor if there is one replica here
 
 
-def _time(function: Any, arguments: tuple[Any, ...], requests: dict[str, Any], runs: int) -> float:
+def _time(
+    function: Any, arguments: tuple[Any, ...], requests: dict[str, Any], runs: int, beat: Callable[[], None]
+) -> float:
     """Return the seconds of the fastest call after the first one, which compiles."""
     batches, totals, steps, first, rates = arguments
     specs = tuple(_any_length(tf.type_spec_from_value(batch)) for batch in batches)
@@ -107,6 +116,7 @@ def _time(function: Any, arguments: tuple[Any, ...], requests: dict[str, Any], r
         _, is_finite, _ = function(*arguments, **requests)
         assert not is_finite.numpy().any()  # waits for the devices
         times.append(time.perf_counter() - start)
+        beat()
     return min(times[1:])
 
 

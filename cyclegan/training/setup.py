@@ -132,7 +132,7 @@ def make_trainer(
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
     if state.epoch < config.optimization.epochs:
-        config = _choose_form(config, workers, run, model, train)
+        config = _choose_form(config, workers, run, model, train, _make_watchdog(config, workers, checkpoints))
         test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
@@ -164,8 +164,7 @@ def assemble_trainer(
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
     minutes, max_bad_steps = config.run.checkpoint_minutes, config.optimization.max_bad_steps
-    prefix = f"worker {workers.index}: " if workers.count > 1 else ""
-    watchdog = Watchdog(config.distribution.step_timeout, lambda: checkpoints.newest, prefix)
+    watchdog = _make_watchdog(config, workers, checkpoints)
     policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers, watchdog.beat)
     datasets = {split.name: split.dataset for split in (train, test)}
     divergence = DivergencePolicy(max_bad_steps, datasets, checkpoints, summary, workers.strategy)
@@ -195,7 +194,14 @@ def assemble_trainer(
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes)
 
 
-def _choose_form(config: Config, workers: Workers, run: RunDirectory, model: GAN, train: Split) -> Config:
+def _make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
+    prefix = f"worker {workers.index}: " if workers.count > 1 else ""
+    return Watchdog(config.distribution.step_timeout, lambda: checkpoints.newest, prefix)
+
+
+def _choose_form(
+    config: Config, workers: Workers, run: RunDirectory, model: GAN, train: Split, watchdog: Watchdog
+) -> Config:
     """Choose the form of the training step, and the steps per call, by their time on the devices of the run.
 
     On GPUs --xla auto becomes the choice of the run so far or the faster form, which config.json records.
@@ -212,8 +218,8 @@ def _choose_form(config: Config, workers: Workers, run: RunDirectory, model: GAN
     if is_open or chooses_steps:
         if is_open:
             logger.info("Timing the training step with and without XLA")
-        with explain_out_of_memory():
-            trial = try_forms(forms, model, train.dataset, workers)
+        with explain_out_of_memory(), watchdog:
+            trial = try_forms(forms, model, train.dataset, workers, watchdog.beat)
         train.function = forms[trial.fastest]
         if chooses_steps:
             steps = choose_steps_per_call(trial.seconds[trial.fastest], config.run.log_every)

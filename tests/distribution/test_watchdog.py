@@ -32,6 +32,11 @@ def test_stuck_training_ends_with_the_name_of_the_last_checkpoint(monkeypatch):
     assert "The last checkpoint is epoch_0001, and the same command resumes" in text
 
 
+def test_stuck_training_ends_before_the_first_checkpoint(monkeypatch):
+    text, code = watch(monkeypatch, 0.2, beats=False, checkpoint=None)
+    assert code == 1 and text.endswith("is stuck. There is no checkpoint yet")
+
+
 def test_progress_and_no_limit_keep_training_alive(monkeypatch):
     assert watch(monkeypatch, 0.2, beats=True) is None
     assert watch(monkeypatch, None, beats=False) is None

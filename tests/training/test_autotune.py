@@ -26,7 +26,7 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(
         gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options})))
     x, y = make_images(6, 16, 1), make_images(6, 16, 2)
     dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
-    before, step, calls, resets = state_values(gan), compile_train_step(strategy, gan), [], []
+    before, step, calls, resets, beats = state_values(gan), compile_train_step(strategy, gan), [], [], []
     monkeypatch.setattr(hardware, "reset_peak_memory", lambda: resets.append(len(calls)))
 
     def slow(*arguments):
@@ -38,8 +38,10 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(
         raise tf.errors.UnimplementedError(None, None, "no kernel\nand a long story")
 
     slow.get_concrete_function = broken.get_concrete_function = step.get_concrete_function
-    trial = try_forms({"slow": slow, "plain": step, "broken": broken}, gan, dataset, Workers(strategy))
+    forms = {"slow": slow, "plain": step, "broken": broken}
+    trial = try_forms(forms, gan, dataset, Workers(strategy), lambda: beats.append(len(calls)))
     assert resets == [4]  # after the last call
+    assert beats == [1, 2, 3, 4, 4, 4, 4, 4]  # after each call, those of "plain" among them
     assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
     assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
     assert caplog.messages == ["Training goes on without broken, which failed: no kernel"]

@@ -1,5 +1,6 @@
 """Parts of the set-up; the trainer as a whole is tested by `test_trainer` with fakes, and by real runs in `tests/system`."""
 
+import threading
 import types
 
 import numpy as np
@@ -7,9 +8,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from cyclegan import console
 from cyclegan.config import Config
 from cyclegan.data.sources import SPLITS
-from cyclegan.distribution import hardware
+from cyclegan.distribution import hardware, watchdog
+from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
 from cyclegan.training import setup
@@ -17,6 +20,7 @@ from cyclegan.training.autotune import Trial
 from cyclegan.training.setup import config_of_worker, load_data, make_trainer
 
 CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
+NO_WATCH = Watchdog(None, lambda: None)
 
 
 def test_precision_follows_the_devices_only_if_it_is_not_given(monkeypatch):
@@ -85,7 +89,7 @@ def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, chosen
     config = Config.from_settings(xla=given, steps_per_call=1)
     run = types.SimpleNamespace(config=config, saved_config=saved and Config.from_settings(xla=saved))
     train = types.SimpleNamespace(function="plain", dataset=None)
-    found = setup._choose_form(config, types.SimpleNamespace(strategy=None), run, None, train)
+    found = setup._choose_form(config, types.SimpleNamespace(strategy=None), run, None, train, NO_WATCH)
     assert found.performance.xla == run.config.performance.xla == chosen and len(tried) == trials
     assert train.function == ("compiled" if chosen == "on" else "plain")
 
@@ -112,6 +116,31 @@ def test_steps_per_call_follow_the_time_of_a_step(monkeypatch, flags, chosen, tr
     workers = types.SimpleNamespace(strategy=None, broadcast_from_chief=lambda steps: steps)
     dataset = types.SimpleNamespace(steps_per_call=config.performance.steps_per_call or 1)
     train = types.SimpleNamespace(function="plain", dataset=dataset)
-    setup._choose_form(config, workers, types.SimpleNamespace(config=config, saved_config=None), None, train)
+    run = types.SimpleNamespace(config=config, saved_config=None)
+    setup._choose_form(config, workers, run, None, train, NO_WATCH)
     assert dataset.steps_per_call == chosen and len(tried) == trials
     assert train.function == ("compiled" if "xla" in flags else "plain")
+
+
+def test_a_worker_that_waits_in_the_trial_ends(monkeypatch):
+    ended, found = threading.Event(), []
+
+    def end(*arguments):
+        found.append(arguments)
+        ended.set()
+
+    def wait(forms, model, dataset, workers, beat):  # as for a worker that is lost
+        beat()
+        assert ended.wait(10)
+        return Trial("off", {"off": 0.1})
+
+    monkeypatch.setattr(console, "end", end)
+    monkeypatch.setattr(watchdog, "INTERVAL", 0.02)
+    monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
+    monkeypatch.setattr(setup, "try_forms", wait)
+    config = Config.from_settings()
+    workers = types.SimpleNamespace(strategy=None, broadcast_from_chief=lambda steps: steps)
+    train = types.SimpleNamespace(function="plain", dataset=types.SimpleNamespace(steps_per_call=1))
+    run, guard = types.SimpleNamespace(config=config, saved_config=None), Watchdog(0.1, lambda: "epoch_0003")
+    setup._choose_form(config, workers, run, None, train, guard)
+    assert "(--step_timeout), so training stops" in found[0][0] and found[0][1] == 1
