@@ -69,6 +69,7 @@ class RunDirectory:
         self._lock = FolderLock(self.path)
         self._imported = False
         self._saved_data: dict[str, Any] = {}
+        self._fingerprint: dict[str, Any] = {}
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
         if writes and (not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)):
             raise UserError(
@@ -101,8 +102,8 @@ class RunDirectory:
         if self.config.run.clear_output_dir:
             return
         if not any(folder.candidates(self.path / "checkpoints")):
-            self._refuse_lost_checkpoints(imported=found.get("imported") is True)
-            return  # a run that was stopped before its first step
+            self._refuse_lost_checkpoints(found)
+            return  # a run that was stopped before its first checkpoint
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, self.stack)
         self._saved_data, self._imported = saved.data, saved.imported
@@ -113,19 +114,19 @@ class RunDirectory:
         self._refuse_differences(changed_settings(self.saved_config, self.config, FIXED))
         self.warnings = [f"{change} from here on" for change in changed_settings(self.saved_config, self.config, WARN)]
 
-    def _refuse_lost_checkpoints(self, imported: bool) -> None:
+    def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
         missing = f"but no complete checkpoint in {self.path / 'checkpoints'}"
-        if imported:
+        if found.get("imported") is True:
             raise UserError(
                 f"{self.path} holds an imported run, {missing}; expected the one of the imported networks: put it back, or import"
                 " them again with --clear_output_dir"
             )
         log = self.path / "metrics.jsonl"
-        if log.exists() and log.stat().st_size:
+        if found.get("has_checkpoint") is True or (log.exists() and log.stat().st_size):
             raise UserError(
-                f"{self.path} holds the log of a run, {missing}; expected one to resume from: put it back, or start over with"
-                " --clear_output_dir or in another --output_dir"
+                f"{self.path} holds a run that has begun to train, {missing}; expected one to resume from: put it back, or start"
+                " over with --clear_output_dir or in another --output_dir"
             )
 
     def check_restored(self, train_state: Optional[TrainState]) -> None:
@@ -194,8 +195,25 @@ class RunDirectory:
                     )
             if self.config.run.clear_output_dir:
                 self._clear()
-            imported = self._imported or not fingerprint
-            serialization.save(self.path / "config.json", self.config, self.stack, dict(fingerprint), imported)
+        except OSError as error:
+            raise self._not_writable(error) from error
+        self._fingerprint, self._imported = dict(fingerprint), self._imported or not fingerprint
+        self._write_config(has_checkpoint=self.saved_config is not None)
+
+    def note_checkpoint(self) -> None:
+        """Note in config.json that the run has a checkpoint, so that a start without one is refused.
+
+        Raises:
+            UserError: The file cannot be written.
+        """
+        if self._writes:
+            self._write_config(has_checkpoint=True)
+
+    def _write_config(self, has_checkpoint: bool) -> None:
+        try:
+            serialization.save(
+                self.path / "config.json", self.config, self.stack, self._fingerprint, self._imported, has_checkpoint
+            )
         except OSError as error:
             raise self._not_writable(error) from error
 

@@ -14,6 +14,7 @@ from cyclegan.config.fields import check_type, field_types
 from cyclegan.errors import UserError
 
 PARTS = ("config", "stack", "data")
+FACTS = ("imported", "has_checkpoint")  # older files lack some
 STACK_KEYS = {"keras", "tensorflow"}
 
 
@@ -25,12 +26,14 @@ class SavedConfig(NamedTuple):
         stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
         data: Training data, see `data.sources.Domains.fingerprint`; empty for an imported run that has not trained.
         imported: Whether the run began with imported networks.
+        has_checkpoint: Whether the run has saved a checkpoint.
     """
 
     config: Config
     stack: dict[str, Any]
     data: dict[str, Any]
-    imported: bool
+    imported: bool = False
+    has_checkpoint: bool = False
 
 
 def save(
@@ -39,9 +42,11 @@ def save(
     stack: dict[str, Any],
     data: dict[str, Any],
     imported: bool = False,
+    has_checkpoint: bool = False,
 ) -> None:
     """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
-    parts = {"config": dataclasses.asdict(config), "stack": stack, "data": data, "imported": imported or not data}
+    parts: dict[str, Any] = {"config": dataclasses.asdict(config), "stack": stack, "data": data}
+    parts.update(imported=imported or not data, has_checkpoint=has_checkpoint)
     whole_file.write(path, json.dumps(parts, indent=2) + "\n")
 
 
@@ -54,9 +59,11 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
     try:
         saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         sections, stack, data = (saved[part] for part in PARTS)
-        imported = saved.get("imported", False)
+        facts = {name: saved[name] for name in FACTS if name in saved}
         parts = (sections, stack, data, *sections.values())
-        if not all(isinstance(part, dict) for part in parts) or not isinstance(imported, bool):
+        if not all(isinstance(part, dict) for part in parts) or not all(
+            isinstance(fact, bool) for fact in facts.values()
+        ):
             raise TypeError("a part of it has the wrong type")
     except FileNotFoundError:
         raise UserError(
@@ -66,7 +73,7 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         raise UserError(
             f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
         ) from error
-    unknown = [*(set(saved) - {*PARTS, "imported"}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
+    unknown = [*(set(saved) - {*PARTS, *FACTS}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
     if unknown:
         raise UserError(
             f"{path}: unknown fields {', '.join(sorted(map(repr, unknown)))}: another version wrote it;"
@@ -75,7 +82,7 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
     for problem in _wrong_types(sections):
         raise UserError(f"{path}: {problem}")
     try:
-        return SavedConfig(Config.from_sections(sections), stack, data, imported)
+        return SavedConfig(Config.from_sections(sections), stack, data, **facts)
     except (UserError, OverflowError, ValueError) as error:
         raise UserError(f"{path}: {error}") from None
 

@@ -143,7 +143,7 @@ def make_trainer(
     overview.log(config, _facts(config, workers, run, data, parts))
     if state.epoch < config.optimization.epochs:
         parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
-    return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, check_folder=run.check))
+    return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check, run.note_checkpoint))
 
 
 def assemble_trainer(
@@ -152,6 +152,7 @@ def assemble_trainer(
     parts: Parts,
     evaluator: Optional[Evaluator] = None,
     check_folder: Callable[[], None] = lambda: None,
+    note_checkpoint: Callable[[], None] = lambda: None,
 ) -> Trainer:
     """Return a trainer with the policies and callbacks that a configuration asks for.
 
@@ -161,6 +162,7 @@ def assemble_trainer(
         parts: Parts of the run.
         evaluator: Evaluator of the generators, on the chief.
         check_folder: Function that raises an error if the folder of the run was removed or moved.
+        note_checkpoint: Function that is called when a new run has its first checkpoint.
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
     minutes, max_bad_steps = config.run.checkpoint_minutes, config.optimization.max_bad_steps
@@ -191,7 +193,7 @@ def assemble_trainer(
         watchdog=watchdog,
         show_bars=config.run.verbose > 0,
     )
-    return Trainer(parts.state, config.optimization.epochs, (train, test), passes)
+    return Trainer(parts.state, config.optimization.epochs, (train, test), passes, note_checkpoint)
 
 
 def _make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:

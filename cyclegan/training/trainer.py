@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
@@ -24,6 +24,7 @@ class Trainer:
         epochs: Length of the whole training, in epochs.
         splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
         passes: Runner of the passes, with the policies and callbacks.
+        note_checkpoint: Function that is called when a new run has its first checkpoint.
 
     Attributes:
         state: Position in training.
@@ -35,10 +36,18 @@ class Trainer:
         UserError: The position does not fit the datasets.
     """
 
-    def __init__(self, state: TrainState, epochs: int, splits: tuple[Split, Split], passes: PassRunner) -> None:
+    def __init__(
+        self,
+        state: TrainState,
+        epochs: int,
+        splits: tuple[Split, Split],
+        passes: PassRunner,
+        note_checkpoint: Callable[[], None] = lambda: None,
+    ) -> None:
         self.epochs = epochs
         self.splits = splits
         self.passes = passes
+        self._note_checkpoint = note_checkpoint
         self._adopt(state)
 
     def _adopt(self, state: TrainState) -> None:
@@ -63,6 +72,7 @@ class Trainer:
         checkpoints = self.passes.checkpoint_policy.checkpoints
         if not self.state.step and not checkpoints.restored:
             checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
+            self._note_checkpoint()
         self.passes.divergence.start(self.state)
         self.passes.checkpoint_policy.restart_timer()
         with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():

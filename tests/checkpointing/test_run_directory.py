@@ -1,9 +1,10 @@
 import pytest
 
 from cyclegan.checkpointing import folder, manifest
-from cyclegan.config import serialization
+from cyclegan.checkpointing.run_directory import RunDirectory
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
-from tests.checkpointing.runs import DATA, open_run
+from tests.checkpointing.runs import DATA, STACK, open_run
 from tests.checkpointing.saves import at
 
 
@@ -181,9 +182,34 @@ def test_a_log_without_checkpoints_is_refused(tmp_path):
     with open_run(tmp_path) as run:
         run.start(DATA)
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    with pytest.raises(UserError, match="holds the log of a run, but no complete checkpoint .*--clear_output_dir"):
+    with pytest.raises(UserError, match="has begun to train, but no complete checkpoint .*--clear_output_dir"):
         open_run(tmp_path)
     open_run(tmp_path, clear_output_dir=True).close()
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_lost_its_checkpoints_before_its_first_log_line_is_refused(tmp_path, resumed):
+    checkpoints = tmp_path / "checkpoints"
+    with open_run(tmp_path) as run:
+        run.start(DATA)
+        (checkpoints / "epoch_0000").mkdir(parents=True)
+        if not resumed:
+            run.note_checkpoint()
+    if resumed:  # killed between its first checkpoint and the note
+        with open_run(tmp_path) as run:
+            run.start(DATA)
+    (checkpoints / "epoch_0000").rmdir()
+    checkpoints.rmdir()
+    with pytest.raises(UserError, match=f"begun to train, but no complete checkpoint in {checkpoints}; expected one"):
+        open_run(tmp_path)
+    with open_run(tmp_path, clear_output_dir=True) as run:
+        run.start(DATA)
+    open_run(tmp_path).close()  # stopped before its first checkpoint
+
+
+def test_only_the_chief_notes_a_checkpoint(tmp_path):
+    RunDirectory(Config.from_settings(output_dir=str(tmp_path)), STACK, writes=False).note_checkpoint()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_without_a_checkpoint_accepts_any_settings(tmp_path):

@@ -32,7 +32,7 @@ def test_save_and_load_round_trip(tmp_path):
     config = parse_args(["--dataset", "stripes", "--lr", "1", "--data_dir", "é\n\"'"])
     serialization.save(tmp_path / "config.json", config, {"keras": 2}, {"trainA": "3 images"})
     saved = serialization.load(tmp_path / "config.json")
-    assert saved == (config, {"keras": 2}, {"trainA": "3 images"}, False)
+    assert saved == (config, {"keras": 2}, {"trainA": "3 images"}, False, False)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
@@ -42,10 +42,20 @@ def test_imported_runs_are_marked(tmp_path, data, imported):
     assert serialization.load(tmp_path / "config.json").imported
 
 
+def test_files_of_older_versions_lack_facts(tmp_path):
+    path = tmp_path / "config.json"
+    serialization.save(path, Config(), {"keras": 2}, {"trainA": "3 images"}, True, True)
+    content = json.loads(path.read_text())
+    assert serialization.load(path)[-2:] == (content.pop("imported"), content.pop("has_checkpoint")) == (True, True)
+    path.write_text(json.dumps(content))
+    assert serialization.load(path)[-2:] == (False, False)
+
+
 @pytest.mark.parametrize(
     "change, text",
     [
         (lambda saved: saved.update(imported="yes"), "a part of it has the wrong type"),
+        (lambda saved: saved.update(has_checkpoint=1), "a part of it has the wrong type"),
         (lambda saved: saved["config"]["run"].update(cutmix=50), "unknown fields 'cutmix'"),
         (
             lambda saved: saved["config"]["optimization"].update(epochs="__import__('os')"),
@@ -90,10 +100,10 @@ def accepted_or_refused(content):
         path = pathlib.Path(folder) / "config.json"
         path.write_bytes(content)
         try:
-            config, stack, data, imported = serialization.load(path)
+            config, stack, data, *facts = serialization.load(path)
         except UserError as error:
             return str(error)
-    assert isinstance(config, Config) and type(stack) is type(data) is dict and type(imported) is bool
+    assert isinstance(config, Config) and type(stack) is type(data) is dict and {*map(type, facts)} == {bool}
     return config
 
 

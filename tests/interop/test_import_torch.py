@@ -35,7 +35,7 @@ def write(tmp_path, monkeypatch):
 
 def restored(run):
     """Return (networks, configuration, dataset, position) of a run's newest checkpoint."""
-    config, _, data, _ = serialization.load(run / "config.json")
+    config, _, data, *_ = serialization.load(run / "config.json")
     gan = GAN(1, config)
     state, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
     return gan, config, data, state

@@ -45,6 +45,7 @@ def test_plots_and_checkpoints_follow_their_intervals(fit):
     assert recorder.epochs_of("train") == recorder.epochs_of("test") == [1, 2, 3, 4, 5]
     assert recorder.epochs_of("plot") == [2, 4, 5]
     assert recorder.epochs_of("save") == [0, 3, 5]  # the first one before the first step
+    assert [call[0] for call in recorder.calls[:2]] == ["save", "noted a checkpoint"]
     assert recorder.calls[-1] == ("save", 5, 15)
     assert ("plot", 2, 5) in recorder.calls  # five samples
     assert trainer.state.epoch == 5 and trainer.state.step == 15
