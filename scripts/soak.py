@@ -10,18 +10,22 @@ fault explains.
 
 from __future__ import annotations
 
-import argparse
 import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import argparse
 import pathlib
 import random
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from typing import Optional
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cyclegan import console, whole_file
 from scripts.soaking import settings
 from scripts.soaking.comparison import differences

@@ -37,6 +37,11 @@ sys.meta_path.insert(0, Finder())
         ("scripts/benchmark.py", "scripts.benchmarking"),
         ("scripts/import_torch.py", "cyclegan.interop"),
         ("scripts/score_stripes.py", "numpy"),
+        ("scripts/soak.py", "scripts.soaking"),
+        ("scripts/tutorials/linear_keras.py", "numpy"),
+        ("scripts/tutorials/linear_keras.py", "tensorflow"),
+        ("scripts/tutorials/fashion_mnist.py", "scripts.tutorials"),
+        ("scripts/tutorials/fashion_mnist.py", "tensorflow"),
     ],
 )
 def test_ctrl_c_during_imports_is_one_line(tmp_path, program, module):

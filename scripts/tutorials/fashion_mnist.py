@@ -6,14 +6,19 @@ The order is: a step on one replica, a step on all replicas, an epoch, and the t
 
 from __future__ import annotations
 
-import pathlib
+import os
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from cyclegan import console
 from cyclegan.errors import TrainingError, UserError
 from scripts.tutorials import command

@@ -6,14 +6,18 @@ Both begin at the same weights and use the same batches, so they agree up to rou
 
 from __future__ import annotations
 
-import pathlib
+import os
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
 from collections.abc import Sequence
 from typing import Optional
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from cyclegan import console
 from cyclegan.errors import TrainingError
 from scripts.tutorials import command
