@@ -1,34 +1,31 @@
-"""Set-up of the terminal: logging, exit codes of scripts, a filter for TensorFlow's notices, a terminal that closes early."""
+"""Entry points in a terminal: logging, exit codes, a filter for TensorFlow's notices, the end of the process."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
 import importlib.util
 import logging
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from typing import NoReturn, TextIO
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from cyclegan import stderr_filter
 from cyclegan.errors import ENVIRONMENT, UserError, printable
+from cyclegan.streams import open_closed_descriptors, outlive_the_terminal
+from cyclegan.temporary_folder import temporary_files
 
 # Lines that TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL is.
 NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
 PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
-TEMPORARY = "cyclegan-temporary-"  # begins the names of the folders of temporary files
 _FILTERS: list[subprocess.Popen[bytes]] = []  # still running, see `start`
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 
@@ -153,7 +150,7 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
 
     The filter covers descriptor 2, to which C++ code writes. It is another process, so a crash of this one loses nothing.
     """
-    open_closed_descriptors()
+    open_closed_descriptors()  # also without `run`: the tutorials start TensorFlow while they are imported
     _check_address_space()
     if os.getpid() == 1:  # a container ends with process 1, before a filter could show the last lines
         yield
@@ -207,118 +204,6 @@ def _start_filter(notices: re.Pattern[bytes], reader: int) -> subprocess.Popen[b
         return subprocess.Popen(command, stdin=reader, stdout=subprocess.DEVNULL, start_new_session=True)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-class _LossyStream:
-    """A text stream that drops text that can't be written: to a pipe without a reader, a closed terminal, a full disk.
-
-    Attributes:
-        lost: The first error, if a pipe without a reader does not explain it.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.lost: OSError | None = None
-
-    def write(self, text: str) -> int:
-        """Write a text or drop it; return its length."""
-        with self._note_error():
-            self._stream.write(text)
-        return len(text)
-
-    def writelines(self, texts: Iterable[str]) -> None:
-        """Write texts or drop them."""
-        for text in texts:
-            self.write(text)
-
-    def flush(self) -> None:
-        """Flush the stream or drop its buffer."""
-        with self._note_error():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _note_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            pass
-        except OSError as error:
-            self.lost = self.lost or error
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-
-def open_closed_descriptors() -> None:
-    """Open the null device as stdin, stdout and stderr if they are closed; other files would get their numbers otherwise."""
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest number that is free, which is this one.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: SIM115  open until the end
-
-
-def outlive_the_terminal() -> None:
-    """Make stdout and stderr drop text that can't be written, so that a closed terminal does not end the program."""
-    open_closed_descriptors()
-    for name in ("stdout", "stderr"):
-        if not isinstance(stream := getattr(sys, name), _LossyStream):
-            setattr(sys, name, _LossyStream(stream))
-
-
-@contextlib.contextmanager
-def temporary_files() -> Iterator[None]:
-    """Collect temporary files in one folder and remove it afterwards, with the files that libraries leave behind.
-
-    Folders of processes that were killed are removed, too. A lock shows which processes still run.
-
-    Raises:
-        UserError: No folder can be made.
-    """
-    before = tempfile.tempdir
-    try:
-        _remove_abandoned_folders(tempfile.gettempdir())
-        folder, lock = _make_locked_folder()
-    except OSError as error:
-        raise UserError(f"TMPDIR: a temporary folder cannot be made ({error}); expected a folder with room") from error
-    tempfile.tempdir = folder
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-        tempfile.tempdir = before
-
-
-def _make_locked_folder() -> tuple[str, int]:
-    """Make a temporary folder; return its path and the descriptor that locks it."""
-    while True:
-        folder = tempfile.mkdtemp(prefix=TEMPORARY)
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:  # taken for abandoned before it was opened
-            continue
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.isdir(folder):  # otherwise, it was taken before it was locked
-            return folder, lock
-        os.close(lock)
-
-
-def _remove_abandoned_folders(parent: str) -> None:
-    """Remove the temporary folders of this user that no process has locked."""
-    for folder in glob.glob(os.path.join(glob.escape(parent), f"{TEMPORARY}*")):
-        with contextlib.suppress(OSError):  # no folder, or somebody else's, or in use
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if os.fstat(descriptor).st_uid == os.geteuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(descriptor)
 
 
 def end(text: str, code: int) -> NoReturn:

@@ -144,6 +144,12 @@ held.communicate()
     assert lines == ["early", "after", "late but shown"]
 
 
+def test_start_without_run_opens_closed_streams():
+    code = "from cyclegan import console\nwith console.start():\n    pass"
+    command = ["bash", "-c", '"$@" 0<&- >&- 2>&-', "bash", sys.executable, "-c", code]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 0
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_to_all_processes_do_not_end_the_filter(signum):
     code = f"""
@@ -156,139 +162,6 @@ with console.start():
     os.write(2, b"shown\\n")
 """
     assert errors_of(code) == ["shown"]
-
-
-@pytest.mark.parametrize("where", ["/dev/full", "a closed pipe"])
-def test_a_closed_terminal_does_not_end_the_program(where):
-    code = """
-from cyclegan import console
-console.outlive_the_terminal()
-import sys, tqdm
-for i in tqdm.tqdm(range(100), mininterval=0):
-    print("x" * 1000, flush=True)
-    print("y" * 1000, file=sys.stderr)
-sys.exit(143)
-"""
-    if where == "/dev/full":
-        with open(where, "w") as output:
-            process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=output, stderr=output)
-    else:
-        read, write = os.pipe()
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=write, stderr=write)
-        os.close(read)
-        os.close(write)
-    assert process.wait(60) == 143
-
-
-STREAMS = {  # as a shell says it
-    "open": "",
-    "no stdin": "0<&-",
-    "no stdout": ">&-",
-    "no stderr": "2>&-",
-    "none": "0<&- >&- 2>&-",
-    "full stdout": ">/dev/full",
-    "full stderr": "2>/dev/full",
-    "no reader": "2>&1 | true",
-}
-OUTCOMES = {  # the end of a command, and its exit code
-    "done": ("pass", 0),
-    "mistake": ("raise UserError('wrong')", 2),
-    "help": ("argparse.ArgumentParser().parse_args(['--help'])", 0),
-    "wrong flag": ("argparse.ArgumentParser().parse_args(['--wrong'])", 2),
-    "text": ("raise SystemExit('nothing could be timed')", 1),
-}
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("outcome", OUTCOMES)
-@pytest.mark.parametrize("streams", STREAMS)
-def test_streams_do_not_change_the_exit_code(tmp_path, streams, outcome):
-    """Run a command whose streams are closed, full or without a reader; only a full stdout is a failure of its own."""
-    end, code = OUTCOMES[outcome]
-    (tmp_path / "command.py").write_text(f"""
-import argparse, logging, os, sys, time
-sys.path.insert(0, {str(ROOT)!r})
-import tqdm
-from cyclegan import console
-from cyclegan.errors import UserError
-
-def main():
-    time.sleep(0.1 * ({streams!r} == "no reader"))
-    with open({str(tmp_path / "number")!r}, "w") as file:
-        print(file.fileno(), file=file)
-    with console.start():
-        os.write(2, b"from a library\\n")
-    logging.getLogger("cyclegan.x").info("information")
-    logging.getLogger("cyclegan.x").warning("warning")
-    for _ in tqdm.tqdm(range(3)):
-        print("output")
-    {end}
-
-sys.exit(console.run(main))
-""")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    command = f"set -o pipefail; {sys.executable} {tmp_path / 'command.py'} {STREAMS[streams]}"
-    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == (1 if streams == "full stdout" and code == 0 else code), done
-    assert int((tmp_path / "number").read_text()) > 2  # no file takes the number of a closed stream
-    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-    if streams == "full stdout" and code == 0:
-        assert "command.py: the output could not be written: [Errno 28] No space left on device" in done.stderr
-
-
-def test_training_outlives_a_full_stdout(capsys):
-    class Full:
-        def write(self, text):
-            raise OSError(28, "No space left on device")
-
-        flush = isatty = lambda self: self.write("")
-
-    stdout, sys.stdout = sys.stdout, Full()
-    try:
-        assert console.run(lambda: print("lost"), needs_stdout=False) == 0
-        assert console.run(lambda: print("lost")) == 1
-        assert console.run(lambda: sys.stdout.writelines(["lost", "too"]), needs_stdout=False) == 0
-    finally:
-        sys.stdout = stdout
-
-
-def temporary_folder(parent, end="time.sleep(60)"):
-    """Start a process that makes its temporary folder in `parent` and then does `end`; return it and the folder."""
-    code = f"""
-import os, signal, sys, tempfile, time
-from cyclegan import console
-with console.temporary_files():
-    open(os.path.join(tempfile.gettempdir(), "left"), "w").close()
-    print(tempfile.gettempdir(), flush=True)
-    {end}
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(parent)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    return process, pathlib.Path(process.stdout.readline().strip())
-
-
-@pytest.mark.parametrize(
-    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(130)"], ids=["kill", "second Ctrl-C"]
-)
-def test_the_next_start_removes_folders_of_processes_that_are_gone(tmp_path, end):
-    for name in ("cyclegan-runs", console.TEMPORARY + "file"):
-        (tmp_path / name).write_text("foreign") if name.endswith("file") else (tmp_path / name).mkdir()
-    (tmp_path / (console.TEMPORARY + "link")).symlink_to(tmp_path / "cyclegan-runs")
-    running, in_use = temporary_folder(tmp_path)
-    gone, left = temporary_folder(tmp_path, end)
-    gone.communicate(timeout=30)
-    assert left.parent == tmp_path and (left / "left").exists()
-    following, folder = temporary_folder(tmp_path, "pass")
-    following.communicate(timeout=30)
-    assert not left.exists() and not folder.exists() and (in_use / "left").exists()
-    running.kill()
-    running.communicate(timeout=30)
-    assert len(list(tmp_path.iterdir())) == 4  # the folder of the process that was killed last, and the foreign entries
 
 
 def test_the_program_ends_although_stderr_hangs():
@@ -306,43 +179,6 @@ def test_the_program_ends_although_stderr_hangs():
         process.kill()
         os.close(read)
         os.close(write)
-
-
-def test_a_folder_that_is_removed_before_it_is_opened_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    make, made = console.tempfile.mkdtemp, []
-
-    def make_and_lose(**options):
-        made.append(pathlib.Path(make(**options)))
-        if len(made) == 1:
-            made[0].rmdir()
-        return str(made[-1])
-
-    monkeypatch.setattr(console.tempfile, "mkdtemp", make_and_lose)
-    with console.temporary_files():
-        assert made[1:] == list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    flock, taken = console.fcntl.flock, []
-
-    def lock(descriptor, kind):
-        if not taken:
-            taken.append(next(tmp_path.iterdir()))
-            taken[0].rmdir()
-        flock(descriptor, kind)
-
-    monkeypatch.setattr(console.fcntl, "flock", lock)
-    with console.temporary_files():
-        assert [pathlib.Path(console.tempfile.gettempdir())] == list(tmp_path.iterdir()) != taken
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_temporary_folder_that_cannot_be_made_is_a_mistake(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    assert console.run(lambda: pytest.fail("it started")) == 2
-    assert "TMPDIR: a temporary folder cannot be made" in capsys.readouterr().err
 
 
 def test_too_little_address_space_is_one_line(monkeypatch, capsys):
@@ -365,7 +201,6 @@ def test_too_little_address_space_is_one_line(monkeypatch, capsys):
         "TensorFlow does not start within 0.3 GB of address space: expected a higher limit" in capsys.readouterr().err
     )
     monkeypatch.setattr(subprocess, "run", run)
-    console.open_closed_descriptors()
     console._check_address_space()
 
 
