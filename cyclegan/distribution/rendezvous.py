@@ -12,19 +12,16 @@ overheard. The greeting is a line that has to come within `GREETING_SECONDS`; no
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hmac
 import logging
-import pathlib
 import random
-import secrets
 import socket
 import time
-import zlib
 from collections.abc import Iterable
-from typing import Optional
 
+from cyclegan.distribution import greetings
 from cyclegan.distribution.cluster import Cluster
+from cyclegan.distribution.connections import DONE, Connections, PendingLine, close, endpoint, forget_lost, listen
 from cyclegan.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -35,35 +32,6 @@ POLL_INTERVAL = 0.02  # seconds
 GREETING_SECONDS = 5.0  # for a connection until its challenge or greeting has come
 PATIENCE = 10.0  # seconds until a warning names the missing workers
 CALLERS = 64  # connections besides those of the workers that may wait for their greetings
-BACKLOG = 1024  # connections between two polls; Linux makes one that is too many wait for a second
-CHALLENGE_BYTES = 33  # with the end of the line
-GREETING_BYTES = 300  # at most
-SECRET_BYTES = 16  # at least
-DONE = b"."  # the last message of a worker that has met all others
-
-Connections = dict[int, Optional[socket.socket]]  # by worker; `None` for a worker that has sent `DONE`
-
-
-def read_secret(path: Optional[str]) -> bytes:
-    """Return the secret in a file, without white space at its ends; empty without a path.
-
-    Raises:
-        UserError: The file cannot be read, or its secret is short.
-    """
-    if path is None:
-        return b""
-    try:
-        secret = pathlib.Path(path).read_bytes().strip()
-    except OSError as error:
-        raise UserError(
-            f"--rendezvous_secret_file {path}: {error.strerror}; expected a file that can be read"
-        ) from error
-    if len(secret) < SECRET_BYTES:
-        raise UserError(
-            f"--rendezvous_secret_file {path}: {len(secret)} bytes; expected at least {SECRET_BYTES} random ones, for example of"
-            " openssl rand -hex 32"
-        )
-    return secret
 
 
 def meet(cluster: Cluster, timeout: float, configuration: str = "", secret: bytes = b"") -> None:
@@ -80,7 +48,7 @@ def meet(cluster: Cluster, timeout: float, configuration: str = "", secret: byte
     """
     own = cluster.addresses[cluster.index]
     try:
-        server = _listen(_endpoint(own)[1])
+        server = listen(endpoint(own)[1])
     except OSError as error:
         raise UserError(
             f"worker {cluster.index}: can't listen on {own} ({error.strerror}): expected a free port of this machine"
@@ -91,38 +59,6 @@ def meet(cluster: Cluster, timeout: float, configuration: str = "", secret: byte
     rendezvous.check_configurations()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pending:
-    """A connection whose other side has to send a line.
-
-    Attributes:
-        connection: The connection, which does not block.
-        challenge: The challenge that was sent; empty if one has to come.
-        deadline: End of the wait.
-    """
-
-    connection: socket.socket
-    challenge: bytes
-    deadline: float
-
-    def read_line(self, limit: int) -> Optional[bytes]:
-        """Return the line without its end, or `None` if it has not come yet; what comes after the line stays unread.
-
-        Raises:
-            OSError: The connection has ended, the deadline is over, or the line has more than `limit` bytes.
-        """
-        with contextlib.suppress(BlockingIOError):
-            found = self.connection.recv(limit, socket.MSG_PEEK)
-            length = found.find(b"\n") + 1
-            if length:
-                return self.connection.recv(length)[:-1]
-            if len(found) in (0, limit):
-                raise ConnectionError("not a line")
-        if time.monotonic() > self.deadline:
-            raise TimeoutError
-        return None
-
-
 class _Rendezvous:
     """The connections of one worker to all others while they find each other."""
 
@@ -131,9 +67,9 @@ class _Rendezvous:
         self.configuration = configuration
         self.secret = secret
         self.others = set(range(cluster.count)) - {cluster.index}
-        self.expected = {_greeting(cluster, worker, cluster.index): worker for worker in self.others}
-        self.called: dict[int, _Pending] = {}  # by worker; the challenge has to come
-        self.callers: list[_Pending] = []  # unknown until their greetings come
+        self.expected = {greetings.greeting(cluster, worker, cluster.index): worker for worker in self.others}
+        self.called: dict[int, PendingLine] = {}  # by worker; the challenge has to come
+        self.callers: list[PendingLine] = []  # unknown until their greetings come
         self.greeted: Connections = {}  # by this worker
         self.greeted_by: Connections = {}
         self.forged: set[int] = set()  # workers in whose name a greeting with another secret came
@@ -154,7 +90,7 @@ class _Rendezvous:
             self._read_greetings()
             time.sleep(POLL_INTERVAL)
             for connections in (self.greeted, self.greeted_by):
-                _forget_lost(connections)
+                forget_lost(connections)
             missing = self._list(self.others - (set(self.greeted) & set(self.greeted_by)))
             waited = time.monotonic() - began
             if waited > PATIENCE and missing and not warned:
@@ -181,7 +117,7 @@ class _Rendezvous:
         for pending in (*self.callers, *self.called.values()):
             pending.connection.close()
         for connection in (*self.greeted.values(), *self.greeted_by.values()):
-            _close(connection)
+            close(connection)
 
     def _connect(self, deadline: float) -> None:
         """Connect to workers that were not greeted, in any order, for at most about `CONNECT_SECONDS`."""
@@ -191,24 +127,24 @@ class _Rendezvous:
             if time.monotonic() >= min(deadline, began + CONNECT_SECONDS):
                 break
             with contextlib.suppress(OSError, UnicodeError):  # the host is not known yet, or its name is impossible
-                connection = socket.create_connection(_endpoint(self.cluster.addresses[worker]), CONNECT_SECONDS)
+                connection = socket.create_connection(endpoint(self.cluster.addresses[worker]), CONNECT_SECONDS)
                 connection.setblocking(False)
-                self.called[worker] = _Pending(connection, b"", time.monotonic() + GREETING_SECONDS)
+                self.called[worker] = PendingLine(connection, b"", time.monotonic() + GREETING_SECONDS)
                 self.unreached.discard(worker)
 
     def _answer_challenges(self) -> None:
         """Greet the workers whose challenges have come."""
         for worker, pending in list(self.called.items()):
             try:
-                challenge = pending.read_line(CHALLENGE_BYTES)
+                challenge = pending.read_line(greetings.CHALLENGE_BYTES)
                 if challenge is None:
                     continue
-                if (
-                    len(challenge) != CHALLENGE_BYTES - 1
-                ):  # a fixed length, so that a challenge is no part of a greeting
+                # A fixed length, so that a challenge is no part of a greeting.
+                if len(challenge) != greetings.CHALLENGE_BYTES - 1:
                     raise ConnectionError("not a worker")
-                greeting = _greeting(self.cluster, self.cluster.index, worker) + self.configuration.encode()
-                pending.connection.sendall(greeting + b" " + self._sign(greeting, challenge) + b"\n")
+                greeting = greetings.greeting(self.cluster, self.cluster.index, worker) + self.configuration.encode()
+                code = greetings.sign(self.secret, greeting, challenge)
+                pending.connection.sendall(greeting + b" " + code + b"\n")
                 self.greeted[worker] = pending.connection
             except OSError:  # not a worker, or a busy one
                 pending.connection.close()
@@ -220,8 +156,8 @@ class _Rendezvous:
         with contextlib.suppress(OSError):  # no more of them, or one that has ended already
             for _ in range(limit):
                 connection, _ = server.accept()
-                challenge = secrets.token_hex(CHALLENGE_BYTES // 2).encode()
-                self.callers.append(_Pending(connection, challenge, time.monotonic() + GREETING_SECONDS))
+                challenge = greetings.make_challenge()
+                self.callers.append(PendingLine(connection, challenge, time.monotonic() + GREETING_SECONDS))
                 connection.setblocking(False)
                 connection.sendall(challenge + b"\n")
         while len(self.callers) > limit:
@@ -231,7 +167,7 @@ class _Rendezvous:
         """Note the workers whose greetings have come; close the connections of all others."""
         for caller in list(self.callers):
             try:
-                line = caller.read_line(GREETING_BYTES)
+                line = caller.read_line(greetings.GREETING_BYTES)
                 if line is None:
                     continue
                 self._note_greeting(line, caller)
@@ -239,22 +175,19 @@ class _Rendezvous:
                 caller.connection.close()
             self.callers.remove(caller)
 
-    def _note_greeting(self, line: bytes, caller: _Pending) -> None:
+    def _note_greeting(self, line: bytes, caller: PendingLine) -> None:
         text, _, code = line.rpartition(b" ")
         greeting, comma, configuration = text.partition(b", ")
         worker = self.expected.get(greeting + comma)
         if worker is None:
             raise ConnectionError("not a worker of this cluster")
-        if not hmac.compare_digest(code, self._sign(text, caller.challenge)):
+        if not hmac.compare_digest(code, greetings.sign(self.secret, text, caller.challenge)):
             self.forged.add(worker)
             raise ConnectionError("not the secret of this cluster")
-        _close(self.greeted_by.get(worker))  # of a worker that was started again
+        close(self.greeted_by.get(worker))  # of a worker that was started again
         self.greeted_by[worker] = caller.connection
         self.configurations[worker] = configuration.decode(errors="replace")
         self.unheard.discard(worker)
-
-    def _sign(self, greeting: bytes, challenge: bytes) -> bytes:
-        return hmac.new(self.secret, challenge + b" " + greeting, "sha256").hexdigest().encode()
 
     def _list(self, workers: Iterable[int]) -> str:
         return ", ".join(self.cluster.addresses[worker] for worker in sorted(workers))
@@ -279,46 +212,3 @@ class _Rendezvous:
                 " workers"
             )
         return text
-
-
-def _endpoint(address: str) -> tuple[str, int]:
-    host, port = address.rsplit(":", 1)
-    return host.strip("[]"), int(port)
-
-
-def _listen(port: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        server = socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    else:
-        server = socket.create_server(("", port), backlog=BACKLOG)
-    server.setblocking(False)
-    return server
-
-
-def _greeting(cluster: Cluster, worker: int, other: int) -> bytes:
-    """Return the greeting of a worker for another; its checksum ensures that both have the same list of addresses."""
-    checksum = zlib.crc32(repr(cluster.addresses).encode())
-    return f"CycleGAN worker {worker} to {other} of {checksum:08x}, ".encode()
-
-
-def _forget_lost(connections: Connections) -> None:
-    """Mark workers that have sent `DONE` by `None`, and remove workers whose connection has ended without it."""
-    for worker, connection in list(connections.items()):
-        if connection is None:
-            continue
-        try:
-            message = connection.recv(len(DONE))
-        except BlockingIOError:
-            continue  # the worker is there and looks for others
-        except OSError:
-            message = b""
-        connection.close()
-        if message == DONE:
-            connections[worker] = None
-        else:  # the worker is gone, or something else answered
-            del connections[worker]
-
-
-def _close(connection: Optional[socket.socket]) -> None:
-    if connection:
-        connection.close()

@@ -1,8 +1,9 @@
-"""Provide a folder of photographs and a finished run on it."""
+"""Provide a folder of photographs, a finished run on it, and a folder for runs of several workers."""
 
 import pytest
 
 import train
+from tests.system import worker_processes
 from tests.system.runs import SMALLEST, photograph
 
 
@@ -24,3 +25,9 @@ def finished(tmp_path, photos):
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--verbose", "0", "--image_size", "32"]
     train.main([*flags, *SMALLEST, "--epochs", "1"])
     return flags
+
+
+@pytest.fixture(scope="module")
+def workers_home(tmp_path_factory, stripes_dir):
+    """Return a folder for runs of several workers, and their flags."""
+    return tmp_path_factory.mktemp("several"), [*worker_processes.FLAGS, "--log_every", 2, "--data_dir", stripes_dir]

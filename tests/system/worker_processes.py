@@ -1,0 +1,75 @@
+"""Processes of train.py that train together."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FLAGS = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--max_dataset_size", 24, "--no_peak"]
+FLAGS += ["--residual_blocks", 0, "--discriminator_layers", 1, "--pool_size", 8]  # pools are soon full, and swap images
+SECONDS = 500  # no run takes longer, even on a busy machine
+
+
+def start(command, **environment):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
+    environment = {name: value for name, value in environment.items() if value is not None}
+    return subprocess.Popen(
+        list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def train(*flags, **environment):
+    return start([sys.executable, ROOT / "train.py", *flags], **environment)
+
+
+def free_addresses(count):
+    held = [socket.create_server(("", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in held]
+    for each in held:
+        each.close()
+    return addresses
+
+
+def tf_config(addresses, index):
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+
+
+def together(count, *flags):
+    """Start a number of workers on this machine."""
+    addresses = free_addresses(count)
+    return [train(*flags, TF_CONFIG=tf_config(addresses, index)) for index in range(count)]
+
+
+def ended(*processes):
+    """Return (exit code, output) of each process, after it ended by itself."""
+    try:
+        deadline = time.monotonic() + SECONDS
+        return [(each.communicate(timeout=deadline - time.monotonic())[0], each.returncode)[::-1] for each in processes]
+    finally:
+        for each in processes:
+            if each.poll() is None:
+                each.kill()
+                each.communicate()
+
+
+def wait_for(path, *processes):
+    """Wait until a run writes a file or folder."""
+    deadline = time.monotonic() + SECONDS
+    while not path.exists():
+        dead = [each.communicate()[0] for each in processes if each.poll() is not None]
+        if dead or time.monotonic() > deadline:
+            for each in processes:
+                each.kill()
+            pytest.fail("\n".join(dead) or f"no {path} within {SECONDS} s")
+        time.sleep(0.02)
+
+
+def done(*processes):
+    for code, printed in ended(*processes):
+        assert code == 0, printed
