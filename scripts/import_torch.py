@@ -77,6 +77,8 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
         UserError: A flag contradicts the networks, or has no effect, or asks for a run that can't be made.
     """
     typed = parse_flags(flags)
+    if "profile" in typed:
+        raise UserError(f"--profile {typed['profile']}: has no effect here, as nothing is trained; drop the flag")
     settings = combined_settings(networks)
     if "dropout" in typed:  # dropout has no weights
         settings.pop("dropout", None)

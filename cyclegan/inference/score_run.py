@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from cyclegan.config.config import NEEDS
 from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.evaluation.evaluator import Evaluator
@@ -64,10 +65,15 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
 
 def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     config = restored.config
-    channels = {direction: restored.channels(direction)[1] for direction in options.directions}
-    extractor = make_extractor(options.features, channels.values())
     changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
     present = config.replace(cache="none", **{name: value for name, value in changes.items() if value})
+    if options.data_dir and "data_dir" in present.unused:
+        raise UserError(
+            f"--data_dir {options.data_dir}: has no effect with the images of {present.data.dataset}; expected it with"
+            f" {NEEDS['data_dir'][0]} only: drop the flag"
+        )
+    channels = {direction: restored.channels(direction)[1] for direction in options.directions}
+    extractor = make_extractor(options.features, channels.values())
     domains = sources.load_domains(present.data, present.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
     stripes = present.data.dataset == "stripes"
     if options.paired and not stripes:
