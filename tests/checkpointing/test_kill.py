@@ -1,5 +1,9 @@
-"""Kill a process at every change of the disk that a save makes: the old or the new checkpoint is always left."""
+"""Kill a process at every change of the disk that a save makes: the old or the new checkpoint is always left.
 
+`pytest --all -s tests/checkpointing/test_kill.py` prints the number of kills by position and kind of change.
+"""
+
+import collections
 import itertools
 import os
 import shutil
@@ -11,46 +15,80 @@ import pytest
 from cyclegan.checkpointing import files
 from tests.checkpointing.saves import Run, at
 
-CHANGES = {
-    "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link",
-    "ctypes.dlsym",  # of `files.exchange`
-}  # fmt: skip  # audit events of changes; `open` counts if it writes
+CHANGES = {  # audit events of changes
+    "open": "open",  # to write
+    "os.mkdir": "mkdir",
+    "os.link": "link",
+    "os.rename": "rename",
+    "ctypes.dlsym": "exchange",  # in `files.exchange`
+    "os.remove": "unlink",
+    "os.rmdir": "rmdir",
+}
 SAME, NEXT, EARLIER = at(2), at(3), at(1, 2)  # the newest checkpoint before is at(2)
 CASES = list(itertools.product((SAME, NEXT, EARLIER), (1, 3), (("best-x2y",), ()), (True, False)))
 KILLS = 300  # of all cases together, at least
+KILLED = collections.Counter()  # by (position, kind of change)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
 def save_and_die(run, last, value, train_state, **options):
-    """Save in a process that is killed before change number `last` of the disk; return whether it was."""
+    """Save in a process that is killed before change number `last` of the disk; return whether it was, and count the kill."""
+    read, write = os.pipe()
     child = os.fork()
     if not child:
-        count_changes(lambda count: count == last and os.kill(os.getpid(), signal.SIGKILL))
+
+        def die(count, kind):
+            if count == last:
+                os.write(write, kind.encode())
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        before_changes(die)
         try:
             run.save(value, train_state, **options)
             os._exit(0)
         finally:
             os._exit(1)
+    os.close(write)
+    with open(read) as pipe:
+        kind = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL), last
-    return code != 0
+    assert code == (-signal.SIGKILL if kind else 0), last
+    if kind:
+        KILLED[name_of(train_state), kind] += 1
+    return bool(kind)
 
 
-def count_changes(before_change):
-    """Call a function with the number of each change of the disk, before it, from now until the process ends."""
+def before_changes(call):
+    """Call a function with the number and the kind of each change of the disk, before it, from now until the process ends."""
     count = itertools.count(1)
 
     def audit(event, arguments):
-        if event in CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
-            before_change(next(count))
+        if event in CHANGES and (event != "open" or arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            call(next(count), CHANGES[event])
 
-    os.fsync = lambda descriptor: before_change(next(count))  # has no audit event
+    os.fsync = lambda descriptor: call(next(count), "fsync")  # has no audit event
     sys.addaudithook(audit)
 
 
 def name_of(value):
-    return {SAME.step: "same", NEXT.step: "next", EARLIER.step: "earlier"}.get(getattr(value, "step", None))
+    return {0: "start", SAME.step: "same", NEXT.step: "next", EARLIER.step: "earlier"}.get(getattr(value, "step", None))
+
+
+def table():
+    """Return the table of the kills so far in Markdown."""
+    kinds = [*CHANGES.values(), "fsync"]
+    rows = [["position", *kinds, "all"], ["---"] * (len(kinds) + 2)]
+    for name in ("same", "next", "earlier", "start"):
+        counts = [KILLED[name, kind] for kind in kinds]
+        rows.append([name, *counts, sum(counts)])
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def print_table():
+    yield
+    print(f"\n{table()}")
 
 
 @pytest.fixture(autouse=True)
