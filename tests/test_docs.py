@@ -46,9 +46,19 @@ def test_paths_exist(page: pathlib.Path) -> None:
 
 @each_page
 def test_named_tests_exist(page: pathlib.Path) -> None:
-    for file, name in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
-        (path,) = (ROOT / "tests").rglob(file)  # the name of the file identifies it
-        assert f"def {name}(" in path.read_text(encoding="utf-8"), f"{file}::{name}"
+    for file, name in re.findall(r"`((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", page.read_text(encoding="utf-8")):
+        paths = [*(ROOT / "tests").rglob(file.removeprefix("tests/"))]
+        assert len(paths) == 1, f"{file}: {paths}"  # its name identifies it
+        assert not name or f"def {name}(" in paths[0].read_text(encoding="utf-8"), f"{file}::{name}"
+
+
+def test_every_promise_names_a_test() -> None:
+    _, *sections = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8").split("\n## ")
+    for section in sections[:-1]:  # the last one says what is not promised
+        assert "`test_" in section, section
+        if section.startswith(("Faults", "Promises")):
+            promises = [line for line in section.splitlines() if line.startswith("| ")]
+            assert len(promises) > 10 and all("test_" in line for line in promises[1:]), section
 
 
 @each_page
