@@ -133,7 +133,7 @@ def test_start_does_not_wait_for_processes_that_hold_stderr():
     lines = errors_of(
         """
 import subprocess, time
-console.FILTER_SECONDS = 0.2
+console.FILTER_SECONDS = 1.0
 with console.start():
     held = subprocess.Popen(["sh", "-c", "read _; echo 'late but shown' >&2"], stdin=subprocess.PIPE)
     os.write(2, b"early\\n")
