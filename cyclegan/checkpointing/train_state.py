@@ -11,6 +11,7 @@ from typing import Any
 from cyclegan.errors import UserError
 
 LARGEST = 10**15  # numbers of a state are below: they fit into names, 64 bits and floats
+ADDED = {"best_epoch", "evaluations_since_best"}  # fields that checkpoints of earlier versions lack
 
 
 @dataclasses.dataclass
@@ -51,6 +52,8 @@ class TrainState:
         validated: Whether a finite test step since the last training step has shown that the weights are good.
         best_kid: Lowest KID so far, by direction ("x2y", "y2x").
         best_kid_features: Name of the features that `best_kid` was measured with.
+        best_epoch: Epochs done when `best_kid` was measured, by direction.
+        evaluations_since_best: Evaluations since a direction last reached its lowest KID so far.
     """
 
     epoch: int = 0
@@ -67,6 +70,8 @@ class TrainState:
     validated: bool = False
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
     best_kid_features: str = ""
+    best_epoch: dict[str, float] = dataclasses.field(default_factory=dict)
+    evaluations_since_best: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict for JSON."""
@@ -82,6 +87,14 @@ class TrainState:
         passes = {name: PassState(**_checked(PassState, _checked(cls, values)[name])) for name in ("train", "test")}
         return cls(**{**values, **passes})
 
+    def is_done(self, epochs: int, patience: int = 0) -> bool:
+        """Return whether training has ended: all epochs are done, or `is_stalled`."""
+        return self.epoch >= epochs or self.is_stalled(patience)
+
+    def is_stalled(self, patience: int) -> bool:
+        """Return whether `patience` evaluations in a row were without a best one; False if `patience` is 0."""
+        return 0 < patience <= self.evaluations_since_best
+
     def next_epoch(self) -> None:
         """Move to the beginning of the next epoch."""
         self.epoch += 1
@@ -93,7 +106,7 @@ def _checked(cls: type, values: Any) -> Mapping[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{cls.__name__} is {values!r:.80}, expected its fields")
     types = typing.get_type_hints(cls)
-    for problem, names in (("unknown", set(values) - set(types)), ("missing", set(types) - set(values))):
+    for problem, names in (("unknown", set(values) - set(types)), ("missing", set(types) - set(values) - ADDED)):
         if names:
             raise UserError(
                 f"{problem} fields of a training state: {', '.join(sorted(map(repr, names)))}; expected a checkpoint of this"

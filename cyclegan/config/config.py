@@ -86,7 +86,10 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     "lambda_identity": ("--channels_x equal to --channels_y", lambda config: config.data.same_channels),
     "recompute": ("a ResNet with residual blocks", lambda config: bool(config.networks.residual_blocks)),
-    "evaluate_features": ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
+    **dict.fromkeys(
+        ("evaluate_features", "patience"),
+        ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
+    ),
 }
 
 

@@ -27,10 +27,16 @@ class EvaluationConfig(Section):
         FREE,
         metavar="KIND",
     )
+    patience: int = flag(
+        "end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off",
+        0,
+        FREE,
+        metavar="N",
+    )
 
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""
-        self.check_at_least(0, "evaluate_every")
+        self.check_at_least(0, "evaluate_every", "patience")
         if not self.evaluate_features:
             refuse(
                 "evaluate_features",

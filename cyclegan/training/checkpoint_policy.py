@@ -111,7 +111,7 @@ class CheckpointPolicy:
         """Save a checkpoint, unless training is where it was restored.
 
         Args:
-            state: Position in training. It gets `best_kid` if the checkpoint is saved.
+            state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
             is_sound: Whether the newest step was finite. If not, the weights may be broken: nothing is saved until a step is
                 finite again, except when training must stop; then all older checkpoints are kept.
             best_kid: Lowest KID so far, for the directions that reached it here ("x2y"). The checkpoint is also kept under the
@@ -151,12 +151,13 @@ class CheckpointPolicy:
 
     def _write(self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float]) -> pathlib.Path:
         """Write a checkpoint of a state with `best_kid`; if that fails, leave the state unchanged."""
-        before = state.best_kid
-        state.best_kid = {**before, **best_kid}
+        before = state.best_kid, state.best_epoch
+        state.best_kid = {**state.best_kid, **best_kid}
+        state.best_epoch = {**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)}
         try:
             return self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
         except UserError:
-            state.best_kid = before
+            state.best_kid, state.best_epoch = before
             raise
 
     def save_and_obey(

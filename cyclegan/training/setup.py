@@ -131,7 +131,8 @@ def make_trainer(
     run.check_restored(restored and restored.train_state)
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
-    if state.epoch < config.optimization.epochs:
+    is_done = state.is_done(config.optimization.epochs, config.evaluation.patience)
+    if not is_done:
         config = _choose_form(config, workers, run, model, train, _make_watchdog(config, workers, checkpoints))
         test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
@@ -141,7 +142,7 @@ def make_trainer(
         evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
     overview.log(config, _facts(config, workers, run, data, parts))
-    if state.epoch < config.optimization.epochs:
+    if not is_done:
         parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
     return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check, run.note_checkpoint))
 
@@ -176,7 +177,7 @@ def assemble_trainer(
     plots = [PlotCallback(parts.model, test.dataset, writer, config.run.plot_every)] if workers.is_chief else []
     callbacks: list[Callback] = [
         ProfileCallback(config.performance.profile_steps, summary.folder, train.dataset, config.optimization.epochs),
-        EvaluationCallback(evaluator, config.evaluation.evaluate_every, workers, divergence),
+        EvaluationCallback(evaluator, config.evaluation, workers, divergence),
         MetricsCallback(summary, config.run.log_every, learning_rates, throughput),
         SilentFailureCallback(summary, config.objective.adversarial),
         *plots,
@@ -193,7 +194,8 @@ def assemble_trainer(
         watchdog=watchdog,
         show_bars=config.run.verbose > 0,
     )
-    return Trainer(parts.state, config.optimization.epochs, (train, test), passes, note_checkpoint)
+    epochs, patience = config.optimization.epochs, config.evaluation.patience
+    return Trainer(parts.state, epochs, (train, test), passes, note_checkpoint, patience)
 
 
 def _make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
@@ -247,6 +249,7 @@ def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, p
         folder=run.path,
         checkpoint=parts.checkpoints.restored,
         epochs_done=parts.state.epoch,
+        is_stalled=parts.state.is_stalled(config.evaluation.patience),
         pairs_done=parts.state.train.pairs_done,
     )
 

@@ -25,10 +25,12 @@ class Trainer:
         splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
         passes: Runner of the passes, with the policies and callbacks.
         note_checkpoint: Function that is called when a new run has its first checkpoint.
+        patience: Evaluations in a row without a lowest KID after which training ends; 0 for no such end.
 
     Attributes:
         state: Position in training.
         epochs: Length of the whole training, in epochs.
+        patience: See above.
         splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
         passes: Runner of the passes, with the policies and callbacks.
 
@@ -43,8 +45,10 @@ class Trainer:
         splits: tuple[Split, Split],
         passes: PassRunner,
         note_checkpoint: Callable[[], None] = lambda: None,
+        patience: int = 0,
     ) -> None:
         self.epochs = epochs
+        self.patience = patience
         self.splits = splits
         self.passes = passes
         self._note_checkpoint = note_checkpoint
@@ -67,7 +71,7 @@ class Trainer:
             UserError: The first checkpoint of a new run could not be written.
         """
         metrics: dict[str, dict[str, float]] = {}
-        if self.state.epoch >= self.epochs:
+        if self.state.is_done(self.epochs, self.patience):
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints
         if not self.state.step and not checkpoints.restored:
@@ -76,7 +80,7 @@ class Trainer:
         self.passes.divergence.start(self.state)
         self.passes.checkpoint_policy.restart_timer()
         with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():
-            while self.state.epoch < self.epochs:
+            while not self.state.is_done(self.epochs, self.patience):
                 try:
                     metrics = self._run_epoch()
                 except DivergenceError:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cyclegan.checkpointing.train_state import PassState, TrainState
+from cyclegan.checkpointing.train_state import ADDED, PassState, TrainState
 from cyclegan.errors import UserError
 
 FUZZ = settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -34,6 +34,8 @@ def in_the_middle():
         validated=True,
         best_kid={"x2y": -0.01},
         best_kid_features="random",
+        best_epoch={"x2y": 2},
+        evaluations_since_best=1,
     )
 
 
@@ -81,7 +83,11 @@ def test_missing_and_mistyped_fields_are_named(part, name, kind):
         return loaded(values)
 
     without = changed(lambda values: values.pop(name))
-    assert f"missing fields of a training state: '{name}'; expected a checkpoint of this version" in without
+    if name in ADDED:
+        default = getattr(TrainState(), name)
+        assert without == dataclasses.replace(in_the_middle(), **{name: default})
+    else:
+        assert f"missing fields of a training state: '{name}'; expected a checkpoint of this version" in without
     wrong = [None, "1", True] + ([-1, -0.5] if kind in (int, float) else [1]) + ([1.5] if kind is int else [])
     wrong += [{}] if kind is list else [[]]
     for value in (value for value in wrong if type(value) is not kind or kind not in (bool, str)):
@@ -157,8 +163,18 @@ def test_next_epoch_resets_the_passes_and_keeps_the_rest():
     kept = {"step": 40, "reshuffles": 1, "global_batch_size": 6, "log_bytes": 1234, "warned": ["G inverts"]}
     row = {
         name: getattr(in_the_middle(), name)
-        for name in ("nonfinite_train", "nonfinite_test", "validated", "best_kid", "best_kid_features")
+        for name in (
+            *("nonfinite_train", "nonfinite_test", "validated"),
+            *("best_kid", "best_kid_features", "best_epoch", "evaluations_since_best"),
+        )
     }
     assert state == TrainState(epoch=4, **kept, **row)
     state.train.sums["samples"] = 1  # no two passes share their sums
     assert state.test.sums == {} and TrainState().train.sums == {}
+
+
+def test_training_is_done_after_its_epochs_or_too_many_evaluations_without_a_best_one():
+    state = TrainState(epoch=3, evaluations_since_best=2)
+    assert (
+        state.is_done(3) and not state.is_done(4) and state.is_done(4, patience=2) and not state.is_done(4, patience=3)
+    )

@@ -228,6 +228,7 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
             for mode in ("crop", "none")
         ),
         ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
+        ("", "--patience 3", "--evaluate_every N"),
         ("--dataset my_images", "--data_dir /data", "--dataset cycle_gan/NAME or stripes"),
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
         ("--channels_x 1", "--lambda_identity 2.0", "--channels_x equal to --channels_y"),
@@ -254,6 +255,7 @@ def test_flags_at_their_default_are_accepted_without_effect():
         "label_smoothing",
         "norm_affine",
         "evaluate_features",
+        "patience",
     }
     drawn = parse_args(["--dataset", "stripes", "--preprocess", "none", "--load_size", "80"])
     assert drawn.data.load_size == 80 and not drawn.unused & {"load_size"}

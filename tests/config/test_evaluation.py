@@ -7,6 +7,7 @@ from tests.config.helpers import refusal_of
     "flags, text",
     [
         ("--evaluate_every -1", "--evaluate_every -1: expected at least 0"),
+        ("--evaluate_every 1 --patience -1", "--patience -1: expected at least 0"),
         ("--evaluate_features=", "--evaluate_features '': expected random, inception or a file"),
     ],
 )

@@ -24,7 +24,7 @@ from tests.training.test_options import BASE, outcome
 # These change where a run computes and keeps its files, what it shows and measures, or when it saves and gives up.
 ELSEWHERE = {
     *("data_dir", "output_dir", "clear_output_dir", "cache", "cache_gb", "preset"),
-    *("verbose", "plot_every", "log_every", "evaluate_every", "evaluate_features", "profile", "no_peak"),
+    *("verbose", "plot_every", "log_every", "evaluate_every", "evaluate_features", "patience", "profile", "no_peak"),
     *("checkpoint_every", "checkpoint_minutes", "keep", "max_bad_steps"),
     *("steps_per_call", *(field.name for field in dataclasses.fields(SECTIONS["distribution"]))),
 }

@@ -32,7 +32,7 @@ class Epoch:
 
     Attributes:
         state: Position in training after the epoch.
-        is_last: Whether training ends here.
+        is_last: Whether training ends here. The evaluation may decide that it does.
         metrics: Metrics of the epoch, by split ("train", "test") and name. Callbacks may add metrics for later callbacks.
         best_kid: Lowest KID so far by direction, for the directions that reached it in this epoch. Only the chief knows it.
         is_best: Whether a direction reached its lowest KID so far. All workers know it.

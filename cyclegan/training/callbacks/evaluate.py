@@ -8,6 +8,7 @@ from typing import Any, Optional, Protocol
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError
 from cyclegan.training.callbacks.base import Callback, Epoch
@@ -27,31 +28,47 @@ class Evaluator(Protocol):
 
 
 class EvaluationCallback(Callback):
-    """Score the generators every few epochs and at the end, and find the epochs with the lowest KID.
+    """Score the generators every few epochs and at the end, find the epochs with the lowest KID, and end training without one.
 
     Args:
         evaluator: Evaluator of the generators; `None` on workers other than the chief.
-        every: Epochs between evaluations; 0 for none.
+        config: The evaluation section of the configuration.
         workers: All workers.
         divergence: The policy that knows whether the weights are good.
     """
 
     def __init__(
-        self, evaluator: Optional[Evaluator], every: int, workers: Workers, divergence: DivergencePolicy
+        self, evaluator: Optional[Evaluator], config: EvaluationConfig, workers: Workers, divergence: DivergencePolicy
     ) -> None:
         self._evaluator = evaluator
-        self._every = every
+        self._every = config.evaluate_every
+        self._patience = config.patience
         self._workers = workers
         self._divergence = divergence
 
     def on_epoch_end(self, epoch: Epoch) -> None:
-        """Add the scores to the metrics of the epoch, and note the lowest KIDs so far."""
+        """Add the scores to the metrics of the epoch, note the lowest KIDs so far, and decide whether training ends."""
         if not self._every or (epoch.state.epoch % self._every and not epoch.is_last):
             return
+        scores: dict[str, float] = {}
         if self._evaluator is not None and self._divergence.is_sound:
             scores, epoch.best_kid = self._scores(self._evaluator, epoch.state)
             epoch.metrics["test"].update(scores)
-        epoch.is_best = bool(self._workers.broadcast_from_chief(bool(epoch.best_kid)))
+        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else bool(scores))
+        epoch.is_best = outcome == 2
+        if outcome:  # an epoch without scores does not count
+            self._count(epoch)
+
+    def _count(self, epoch: Epoch) -> None:
+        """Count the evaluations since the best one; end training if they exceed the patience."""
+        state = epoch.state
+        state.evaluations_since_best = 0 if epoch.is_best else state.evaluations_since_best + 1
+        if not epoch.is_last and state.is_stalled(self._patience):
+            epoch.is_last = True
+            logger.info(
+                f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations, the KID of no"
+                f" direction was the lowest so far (--patience {self._patience})"
+            )
 
     def _scores(self, evaluator: Evaluator, state: TrainState) -> tuple[dict[str, float], dict[str, float]]:
         """Return the finite scores by metric name, and the KID of each direction if it is the lowest so far."""
@@ -77,4 +94,4 @@ class EvaluationCallback(Callback):
                 f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for the best starts"
                 " again"
             )
-        state.best_kid, state.best_kid_features = {}, name
+        state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name

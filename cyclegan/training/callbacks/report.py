@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.training.callbacks.base import Callback, Epoch
 from cyclegan.training.metric_names import CHANGES, ERRORS
 
@@ -13,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReportCallback(Callback):
-    """Log the errors and scores of every epoch for the terminal.
+    """Log the errors and scores of every epoch for the terminal, and at the end the best and the last scores.
 
     Args:
         metric_names: Names of the metrics by split.
@@ -36,6 +37,23 @@ class ReportCallback(Callback):
             losses = [name for name in self._names[split] if name not in (*ERRORS, *CHANGES)]
             logger.info(f"{split}: " + "  ".join(f"{name} {values.get(name, math.nan):.4f}" for name in losses))
         logger.info(f"Elapsed: {train['epoch_seconds']:.2f}s")
+        if epoch.is_last:
+            _report_best(epoch)
+
+
+def _report_best(epoch: Epoch) -> None:
+    """Log the best and the last KID of each direction."""
+    state = epoch.state
+    for direction, (source, target) in DIRECTIONS.items():
+        is_best = direction in epoch.best_kid  # not yet in `state`
+        best = (epoch.best_kid if is_best else state.best_kid).get(direction)
+        last = epoch.metrics["test"].get(f"score/{direction}/KID")
+        if best is not None and last is not None:
+            at = f"{state.epoch if is_best else state.best_epoch.get(direction, math.nan):.0f}"
+            logger.info(
+                f"{source} -> {target}: best KID {best:.4g} after epoch {at} (checkpoint best-{direction}),"
+                f" last KID {last:.4g} after epoch {state.epoch}"
+            )
 
 
 def _last_part(name: str) -> str:

@@ -1,7 +1,10 @@
 import types
 
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.training.callbacks.base import Epoch
+from cyclegan.training.callbacks.evaluate import EvaluationCallback
 from tests.training.fakes import Recorder
 
 
@@ -83,3 +86,55 @@ def test_an_epoch_that_could_not_be_saved_is_not_the_best(fit, monkeypatch):
     _, recorder, _ = fit(2, evaluation=Scored([0.1, 0.1, 0.2, 0.3]), evaluate_every=1)
     assert [call[:2] for call in of_the_best(recorder)] == [("best-x2y", 2), ("best-y2x", 2)]
     assert "the disk is full. Training continues" in fit.warnings()[0]
+
+
+STALLED = [0.5, 0.5, 0.6, 0.4, 0.5, 0.4, 0.7, 0.6]  # after epoch 2, no direction gets better
+
+
+def test_patience_ends_training(fit, caplog):
+    metrics, recorder, trainer = fit(9, evaluation=Scored(STALLED), evaluate_every=1, patience=2, plot_every=99)
+    assert trainer.state.epoch == 4 and metrics["test"]["score/x2y/KID"] == 0.7
+    assert recorder.epochs_of("test") == [1, 2, 3, 4] and recorder.epochs_of("plot") == [4]  # as at the end of training
+    assert recorder.epochs_of("save")[-1] == 4 and not fit.warnings()
+    said = [message for message in caplog.messages if "--patience" in message or "best KID" in message]
+    assert said == [
+        "Training ends after epoch 4: in the last 2 evaluations, the KID of no direction was the lowest so far (--patience 2)",
+        "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y), last KID 0.7 after epoch 4",
+        "Y -> X: best KID 0.4 after epoch 2 (checkpoint best-y2x), last KID 0.6 after epoch 4",
+    ]
+    end = TrainState.from_dict(recorder.saved)
+    assert (end.evaluations_since_best, end.best_epoch) == (2, {"x2y": 1, "y2x": 2})
+    assert fit(9, end, evaluation=Scored([]), evaluate_every=1, patience=2)[0] == {}  # nothing is left to do
+    _, recorder, trainer = fit(9, end, evaluation=Scored([1, 1] * 9), evaluate_every=1, patience=4)
+    assert recorder.epochs_of("test") == [5, 6]  # the count goes on
+
+
+def test_patience_counts_on_in_a_resumed_run(fit):
+    def state():
+        best = {"best_kid": {"x2y": 0.5, "y2x": 0.4}, "best_epoch": {"x2y": 1, "y2x": 2}}
+        return TrainState(epoch=3, step=9, evaluations_since_best=1, best_kid_features="random", **best)
+
+    assert fit(9, state(), evaluation=Scored(STALLED[6:]), evaluate_every=1, patience=2)[2].state.epoch == 4
+    _, _, trainer = fit(5, state(), evaluation=Scored([0.3, 1, 1, 1]), evaluate_every=1, patience=2)
+    assert trainer.state.epoch == 5 and trainer.state.evaluations_since_best == 1
+
+
+def test_other_workers_end_with_the_chief():
+    chief = types.SimpleNamespace(broadcast_from_chief=lambda value: 1)  # it has scores, none of them the best
+    epoch = Epoch(TrainState(epoch=2), False, {})
+    EvaluationCallback(None, EvaluationConfig(evaluate_every=1, patience=1), chief, None).on_epoch_end(epoch)
+    assert epoch.is_last and not epoch.is_best and epoch.state.evaluations_since_best == 1
+
+
+def test_evaluations_without_scores_do_not_count(fit):
+    kids = [0.5, 0.5, TrainingError("a translation is not finite"), 0.6, 0.6, float("nan"), 0.7]
+    _, _, trainer = fit(9, evaluation=Scored(kids), evaluate_every=1, patience=2)
+    assert trainer.state.epoch == 4
+
+
+def test_the_last_line_names_the_best_and_the_last_epoch(fit, caplog):
+    fit(3, evaluation=Scored([0.5, 0.5, 0.7, 0.3]), evaluate_every=2)
+    assert caplog.messages[-2:] == [
+        "X -> Y: best KID 0.5 after epoch 2 (checkpoint best-x2y), last KID 0.7 after epoch 3",
+        "Y -> X: best KID 0.3 after epoch 3 (checkpoint best-y2x), last KID 0.3 after epoch 3",
+    ]
