@@ -32,7 +32,13 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
-    parser.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")
+    which.add_argument(
+        *("--all_checkpoints", "--all-checkpoints"),
+        action="store_true",
+        help="score every checkpoint of the run, in one table with a line for each",
+    )
     parser.add_argument("--direction", choices=tuple(DIRECTIONS), help="score only this direction (default: both)")
     parser.add_argument(
         "--features",
@@ -66,18 +72,27 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     """Score a run, print a table, and return the content of the JSON file.
 
+    With --all_checkpoints, the content is {"checkpoints": [one result for each]}.
+
     Raises:
         UserError: The request cannot work.
     """
     arguments = vars(parse_args(argv))
     run, checkpoint, direction, file = (arguments.pop(name) for name in ("run", "checkpoint", "direction", "json"))
+    all_checkpoints = arguments.pop("all_checkpoints")
     options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
     path = json_path(file) if file else None
     with console.start():
-        from cyclegan.inference.score_run import score_run
+        from cyclegan.inference.score_run import score_checkpoints, score_run
 
-    result = score_run(run, checkpoint, options)
-    print(*map(printable, score_table.table(result)), sep="\n", flush=True)
+    result: dict[str, object]
+    if all_checkpoints:
+        results = score_checkpoints(run, options)
+        result, lines = {"checkpoints": results}, score_table.checkpoints_table(results)
+    else:
+        result = score_run(run, checkpoint, options)
+        lines = score_table.table(result)
+    print(*map(printable, lines), sep="\n", flush=True)
     if path:
         try:
             path.write_text(score_table.to_json(result), encoding="utf-8")

@@ -68,6 +68,12 @@ def checkpoints(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted((path for path in found if not _is_foreign(path)), key=position_of)
 
 
+def names(folder: pathlib.Path) -> list[str]:
+    """Return the names of all checkpoints, ordered by their positions in training; then names such as best-x2y."""
+    best = sorted(path.name for path in folder.glob("best-*") if path.is_dir())
+    return [*(path.name for path in checkpoints(folder)), *best]
+
+
 def _is_foreign(path: pathlib.Path) -> bool:
     try:
         names = os.listdir(path)

@@ -48,6 +48,12 @@ class RestoredRun:
         """Return the generator of a direction, "x2y" or "y2x"."""
         return {"x2y": self.G, "y2x": self.F}[direction]
 
+    def at(self, checkpoint: str) -> RestoredRun:
+        """Restore another checkpoint, by name, into the same generators; this object then has its weights, too."""
+        networks = {network.name: network for network in (self.G, self.F)}
+        train_state, path = _restore_by_name(CheckpointManager(self.path / "checkpoints", networks), checkpoint)
+        return dataclasses.replace(self, checkpoint=path, train_state=train_state)
+
     def channels(self, direction: str) -> tuple[int, int]:
         """Return the numbers of channels (of the source, of the target) of a direction."""
         x, y = self.config.data.channels_x, self.config.data.channels_y

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import logging
 import os
 import platform
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from cyclegan.checkpointing import folder
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import NEEDS
 from cyclegan.data import sources
 from cyclegan.errors import UserError
@@ -17,6 +22,8 @@ from cyclegan.evaluation.features import make_extractor
 from cyclegan.evaluation.score_options import ScoreOptions
 from cyclegan.inference.real_images import check_same_names, read_folder
 from cyclegan.inference.restore import RestoredRun, restore
+
+logger = logging.getLogger(__name__)
 
 
 def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
@@ -37,12 +44,49 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
     """
     restored = restore(run, checkpoint)
     evaluator = _make_evaluator(restored, options)
+    return _score(restored, options, evaluator, _untranslated(evaluator, options))
+
+
+def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> list[dict[str, Any]]:
+    """Score the generators of all checkpoints of a run; skip checkpoints that cannot be read, with a warning.
+
+    Returns:
+        The result of `score_run` for each checkpoint. It has a further item "aliases", the other names of the checkpoint.
+
+    Raises:
+        UserError: As in `score_run`.
+        TrainingError: As in `score_run`.
+    """
+    restored = restore(run)
+    evaluator = _make_evaluator(restored, options)
+    untranslated = _untranslated(evaluator, options)
+    results: list[tuple[TrainState, dict[str, Any]]] = []
+    for name in folder.names(restored.path / "checkpoints"):
+        try:
+            restored = restored.at(name)
+        except UserError as error:  # damaged, or removed by a training that runs
+            logger.warning(str(error))
+            continue
+        same = [result for state, result in results if state == restored.train_state]
+        if same:
+            same[0]["aliases"].append(name)
+        else:
+            scores = _score(restored, options, evaluator, untranslated)
+            results.append((restored.train_state, {**scores, "aliases": []}))
+    return [result for _, result in results]
+
+
+def _score(
+    restored: RestoredRun, options: ScoreOptions, evaluator: Evaluator, untranslated: Mapping[str, dict[str, float]]
+) -> dict[str, Any]:
     protocol = {
         "dataset": options.dataset or restored.config.data.dataset,
         "real_from": options.real or "the held-out images",
         "max_images": options.max_images,
         "preprocess": restored.config.data.preprocess,
     }
+    with _explain_memory(evaluator):
+        scores = {direction: evaluator.scores(direction) for direction in options.directions}
     return {
         "run": str(restored.path),
         "checkpoint": restored.checkpoint.name,
@@ -55,7 +99,8 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
         },
         "directions": {
             direction: {
-                **_score_direction(evaluator, direction),
+                "scores": scores[direction],
+                "untranslated": untranslated[direction],
                 "protocol": {**protocol, **evaluator.protocol(direction)},
             }
             for direction in options.directions
@@ -99,9 +144,15 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     )
 
 
-def _score_direction(evaluator: Evaluator, direction: str) -> dict[str, dict[str, float]]:
+def _untranslated(evaluator: Evaluator, options: ScoreOptions) -> dict[str, dict[str, float]]:
+    with _explain_memory(evaluator):
+        return {direction: evaluator.untranslated(direction) for direction in options.directions}
+
+
+@contextlib.contextmanager
+def _explain_memory(evaluator: Evaluator) -> Iterator[None]:
     try:
-        return {"scores": evaluator.scores(direction), "untranslated": evaluator.untranslated(direction)}
+        yield
     except tf.errors.ResourceExhaustedError:
         height, width = evaluator.size
         raise UserError(

@@ -43,3 +43,29 @@ def test_table_has_scores_and_protocol():
 def test_json_has_null_for_infinity():
     scores = json.loads(score_table.to_json(RESULT))["directions"]["x2y"]["scores"]
     assert scores == {"FID": 1.5, "PSNR": None}
+
+
+def test_table_of_checkpoints_marks_the_best():
+    def result(epoch, fid, kid, **more):
+        part = {"scores": {"FID": fid, "KID": kid, "PSNR": 9.0}, "untranslated": {"FID": 2.5}, "protocol": PROTOCOL}
+        return {
+            **RESULT,
+            "checkpoint": f"epoch_{epoch:04}",
+            "epoch": epoch,
+            "aliases": [],
+            "directions": {"x2y": part},
+            **more,
+        }
+
+    results = [result(1, 1.5, 0.1), result(2, 1.25, 0.25, aliases=["best-x2y"])]
+    assert list(score_table.checkpoints_table(results)) == [
+        "runs/demo: 2 checkpoints; * marks the best of a column",
+        "",
+        "                      epoch     step     x2y FID      x2y KID",
+        "epoch_0001                1        5         1.5          0.1*",
+        "epoch_0002, best-x2y      2        5        1.25*        0.25",
+        "untranslated                                 2.5",
+        "",
+        *list(score_table.table(RESULT))[-7:],
+    ]
+    assert json.loads(score_table.to_json({"checkpoints": [RESULT]}))["checkpoints"][0]["step"] == 5

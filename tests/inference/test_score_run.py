@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -67,6 +68,31 @@ def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
         "not comparable with published FIDs",
     ):
         assert text in out
+
+
+def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
+    copy, file = tmp_path / "run", tmp_path / "scores.json"
+    shutil.copytree(run, copy)
+    second = GAN(1, serialization.load(copy / "config.json").config)
+    G = second.networks.generators["G"]
+    G.set_weights([weights + 1 for weights in G.get_weights()])
+    CheckpointManager(copy / "checkpoints", second.state()).save(TrainState(epoch=2, step=9))
+    (copy / "checkpoints" / "best-y2x").mkdir()  # damaged
+    flags = ("--max_images", 3, "--direction", "x2y")
+    first, last = score(copy, "--all-checkpoints", *flags, "--json", file)["checkpoints"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:4] for line in lines if line.startswith("epoch_")] == [
+        ["epoch_0001,", "best-x2y", "1", "5"],
+        ["epoch_0002", "2", "9", f"{last['directions']['x2y']['scores']['FID']:.5g}"],
+    ]
+    assert "best-y2x can't be read" in caplog.text
+    assert (first["aliases"], last["aliases"]) == (["best-x2y"], [])
+    assert first["directions"] != last["directions"]
+    assert json.loads(file.read_text())["checkpoints"] == json.loads(json.dumps([first, last]))
+    for name, result in (("best-x2y", first), ("epoch_0002", last)):
+        alone = score(copy, "--checkpoint", name, *flags)
+        assert alone["directions"]["x2y"]["scores"] == pytest.approx(result["directions"]["x2y"]["scores"])
+        assert alone["directions"]["x2y"]["untranslated"] == result["directions"]["x2y"]["untranslated"]
 
 
 @pytest.fixture(scope="module")
