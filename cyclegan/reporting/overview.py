@@ -40,7 +40,6 @@ class Facts:
         checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
         epochs_done: Epochs done.
         pairs_done: Training pairs done of the next epoch.
-        is_stalled: Whether --patience has run out.
     """
 
     notes: Sequence[str]
@@ -55,7 +54,6 @@ class Facts:
     checkpoint: str | os.PathLike[str] | None = None
     epochs_done: int = 0
     pairs_done: int = 0
-    is_stalled: bool = False
 
 
 def log(config: Config, facts: Facts) -> None:
@@ -100,8 +98,3 @@ def _position(config: Config, facts: Facts) -> Iterator[str]:
         yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {config.optimization.epochs} epochs{part} are done"
     if facts.epochs_done >= config.optimization.epochs:
         yield f"Nothing is left to do{' or to profile' if config.performance.profile else ''}: raise --epochs to train longer"
-    elif facts.is_stalled:
-        yield (
-            f"Nothing is left to do: the last {config.evaluation.patience} evaluations found no lower KID; raise --patience to"
-            " train longer"
-        )

@@ -131,8 +131,7 @@ def make_trainer(
     run.check_restored(restored and restored.train_state)
     state = restored[0] if restored else TrainState()
     train, test = _make_splits(config, workers, model, data, peak)
-    is_done = state.is_done(config.optimization.epochs, config.evaluation.patience)
-    if not is_done:
+    if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         config = _choose_form(config, workers, run, model, train, _make_watchdog(config, workers, checkpoints))
         test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
@@ -142,7 +141,7 @@ def make_trainer(
         evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
     overview.log(config, _facts(config, workers, run, data, parts))
-    if not is_done:
+    if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
     return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check, run.note_checkpoint))
 
@@ -166,11 +165,11 @@ def assemble_trainer(
         note_checkpoint: Function that is called when a new run has its first checkpoint.
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
-    minutes, max_bad_steps = config.run.checkpoint_minutes, config.optimization.max_bad_steps
+    minutes, patience = config.run.checkpoint_minutes, config.evaluation.patience
     watchdog = _make_watchdog(config, workers, checkpoints)
     policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers, watchdog.beat)
     datasets = {split.name: split.dataset for split in (train, test)}
-    divergence = DivergencePolicy(max_bad_steps, datasets, checkpoints, summary, workers.strategy)
+    divergence = DivergencePolicy(config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy)
     learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
     throughput = Throughput(train.throughput.flops, train.throughput.peak)
     writer = cast(SummaryWriter, summary)  # on the chief
@@ -194,8 +193,7 @@ def assemble_trainer(
         watchdog=watchdog,
         show_bars=config.run.verbose > 0,
     )
-    epochs, patience = config.optimization.epochs, config.evaluation.patience
-    return Trainer(parts.state, epochs, (train, test), passes, note_checkpoint, patience)
+    return Trainer(parts.state, config.optimization.epochs, (train, test), passes, note_checkpoint, patience)
 
 
 def _make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
@@ -249,7 +247,6 @@ def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, p
         folder=run.path,
         checkpoint=parts.checkpoints.restored,
         epochs_done=parts.state.epoch,
-        is_stalled=parts.state.is_stalled(config.evaluation.patience),
         pairs_done=parts.state.train.pairs_done,
     )
 

@@ -72,6 +72,8 @@ class Trainer:
         """
         metrics: dict[str, dict[str, float]] = {}
         if self.state.is_done(self.epochs, self.patience):
+            if self.state.is_stalled(self.patience):
+                logger.info(f"Training ended by --patience {self.patience}: raise it to train longer")
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints
         if not self.state.step and not checkpoints.restored:

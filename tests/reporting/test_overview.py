@@ -44,13 +44,6 @@ def test_facts(lines, tmp_path):
         assert text in found
 
 
-def test_a_run_whose_patience_ran_out_has_nothing_left(lines):
-    found = lines("--evaluate_every", "1", "--patience", "2", checkpoint="epoch_0003", epochs_done=3, is_stalled=True)
-    assert found[-1] == (
-        "Nothing is left to do: the last 2 evaluations found no lower KID; raise --patience to train longer"
-    )
-
-
 def test_precision_line_names_the_arithmetic(lines):
     assert "Precision: float32, steps per call: 2" in lines("--precision", "float32")
     found = lines("--precision", "float32", "--xla", "on", "--deterministic", uses_tf32=True)
