@@ -97,7 +97,7 @@ def check_files(
         with _named(_name(sources[split][index], split, index)):
             facts[split][index] = reader.check(sources[split][index], channels[split])
 
-    _for_each_image(sources, check, "Checking", bars)
+    for_each_image(sources, check, "Checking", bars)
     return facts
 
 
@@ -123,7 +123,7 @@ def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str,
     def decode(split: str, index: int) -> None:
         images[split][index] = files[split].decode(index)
 
-    _for_each_image({split: part.sources for split, part in files.items()}, decode, "Decoding", bars)
+    for_each_image({split: part.sources for split, part in files.items()}, decode, "Decoding", bars)
     return images
 
 
@@ -151,7 +151,7 @@ def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
         )
 
 
-def _for_each_image(
+def for_each_image(
     sources: Mapping[str, Sequence[Any]], function: Callable[[str, int], None], title: str, bars: bool
 ) -> None:
     """Call function(split, index) for each image of each split, several at a time.
@@ -189,14 +189,18 @@ def _for_each_image(
         )
 
 
+def describe_error(error: Exception) -> str:
+    """Return why an image cannot be decoded."""
+    return "not an image" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
+
+
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
     """Turn every error into an `UnreadableImageError` with the name of the image."""
     try:
         yield
     except Exception as error:  # the libraries raise almost anything for a damaged file
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else error
-        raise UnreadableImageError(printable(f"{name} ({reason or type(error).__name__})")) from error
+        raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
 
 
 def _name(source: Source, split: str, index: int) -> str:

@@ -35,12 +35,12 @@ class ImageSet:
     Attributes:
         images: uint8 or uint16 [N, h, w, C].
         names: Names of the images.
-        lengths: Lengths of their files in bytes, int64 [N].
+        facts: Facts about their files, `reader.FACTS_DTYPE` [N].
     """
 
     images: ImageArray
     names: Sequence[str]
-    lengths: np.ndarray
+    facts: np.ndarray
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -78,8 +78,9 @@ class Domains:
             if part is not None:
                 names = "\0".join(part.names).encode(errors="surrogateescape")
                 counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
-                checksum = zlib.crc32(part.lengths.astype("<i8").tobytes())
-                lengths[f"{split} bytes"] = f"{part.lengths.sum()} bytes ({checksum:08x})"
+                sizes = part.facts["length"]
+                checksum = zlib.crc32(sizes.astype("<i8").tobytes())
+                lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
         return {**counts, **lengths}
 
 
@@ -132,7 +133,7 @@ def load_domains(
         [name for split in splits for name in found.names[split]],
     )
     images, notes = _decode(data, files, cache_dir, local_workers, bars)
-    sets = {split: ImageSet(images[split], found.names[split], part.facts["length"]) for split, part in files.items()}
+    sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
     return Domains(sets.get("trainA"), sets.get("trainB"), sets["testA"], sets["testB"], size, (*found.notes, *notes))
 
 

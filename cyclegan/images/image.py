@@ -40,6 +40,8 @@ class Header:
         deep: Whether bands have more than 8 bits.
         colors: Whether pixels are gray or RGB, or can be converted to them.
         complete: Whether the file seems to be complete.
+        format: Name of the format, by content: "JPEG", "PNG" and so on.
+        mode: Pillow's name of the bands, such as "RGB"; empty if another library reads the file.
     """
 
     height: int
@@ -48,6 +50,8 @@ class Header:
     deep: bool
     colors: bool
     complete: bool
+    format: str
+    mode: str = ""
 
 
 class ImageReader(Protocol):

@@ -36,7 +36,8 @@ class PillowReader:
         width, height = image.size if self._orientation < 5 else reversed(image.size)
         end_marker = END_MARKERS.get(image.format or "", b"")
         complete = _is_whole_tiff(image, file, length) if image.format == "TIFF" else end_marker in tail
-        self.header = Header(height, width, len(image.getbands()), _is_deep(image), colors=True, complete=complete)
+        bands, name = len(image.getbands()), image.format or ""
+        self.header = Header(height, width, bands, _is_deep(image), True, complete, name, image.mode)
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""

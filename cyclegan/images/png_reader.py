@@ -28,7 +28,7 @@ class PngReader(PillowReader):
         bits, color_type = file.read(2)
         file.seek(position)
         if bits == 16:
-            self.header = dataclasses.replace(self.header, bands=BANDS[color_type], deep=True)
+            self.header = dataclasses.replace(self.header, bands=BANDS[color_type], deep=True, mode="")
             check_size(*image.size, image.width * image.height * (2 * BANDS[color_type] + 8))
 
     def read(self, channels: int) -> DecodedImage:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import threading
+import zlib
 from typing import BinaryIO, NamedTuple, Union
 
 import numpy as np
@@ -13,14 +14,15 @@ import tifffile
 from PIL import Image, UnidentifiedImageError
 
 from cyclegan.images import tiff_reader
-from cyclegan.images.image import DecodedImage, ImageReader
-from cyclegan.images.pillow_reader import PillowReader
+from cyclegan.images.image import DecodedImage, Header, ImageReader
+from cyclegan.images.pillow_reader import TAIL_BYTES, PillowReader
 from cyclegan.images.png_reader import PngReader
 from cyclegan.images.tiff_reader import TiffReader
 from cyclegan.images.value_range import to_depth
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # by content, not by name; no EPS, which is a program
 ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # formats with several frames; a JPEG has previews at most
+UNCOMPRESSED = ("BMP", "TIFF")  # many files of these formats end alike
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
 _large_image_lock = threading.Lock()
@@ -34,15 +36,20 @@ class ImageFacts(NamedTuple):
         height: Height of the upright image in pixels.
         width: Width of the upright image in pixels.
         deep: Whether the image has more than 8 bits per band.
+        end: Checksum of the end of the file; 0 if the file may be uncompressed. Compressed files of one length with the same end
+            are equal.
     """
 
     length: int
     height: int
     width: int
     deep: bool
+    end: int
 
 
-FACTS_DTYPE = np.dtype([("length", np.int64), ("height", np.int32), ("width", np.int32), ("deep", bool)])
+FACTS_DTYPE = np.dtype(
+    [("length", np.int64), ("height", np.int32), ("width", np.int32), ("deep", bool), ("end", np.uint32)]
+)
 
 
 def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8) -> np.ndarray:
@@ -69,11 +76,16 @@ def decode_whole(source: Source, channels: int = 3) -> DecodedImage:
 
     Opacity is one of the bands unless `channels` is 1 or 3.
     """
+    return decode_with_header(source, channels)[1]
+
+
+def decode_with_header(source: Source, channels: int = 3) -> tuple[Header, DecodedImage]:
+    """Decode an image like `decode_whole`; return its header, too."""
     with _open(source) as file:
         reader = _open_reader(file, channels)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext():
-            return reader.read(channels)
+            return reader.header, reader.read(channels)
 
 
 def check(source: Source, channels: int = 3) -> ImageFacts:
@@ -87,9 +99,11 @@ def check(source: Source, channels: int = 3) -> ImageFacts:
     with _open(source) as file:
         header = _open_reader(file, channels).header
         length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - TAIL_BYTES))
+        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
     if not header.complete:
         decode(source, channels)
-    return ImageFacts(length, header.height, header.width, header.deep)
+    return ImageFacts(length, header.height, header.width, header.deep, end)
 
 
 def has_more_frames(path: str | os.PathLike[str]) -> bool:

@@ -59,6 +59,7 @@ class TiffReader:
             deep=page.dtype == np.uint16,
             colors=bands - self._has_opacity in (1, 3),
             complete=_segments_end_inside(page, length),
+            format="TIFF",
         )
 
     def read(self, channels: int) -> DecodedImage:

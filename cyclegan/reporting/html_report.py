@@ -75,7 +75,7 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
     folder = pathlib.Path(folder)
     style, script = (SOURCE.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".css", ".js"))
     parts = {
-        "policy": _policy(style, script),
+        "policy": policy(style, script),
         "style": style,
         "script": script,
         "title": html.escape(printable(title)),
@@ -87,7 +87,7 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
     return folder / "index.html"
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str = "") -> str:
     """Return a Content-Security-Policy that allows this style, this script, and images beside the page."""
 
     def source(content: str) -> str:
@@ -108,8 +108,8 @@ def _item_values(item: Item) -> dict[str, object]:
     """Return the values of an item that the script of the page reads."""
     frames = [
         {
-            "output": _url(frame.output),
-            "cycle": _url(frame.cycle),
+            "output": url(frame.output),
+            "cycle": url(frame.cycle),
             "scores": {printable(name): float(score) for name, score in frame.scores.items()},
             "epoch": int(frame.epoch),
         }
@@ -118,12 +118,12 @@ def _item_values(item: Item) -> dict[str, object]:
     return {
         "name": printable(item.name),
         "direction": printable(item.direction),
-        "input": _url(item.input),
+        "input": url(item.input),
         "frames": frames,
     }
 
 
-def _url(path: str) -> str:
+def url(path: str) -> str:
     """Convert a relative path, whose names may be any bytes, to a relative URL."""
     if os.path.isabs(path):
         raise ValueError(f"{path}: expected a path relative to the folder of the report")

@@ -96,9 +96,7 @@ def test_images_that_do_not_fit_into_memory_are_refused(folder, monkeypatch):
 
 def test_several_images_are_read_at_the_same_time():
     meeting = threading.Barrier(2, timeout=60)  # a single thread would time out
-    loading._for_each_image(
-        {"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False
-    )
+    loading.for_each_image({"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False)
 
 
 @pytest.mark.parametrize("bars, terminal", [(True, True), (True, False), (False, True)])
@@ -106,5 +104,5 @@ def test_progress_bars_are_for_terminals(monkeypatch, bars, terminal):
     screen = io.StringIO()
     screen.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stderr", screen)
-    loading._for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
+    loading.for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)

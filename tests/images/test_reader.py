@@ -58,7 +58,7 @@ def test_has_more_frames(tmp_path, name):
 def test_16_bits_keep_their_depth(kind, bands):
     values = deep_values(bands)
     content = kind(values)
-    assert reader.check(content, bands) == (len(content), 12, 10, True)
+    assert reader.check(content, bands)[:4] == (len(content), 12, 10, True)
     image = reader.decode(content, bands, np.uint16)
     assert image.dtype == np.uint16
     np.testing.assert_array_equal(image, values)
@@ -194,3 +194,11 @@ def test_check_finds_truncated_files(whole, kept):
         reader.check(content)
     with pytest.raises(type(checking.value), match=re.escape(str(checking.value)) if kept > 0.5 else None):
         reader.decode(content)
+
+
+def test_ends_tell_compressed_files_apart(tmp_path):
+    first = save(tmp_path / "a.png", (0, 0, 1))
+    same, other = save(tmp_path / "b.png", (0, 0, 1)), save(tmp_path / "c.png", (0, 0, 2))
+    bitmap = save(tmp_path / "d.bmp")
+    ends = [reader.check(path).end for path in (first, same, other, bitmap)]
+    assert ends[0] == ends[1] != ends[2] and ends[3] == 0
