@@ -25,7 +25,10 @@ MAY_IMPORT = {
     "checkpointing": {"errors", "whole_file", "config", "distribution"},
     "reporting": {"errors", "whole_file", "console", "config", "images", "distribution.hardware"},
     "evaluation": {"errors", "config", "images"},
-    "training": {"errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"},
+    "inspection": {"errors", "whole_file", "config", "images", "data", "reporting"},
+    "training": {
+        *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "inspection"),
+    },
     "inference": {
         *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "evaluation"),
     },

@@ -21,6 +21,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
+from cyclegan.inspection import summary as inspection_summary
 from cyclegan.networks import compat
 from cyclegan.reporting import overview
 from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
@@ -236,7 +237,7 @@ def _choose_form(
 
 def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
     return overview.Facts(
-        notes=data.notes,
+        notes=(*data.notes, *inspection_summary.lines(config.data, config.networks.multiple, data)),
         devices=workers.strategy.extended.worker_devices,
         workers=workers.cluster.addresses if workers.cluster else (),
         train=parts.train.dataset,

@@ -1,0 +1,1 @@
+"""Inspection of a dataset: what may harm training on it."""

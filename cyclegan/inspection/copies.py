@@ -1,0 +1,62 @@
+"""Search for equal and similar images by 64-bit hashes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+HASH_BITS = 64
+MAX_DISTANCE = 4  # bits in which the hashes of near duplicates differ at most
+MAX_NEIGHBORS = 64  # hashes with which each hash is compared in a band; bounds time and memory
+
+
+def equal_groups(keys: np.ndarray) -> list[list[int]]:
+    """Return the indices of equal keys, for keys that occur more than once, in order of the first index."""
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    groups: dict[int, list[int]] = {}
+    for index in np.flatnonzero(counts[inverse] > 1).tolist():
+        groups.setdefault(int(inverse[index]), []).append(index)
+    return list(groups.values())
+
+
+def near_groups(hashes: np.ndarray, colors: np.ndarray, color_tolerance: float) -> list[list[int]]:
+    """Return groups of similar images, like `equal_groups`.
+
+    Two images are similar if at most `MAX_DISTANCE` bits of their hashes and no color differs much. Such hashes agree in at least
+    one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree in a band are compared, and no more than
+    `MAX_NEIGHBORS` of them, in order of the other bits. Memory and time grow in proportion to the number of images.
+
+    Args:
+        hashes: Perceptual hashes, uint64 [N].
+        colors: Numbers that describe the colors of each image, [N, K].
+        color_tolerance: Largest difference between these numbers.
+    """
+    bands = MAX_DISTANCE + 1
+    starts = np.arange(bands + 1) * HASH_BITS // bands
+    labels = np.arange(len(hashes))
+    for start, stop in zip(starts[:-1], starts[1:]):
+        rotated = hashes << np.uint64(start) | hashes >> np.uint64((HASH_BITS - start) % HASH_BITS)
+        order = np.argsort(rotated, kind="stable")
+        keys = rotated[order] >> np.uint64(HASH_BITS - (stop - start))
+        first, pairs = np.arange(len(hashes)), []
+        for offset in range(1, MAX_NEIGHBORS + 1):
+            first = first[first + offset < len(hashes)]
+            first = first[keys[first] == keys[first + offset]]  # the keys are sorted: others never agree again
+            a, b = order[first], order[first + offset]
+            near = _distances(hashes[a], hashes[b]) <= MAX_DISTANCE
+            near[near] = (np.abs(colors[a[near]] - colors[b[near]]) <= color_tolerance).all(axis=1)
+            pairs.append((a[near], b[near]))
+        labels = _merge(labels, *map(np.concatenate, zip(*pairs)))
+    return equal_groups(labels)
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the number of bits in which hashes differ."""
+    return np.unpackbits((a ^ b).view(np.uint8).reshape(-1, HASH_BITS // 8), axis=1).sum(axis=1)
+
+
+def _merge(labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return labels of images, int [N], after giving the images `a[i]` and `b[i]` the same label."""
+    from scipy.sparse import coo_matrix, csgraph  # slow to import
+
+    edges = coo_matrix((np.ones(len(a), bool), (labels[a], labels[b])), shape=(len(labels), len(labels)))
+    return csgraph.connected_components(edges, directed=False)[1][labels]

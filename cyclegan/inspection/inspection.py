@@ -1,0 +1,138 @@
+"""Inspection of a folder of images."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cyclegan.data import folder_source, loading
+from cyclegan.data.sources import SPLITS
+from cyclegan.errors import UserError, printable
+from cyclegan.inspection import copies, findings
+from cyclegan.inspection.findings import Finding
+from cyclegan.inspection.measure import MEASURES, measure
+
+CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
+SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
+EXTENSIONS = {
+    **dict.fromkeys(("JPEG", "MPO"), (".jpg", ".jpeg")),  # cameras write MPO
+    **{"PNG": (".png",), "BMP": (".bmp",), "WEBP": (".webp",), "GIF": (".gif",), "TIFF": (".tif", ".tiff")},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """Facts about the images of a folder; N in all splits together.
+
+    Attributes:
+        folder: The folder.
+        channels: Number of channels of the images of both domains.
+        names: Paths relative to the folder; N of them.
+        splits: Index of the split of each image in `SPLITS`: int [N].
+        measures: `MEASURES` [N].
+        findings: The findings, most serious first; empty if nothing was found.
+        notes: Remarks for the user.
+    """
+
+    folder: pathlib.Path
+    channels: tuple[int, int]
+    names: Sequence[str]
+    splits: np.ndarray
+    measures: np.ndarray
+    findings: Sequence[Finding]
+    notes: Sequence[str]
+
+    def path(self, index: int) -> str:
+        """Return the path of an image."""
+        return os.path.join(self.folder, self.names[index])
+
+
+def inspect(
+    folder: str | os.PathLike[str], load_size: int, channels: tuple[int, int] = (3, 3), bars: bool = False
+) -> Inspection:
+    """Decode all images of a folder, several at a time, and find what may harm training on them.
+
+    Args:
+        folder: Folder with trainA and trainB, and optionally testA and testB.
+        load_size: Side in pixels to which training resizes images.
+        channels: Number of channels of the images of both domains, see `reader.decode`.
+        bars: Whether to show a progress bar.
+
+    Raises:
+        UserError: A folder is missing or empty.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
+    found, notes = folder_source.find_splits(folder, SPLITS)
+    parts = {split: np.zeros(len(part), MEASURES) for split, part in found.items()}
+    starts = dict(zip(SPLITS, np.cumsum([0, *map(len, parts.values())]).tolist()))
+    reasons: dict[int, str] = {}
+
+    def measure_image(split: str, index: int) -> None:
+        try:
+            path = os.path.join(folder, found[split][index])
+            parts[split][index] = measure(path, channels["AB".index(split[-1])])
+        except Exception as error:  # the libraries raise almost anything for a damaged file
+            reasons[starts[split] + index] = printable(loading.describe_error(error))
+
+    loading.for_each_image(found, measure_image, "Inspecting", bars)
+    names = [name for split in SPLITS for name in found[split]]
+    splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
+    measures = np.concatenate([parts[split] for split in SPLITS])
+    kept = [finding for finding in _find(names, splits, measures, reasons, load_size) if finding.count]
+    return Inspection(folder, channels, names, splits, measures, kept, notes)
+
+
+def _find(
+    names: Sequence[str], splits: np.ndarray, measures: np.ndarray, reasons: Mapping[int, str], load_size: int
+) -> list[Finding]:
+    """Return a finding of each kind, empty ones included; `reasons` has why an image is unreadable, by index."""
+    constant = measures["readable"] & (measures["deviation"].max(axis=1) < CONSTANT_DEVIATION)
+    rich = np.flatnonzero(measures["readable"] & ~constant)
+    sizes = np.stack([measures["height"], measures["width"]], axis=1)
+    small = np.flatnonzero(measures["readable"] & findings.is_much_enlarged(sizes, np.full(2, load_size)))
+    misnamed = {
+        index: f"is {format_}"
+        for index, format_ in enumerate(measures["format"].tolist())
+        if format_ in EXTENSIONS and not names[index].lower().endswith(EXTENSIONS[format_])
+    }
+    return [
+        findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),
+        *_find_copies(splits, measures, rich),
+        findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
+        findings.of_images(findings.GRAY, _gray_among_colored(splits[rich] % 2, measures["colored"][rich], rich)),
+        findings.of_images(
+            findings.SMALL, small, {i: "{1} x {0} pixels".format(*sizes[i].tolist()) for i in small.tolist()}
+        ),
+        findings.of_counts(splits),
+        findings.of_images(findings.WRONG_EXTENSION, np.array(sorted(misnamed), int), misnamed),
+    ]
+
+
+def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> list[Finding]:
+    """Return the findings of equal and of similar images among those with these indices."""
+    equal = _to_indices(copies.equal_groups(measures["pixels"][rich]), rich)
+    distinct = np.setdiff1d(rich, [index for group in equal for index in group[1:]])
+    colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)
+    near = _to_indices(copies.near_groups(measures["look"][distinct], colors[distinct], SAME_COLORS), distinct)
+    merged: dict[findings.Kind, Finding] = {}
+    for kind, groups in ((findings.DUPLICATES, equal), (findings.NEAR_DUPLICATES, near)):
+        for finding in findings.of_copies(kind, groups, splits):
+            before = merged.get(finding.kind)
+            merged[finding.kind] = Finding(finding.kind, [*(before.groups if before else ()), *finding.groups])
+    return list(merged.values())
+
+
+def _to_indices(groups: Sequence[Sequence[int]], indices: np.ndarray) -> list[list[int]]:
+    return [indices[list(group)].tolist() for group in groups]
+
+
+def _gray_among_colored(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return the indices of the gray images of each domain that has more colored ones."""
+    is_mixed = np.array([np.count_nonzero(colored[domains == d]) * 2 > np.count_nonzero(domains == d) for d in (0, 1)])
+    return indices[~colored & is_mixed[domains]]

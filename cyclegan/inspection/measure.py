@@ -1,0 +1,96 @@
+"""Measurement of images: each is decoded once, and only a few numbers of it are kept."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from PIL import Image
+
+from cyclegan.images import reader
+from cyclegan.images.image import Header, row_blocks
+from cyclegan.images.reader import Source
+from cyclegan.images.value_range import to_depth
+
+MEASURES = np.dtype(
+    [
+        ("readable", bool),
+        ("height", np.int32),  # in pixels, upright
+        ("width", np.int32),
+        ("format", "U5"),  # by content
+        ("kind", "U16"),  # bands and depth
+        ("pixels", np.uint64),  # hash of the decoded pixels
+        ("look", np.uint64),  # perceptual hash
+        ("mean", np.float32, (3,)),  # by channel, in levels of 255; gray images have one channel three times
+        ("deviation", np.float32, (3,)),
+        ("colored", bool),
+    ]
+)
+GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
+THUMBNAIL = 128  # pixels; hashes of images that are reduced first are the same, but need less memory
+BAND_NAMES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+
+
+def measure(source: Source, channels: int) -> tuple:
+    """Decode an image; return its `MEASURES`.
+
+    Args:
+        source: A path, or the content of a file.
+        channels: Number of channels, see `reader.decode`.
+
+    Raises:
+        The errors of `reader.decode`.
+    """
+    header, decoded = reader.decode_with_header(source, channels)
+    pixels = decoded.pixels
+    mean, deviation, spread = _colors(visible(pixels))
+    hashes = _hash_pixels(pixels), _hash_look(pixels)
+    return (True, *pixels.shape[:2], header.format, _kind(header), *hashes, mean, deviation, spread > GRAY_SPREAD)
+
+
+def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
+    """Return a reduced image of 8 bits, at most `side` pixels wide and high; `pixels` are as decoded: [h, w, C]."""
+    levels = to_depth(visible(pixels), np.uint8)
+    image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
+    image.thumbnail((side, side))
+    return image
+
+
+def visible(pixels: np.ndarray) -> np.ndarray:
+    """Return the channels that are shown: the first three, or the first."""
+    return pixels[..., : 3 if pixels.shape[2] >= 3 else 1]
+
+
+def _kind(header: Header) -> str:
+    """Return the name of the bands and the depth of a file."""
+    if header.mode and not header.deep:
+        return header.mode
+    return BAND_NAMES.get(header.bands, f"{header.bands} bands") + " 16 bit" * header.deep
+
+
+def _colors(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return mean and standard deviation by channel, and the largest difference between channels of a pixel."""
+    total = squares = np.zeros(pixels.shape[2])
+    spread = 0.0
+    for rows in row_blocks(pixels.shape):
+        block = pixels[rows].reshape(-1, pixels.shape[2]).astype(np.float64)
+        total, squares = total + block.sum(axis=0), squares + np.square(block).sum(axis=0)
+        spread = max(spread, np.ptp(block, axis=1).max())
+    level = np.iinfo(pixels.dtype).max / 255
+    count = pixels.shape[0] * pixels.shape[1]
+    mean = total / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    return np.broadcast_to(mean / level, 3), np.broadcast_to(deviation / level, 3), spread / level
+
+
+def _hash_pixels(pixels: np.ndarray) -> int:
+    digest = hashlib.blake2b(f"{pixels.shape} {pixels.dtype}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(pixels).data)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def _hash_look(pixels: np.ndarray) -> int:
+    import imagehash  # slow to import
+
+    bits = imagehash.phash(thumbnail(pixels, THUMBNAIL)).hash
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")

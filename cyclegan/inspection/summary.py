@@ -1,0 +1,55 @@
+"""Short form of the inspection at the start of training, from facts that are known without decoding an image."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import numpy as np
+
+from cyclegan.config.data import DataConfig
+from cyclegan.data.sources import SPLITS, Domains, is_tfds
+from cyclegan.images import geometry
+from cyclegan.inspection import copies, findings
+from cyclegan.inspection.findings import Finding
+
+MAX_LINES = 5
+
+
+def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
+    """Return at most `MAX_LINES` lines about findings; none if nothing was found.
+
+    Args:
+        data: The data section of the configuration.
+        multiple: Pixels by which the sides of the networks' input must be divisible.
+        domains: The images.
+    """
+    sets = [part for part in (domains.train_x, domains.train_y, domains.test_x, domains.test_y) if part is not None]
+    names = [name for part in sets for name in part.names]
+    found = []
+    for finding in _find(data, multiple, [part.facts for part in sets]):
+        if finding.count:
+            example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
+            found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
+    if found and not is_tfds(data.dataset):
+        command = f"python scripts/inspect_data.py {shlex.quote(data.dataset)}"
+        found = [*found[: MAX_LINES - 1], f"Data: {command} explains these findings and looks for more"]
+    return found[:MAX_LINES]
+
+
+def _find(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[Finding]:
+    """Yield findings, empty ones included; `facts` has `reader.FACTS_DTYPE` [N] of each split."""
+    merged = np.concatenate(facts)
+    splits = np.repeat(np.arange(len(SPLITS)), [len(part) for part in facts])
+    known = np.flatnonzero(merged["end"])
+    keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
+    groups = [known[group].tolist() for group in copies.equal_groups(keys)]
+    yield from findings.of_copies(findings.DUPLICATES, groups, splits)
+    sizes = [np.stack([part["height"], part["width"]], axis=1) for part in facts]
+    resized = [
+        geometry.resized_sizes(data, multiple, part, training=split.startswith("train"))
+        for split, part in zip(SPLITS, sizes)
+    ]
+    small = findings.is_much_enlarged(np.concatenate(sizes), np.concatenate(resized))
+    yield findings.of_images(findings.SMALL, np.flatnonzero(small))
+    yield findings.of_counts(splits)

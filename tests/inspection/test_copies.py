@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+
+from cyclegan.inspection import copies
+
+COLORS = np.zeros((7, 1))
+
+
+def flip_bits(value, *bits):
+    """Return a hash with other bits."""
+    return np.uint64(int(value) ^ sum(1 << bit for bit in bits))
+
+
+def test_equal_keys_are_grouped_in_order():
+    assert copies.equal_groups(np.array([5, 3, 9, 3, 5, 5], np.uint64)) == [[0, 4, 5], [1, 3]]
+    assert copies.equal_groups(np.zeros(0, np.uint64)) == []
+
+
+def test_hashes_that_differ_in_up_to_four_bits_are_near():
+    base = np.random.default_rng(0).integers(0, 2**64, 3, np.uint64, endpoint=False)
+    hashes = np.array([*base, flip_bits(base[1], 0, 20, 40, 60), flip_bits(base[2], 1, 21, 41, 61, 62)])
+    assert copies.near_groups(hashes, COLORS[:5], 8) == [[1, 3]]
+    assert copies.near_groups(hashes, np.array([[0, 0, 0, 9, 0]]).T, 8) == []
+    assert copies.near_groups(hashes[:1], COLORS[:1], 8) == copies.near_groups(hashes[:0], COLORS[:0], 8) == []
+
+
+def test_chains_are_one_group():
+    steps = [np.uint64(0)]
+    for bit in range(0, 60, 10):
+        steps.append(flip_bits(steps[-1], bit, bit + 1, bit + 2))
+    assert copies.near_groups(np.array(steps), COLORS, 8) == [[*range(7)]]
+
+
+@pytest.mark.parametrize("count", [300])
+def test_all_pairs_are_found(count):
+    rng = np.random.default_rng(1)
+    hashes = rng.integers(0, 2**64, count, np.uint64, endpoint=False)
+    bits = [rng.choice(64, copies.MAX_DISTANCE, replace=False).tolist() for _ in range(count)]
+    other = np.array([flip_bits(value, *part) for value, part in zip(hashes, bits)])
+    groups = copies.near_groups(np.concatenate([hashes, other]), np.zeros((2 * count, 1)), 8)
+    assert groups == [[i, count + i] for i in range(count)]
+
+
+def test_many_equal_hashes_are_one_group():
+    assert copies.near_groups(np.zeros(1000, np.uint64), np.zeros((1000, 1)), 8) == [[*range(1000)]]

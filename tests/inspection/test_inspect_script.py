@@ -1,0 +1,44 @@
+import re
+
+import pytest
+
+from cyclegan.errors import UserError
+from scripts import inspect_data
+from tests.inspection.datasets import planted_folder, save, sound_folder, texture
+
+
+def test_script_prints_tables_and_writes_a_page(tmp_path, capsys):
+    expected = planted_folder(tmp_path / "data")
+    arguments = [str(tmp_path / "data"), "--load_size", "64"]
+    assert inspect_data.main([*arguments, "--html", str(tmp_path / "report")]) == 0
+    printed = capsys.readouterr().out
+    assert re.findall(r"^\d+\. (.*):", printed, re.MULTILINE) == list(expected)
+    assert "trainB/copy1.png, trainB/copy2.tif" in printed
+    assert re.search(r"^images +9 +20 +5 +6$", printed, re.MULTILINE)
+    assert re.search(r"^bands +RGB +RGB 19, L 1 +RGB +RGB$", printed, re.MULTILINE)
+    assert printed.endswith(f"Page of the images concerned: {tmp_path}/report/index.html\n")
+    assert inspect_data.main([*arguments, "--strict"]) == 1
+
+
+def test_sound_images_pass_in_strict_mode(tmp_path, capsys):
+    assert inspect_data.main([str(sound_folder(tmp_path)), "--load_size", "64", "--strict"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Nothing was found that harms training."
+
+
+def test_long_findings_are_shortened(tmp_path, capsys):
+    sound_folder(tmp_path)
+    for i in range(5):
+        save(texture(900), tmp_path / "trainA" / f"copy{i}.png")
+        save(texture(i).convert("L"), tmp_path / "trainA" / f"{i}.png")
+    assert inspect_data.main([str(tmp_path), "--load_size", "64"]) == 0
+    printed = capsys.readouterr().out
+    assert "     trainA/copy0.png, trainA/copy1.png, trainA/copy2.png, trainA/copy3.png, ...\n" in printed
+    assert inspect_data.main([str(tmp_path)]) == 0  # all are much smaller than 286 pixels
+    assert "     trainA/2.png (64 x 64 pixels)\n     ...\n" in capsys.readouterr().out
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(UserError, match="no such folder; expected a folder with trainA and trainB"):
+        inspect_data.main([str(tmp_path / "missing")])
+    with pytest.raises(UserError, match="lies among the images"):
+        inspect_data.main([str(sound_folder(tmp_path)), "--html", str(tmp_path / "testB")])

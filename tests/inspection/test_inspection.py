@@ -1,0 +1,78 @@
+import pytest
+
+from cyclegan.errors import UserError
+from cyclegan.inspection.inspection import inspect
+from tests.inspection.datasets import planted_folder, save, sound_folder, texture
+
+
+def findings_of(inspection):
+    return {
+        found.kind.title: [[inspection.names[i] for i in group] for group in found.groups]
+        for found in inspection.findings
+    }
+
+
+def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
+    expected = planted_folder(tmp_path)
+    inspection = inspect(tmp_path, load_size=64)
+    assert findings_of(inspection) == expected
+    assert len(inspection.findings) == len(expected)
+    details = [text for finding in inspection.findings for text in finding.details.values()]
+    assert "truncated" in details[0] and details[1:] == ["30 x 64 pixels", "is PNG"]
+    assert inspection.findings[-2].count == "20 in trainB, 10 in trainA"
+
+
+def test_sound_images_give_no_finding(tmp_path):
+    inspection = inspect(sound_folder(tmp_path), load_size=64)
+    assert not inspection.findings and not inspection.notes
+
+
+def test_near_copies_across_splits_are_leaks(tmp_path):
+    sound_folder(tmp_path)
+    save(texture(900), tmp_path / "trainB/full.png")
+    save(texture(900).resize((56, 56)), tmp_path / "testB/resized.jpg", quality=80)
+    save(texture(901), tmp_path / "testA/right.png")
+    save(texture(901), tmp_path / "testB/wrong.jpg", quality=80)
+    assert findings_of(inspect(tmp_path, load_size=64)) == {
+        "images in both domains": [["testA/right.png", "testB/wrong.jpg"]],
+        "images in training and test": [["trainB/full.png", "testB/resized.jpg"]],
+    }
+
+
+def test_held_out_images_are_test_images(tmp_path):
+    sound_folder(tmp_path)
+    for image in (*tmp_path.glob("testA/*"), *tmp_path.glob("testB/*")):
+        image.unlink()
+    (tmp_path / "testA").rmdir()
+    (tmp_path / "testB").rmdir()
+    save(texture(0), tmp_path / "trainA/last.png")  # the last one by name is held out
+    inspection = inspect(tmp_path, load_size=64)
+    assert findings_of(inspection) == {"images in training and test": [["trainA/0.png", "trainA/last.png"]]}
+    assert len(inspection.notes) == 2
+
+
+def test_a_recolored_image_is_no_copy(tmp_path):
+    sound_folder(tmp_path)
+    save(texture(900), tmp_path / "trainA/light.png")
+    save(texture(900).point(lambda level: level // 2), tmp_path / "trainB/dark.png")
+    assert not inspect(tmp_path, load_size=64).findings
+
+
+def test_gray_domains_are_not_mixed(tmp_path):
+    sound_folder(tmp_path)
+    for path in tmp_path.glob("t*A/*"):
+        save(texture(int(path.stem) + 700 + 50 * (path.parent.name == "testA")).convert("L"), path)
+    assert not inspect(tmp_path, load_size=64).findings
+    assert not inspect(tmp_path, load_size=64, channels=(1, 3)).findings
+
+
+def test_files_with_other_bands_are_unreadable(tmp_path):
+    inspection = inspect(sound_folder(tmp_path), load_size=64, channels=(3, 5))
+    (finding,) = inspection.findings
+    assert finding.kind.title == "unreadable files" and len(finding) == 9
+    assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y)"
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no such folder; expected a folder with trainA and trainB"):
+        inspect(tmp_path / "missing", load_size=64)
