@@ -77,8 +77,11 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
         UserError: A flag contradicts the networks, or has no effect, or asks for a run that can't be made.
     """
     typed = parse_flags(flags)
-    if "profile" in typed:
-        raise UserError(f"--profile {typed['profile']}: has no effect here, as nothing is trained; drop the flag")
+    useless = {"profile": "nothing is trained"}
+    if set(networks) == set(MEANING):
+        useless["init"] = "the files have all weights"
+    for name in set(useless) & set(typed):
+        raise UserError(f"--{name} {typed[name]}: has no effect here, as {useless[name]}; drop the flag")
     settings = combined_settings(networks)
     if "dropout" in typed:  # dropout has no weights
         settings.pop("dropout", None)
