@@ -139,7 +139,6 @@ def test_real_images_of_another_folder_are_compared(run, folders):
         (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of best-x2y, epoch_0001"),
         (["--features", "weights.h5"], "weights.h5: no such file; expected random, inception, or a file"),
         (["--dataset", "/nowhere"], "--dataset /nowhere: no such folder"),
-        (["--dataset", "/nowhere", "--data_dir", "here"], "--data_dir here: has no effect with the images of /nowhere"),
     ],
 )
 def test_refuses_requests_that_cannot_work(run, flags, text):

@@ -143,11 +143,6 @@ def test_refused_imports_leave_nothing_behind(write, tmp_path):
         ([a, "--filters", "64"], r"--filters 64: .*A\.pth has 2; drop the flag"),
         ([a, "--upsample", "resize"], r"--upsample resize: .*A\.pth has transpose; drop the flag"),
         ([a, "--image_size", "30"], "expected a multiple of 4"),
-        ([a, "--profile", "1:2"], "--profile 1:2: has no effect here, as nothing is trained"),
-        (
-            [a, a, "--init", "xavier", "--discriminators", d, d],
-            "--init xavier: has no effect here, as the files have all",
-        ),
         ([a, "--discriminators", d, wide], r"W\.pth has filters 3; expected 2, as in .*A\.pth"),
         ([a, "--discriminators", d, a], r"A\.pth: its first tensors are .*; expected latest_net_D_A\.pth or the like"),
         ([a, "--discriminators", d, nan], r"N\.pth: its 'model.5.bias' has numbers that are not finite"),

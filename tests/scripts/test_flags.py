@@ -1,0 +1,58 @@
+"""Flags of the scripts that have no effect with others are refused, as `test_command_line` and `test_effects` show for train.py."""
+
+import importlib
+import pathlib
+import re
+import types
+
+import pytest
+
+from cyclegan.config import Config
+from cyclegan.errors import UserError
+from cyclegan.inference import model, score_run
+from scripts import import_torch
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+ALONE = {  # flags that have an effect with any others
+    "translate": "--direction --checkpoint --size --format --batch_size --tile --devices",
+    "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --real --paired --max_images --batch_size --seed"
+    " --json",
+    "export": "--format --direction --checkpoint --uint8 --size --pictures --overwrite",
+    "import_torch": "--discriminators",  # and those of train.py
+}
+REFUSED = [
+    ("translate", "in out --skip_existing --overwrite", "--skip_existing with --overwrite: expected one of them"),
+    (
+        "translate",
+        "in out --skip_existing --html",
+        "--skip_existing with --html, whose page would lack the skipped images",
+    ),
+    ("evaluate", "--dataset photos --data_dir here", "--data_dir here: has no effect with the images of photos"),
+    ("export", "out --format savedmodel --float16", "--float16 with --format savedmodel: expected it with tflite only"),
+    ("import_torch", "--profile 1:2", "--profile 1:2: has no effect here, as nothing is trained"),
+    ("import_torch", "--init xavier", "--init xavier: has no effect here, as the files have all weights"),
+    (
+        "import_torch",
+        "--lambda_gp 5",
+        "--lambda_gp 5.0: has no effect here; expected it with --adversarial wgan-gp only",
+    ),
+]
+
+
+@pytest.mark.parametrize("script, flags, text", REFUSED)
+def test_flags_without_effect_are_refused(monkeypatch, script, flags, text):
+    layout = types.SimpleNamespace(channels_in=3, channels_out=3, settings={})
+    network = types.SimpleNamespace(layout=layout, path="network.pth")
+    monkeypatch.setattr(import_torch, "read_networks", lambda files: dict.fromkeys(import_torch.MEANING, network))
+    monkeypatch.setattr(score_run, "restore", lambda *_: types.SimpleNamespace(config=Config()))
+    monkeypatch.setattr(model, "load_on_devices", lambda *_: [])
+    with pytest.raises(UserError) as error:
+        importlib.import_module(f"scripts.{script}").main(["run", *flags.split()])
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize("script", ALONE)
+def test_the_tables_name_all_flags(script):
+    refused = " ".join(flags for name, flags, _ in REFUSED if name == script)
+    flags = set(re.findall(r'"(--[a-z]\w*)"', (SCRIPTS / f"{script}.py").read_text(encoding="utf-8"))) - {"--help"}
+    assert flags <= {*ALONE[script].split(), *refused.split()}
