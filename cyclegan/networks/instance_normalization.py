@@ -91,9 +91,9 @@ _Base: Any = compat.instance_normalization_of_addons() or PlainInstanceNormaliza
 
 @tf.keras.utils.register_keras_serializable("cyclegan")
 class InstanceNormalization(_Base):
-    """The layer of TensorFlow Addons where it is installed, with one operation per sample in training; first derivatives are right.
+    """The layer of TensorFlow Addons where it is installed, with few operations in training; first derivatives are right.
 
-    On a CPU, samples below `LARGE_SAMPLE` go the way of inference, which is faster for them there.
+    Training takes one operation per sample, and for samples below `LARGE_SAMPLE` on a CPU the plain form, which is faster there.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -103,9 +103,16 @@ class InstanceNormalization(_Base):
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Normalize features [N, H, W, C]."""
         values = x.shape[1:].num_elements() or 0  # 0 if the shape is not known yet
-        if training and x.shape[0] and values and (values >= LARGE_SAMPLE or hardware.has_accelerator()):
-            return self._normalize_fused(x)
+        if training and x.shape[0] and values:
+            is_fused = values >= LARGE_SAMPLE or hardware.has_accelerator()
+            return self._normalize_fused(x) if is_fused else self._normalize_plain(x)
         return tf.cast(super().call(tf.cast(x, tf.float32)), x.dtype)
+
+    def _normalize_plain(self, x: tf.Tensor) -> tf.Tensor:
+        """Normalize with the statistics of all samples."""
+        dtype, x = x.dtype, tf.cast(x, tf.float32)
+        mean, variance = tf.nn.moments(x, axes=[1, 2], keepdims=True)
+        return tf.cast(tf.nn.batch_normalization(x, mean, variance, self.beta, self.gamma, self.epsilon), dtype)
 
     def _normalize_fused(self, x: tf.Tensor) -> tf.Tensor:
         """Normalize with the operation for batch normalization on each sample; its statistics are float32 for all types."""
