@@ -59,6 +59,14 @@ def nodes(function):
     return [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
 
 
+def body_of_loop(function):
+    """Return the nodes of the body of a concrete function's loop."""
+    graph = function.graph.as_graph_def()
+    (loop,) = [node for node in graph.node if node.op == "While"]
+    (body,) = [each for each in graph.library.function if each.signature.name == loop.attr["body"].func.name]
+    return body.node_def
+
+
 # Operations that pass values on have these types on the host.
 ON_HOST = {tf.as_dtype(name).as_datatype_enum for name in ("int32", "resource", "variant", "string")}
 PASSING_ON = {"Identity", "IdentityN", "PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"}
@@ -150,8 +158,9 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
 def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, monkeypatch):
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)
     monkeypatch.setattr(hardware, "has_instructions_for", lambda precision: True)
-    # This strategy traces the reductions that GPUs have.
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    # This strategy traces the reductions that GPUs have. Nothing may run on CPU:0, where the host of GPUs would be.
+    devices = [f"CPU:{1 + i}" for i in range(replicas)]
+    strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
         gan = GAN(
             replicas,
@@ -163,7 +172,10 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
     totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
     function = step.get_concrete_function((images, images, weight), totals, tf.TensorSpec([], tf.int32))
     traced = nodes(function)
-    assert any(node.op == "CollectiveReduceV2" for node in traced) == (replicas > 1)
+    body = body_of_loop(function)
+    assert {node.device.rpartition("device:")[2] for node in body if node.device} == set(devices)
+    collectives = [sum(node.op == "CollectiveReduceV2" for node in part) for part in (body, traced)]
+    assert collectives == [replicas if replicas > 1 else 0] * 2  # one per replica and step
     types = {tf.as_dtype(node.attr["T"].type).name for node in traced if node.op == "Conv2DBackpropFilter"}
     assert types == {precision}  # the loop's steps are among the nodes, in the GPU's type
     assert without_gpu_kernel(traced) == set()
