@@ -39,9 +39,11 @@ def start_tensorflow(options: argparse.Namespace, plans: Sequence[Plan]) -> list
         make_strategy(max(max(plan.values["replicas"]) for plan in plans))
     except UserError as error:
         raise UserError(str(error).replace("--devices", "--replicas")) from None
-    for name in ("few", "norm"):
-        if name in options.without and hardware.has_accelerator():
-            raise UserError(f"--without {name} has no effect on a GPU: drop the flag, or hide the GPUs")
+    if "few" in options.without and hardware.has_accelerator():
+        raise UserError("--without few has no effect on a GPU: drop the flag, or hide the GPUs")
+    if options.deterministic:
+        hardware.set_arithmetic(tf32=True, deterministic=True)
+        tf.random.set_seed(0)  # without it, TensorFlow refuses the random weights of the plain form
     best = hardware.best_precision()
     return [plan.resolve_precision("bfloat16" if plan.part == "census" else best) for plan in plans]
 
@@ -49,9 +51,9 @@ def start_tensorflow(options: argparse.Namespace, plans: Sequence[Plan]) -> list
 def spend_gpu_day(options: argparse.Namespace, command: str) -> dict[str, Any]:
     """Time all forms on a GPU; print and write the table and the JSON file; return the content of the file."""
     with console.start():
-        from scripts.benchmarking.gpu_day import measure_gpu_day, require_gpu
+        from scripts.benchmarking.gpu_day import count_gpus, groups_for, measure_gpu_day
         from scripts.benchmarking.report import Report, format_table
-    require_gpu()
+    groups = groups_for(count_gpus())
     path = options.json or pathlib.Path("gpu_day.json")
     report = Report(command, path)
 
@@ -60,7 +62,7 @@ def spend_gpu_day(options: argparse.Namespace, command: str) -> dict[str, Any]:
         path.with_suffix(".md").write_text(format_table("gpu_day", rows) + "\n")
 
     keep([])  # fails now, rather than after the first group, if the files cannot be written
-    print(f"\n{format_table('gpu_day', measure_gpu_day(options.budget, keep))}", flush=True)
+    print(f"\n{format_table('gpu_day', measure_gpu_day(options.budget, keep, groups))}", flush=True)
     return report.content
 
 

@@ -12,10 +12,13 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
-from cyclegan.networks import compat, instance_normalization
+from cyclegan.networks import compat
 from cyclegan.networks import convolution as convolution_module
+from cyclegan.networks.instance_normalization import InstanceNormalization
 from cyclegan.training import gan, in_flight
 from cyclegan.training.network_set import NetworkSet
+
+_normalize = InstanceNormalization.call
 
 
 class KerasAdam(tf.Module):
@@ -52,6 +55,10 @@ def _reduce_one_by_one(scalars: Mapping[str, tf.Tensor], tensors: Any = ()) -> t
     )
 
 
+def _normalize_as_in_inference(self: InstanceNormalization, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+    return _normalize(self, x)
+
+
 def _read_when_due(
     self: UnpairedDataset, strategy: tf.distribute.Strategy, epoch: int = 0, position: int = 0, reshuffles: int = 0
 ) -> Iterator[tuple[tf.Tensor, ...]]:
@@ -61,7 +68,7 @@ def _read_when_due(
 
 STEP: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
     "few": lambda: mock.patch.object(convolution_module, "FEW_CHANNELS", 0),
-    "norm": lambda: mock.patch.object(instance_normalization, "LARGE_SAMPLE", float("inf")),
+    "norm": lambda: mock.patch.object(InstanceNormalization, "call", _normalize_as_in_inference),
     "both": lambda: mock.patch.object(NetworkSet, "apply_to_two", _apply_one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
     "packed": lambda: mock.patch.object(collectives, "reduce_dict", _reduce_one_by_one),
@@ -78,7 +85,7 @@ def without(name: str) -> contextlib.AbstractContextManager:
     Optimizations of the step, which have to be off while the step is made:
 
     - few: convolutions to few channels in blocks, see `convolution.FEW_CHANNELS`
-    - norm: one operation for the normalization of a large sample, see `instance_normalization.LARGE_SAMPLE`
+    - norm: one operation for the normalization of a sample; without it, training normalizes like the layer of TensorFlow Addons
     - both: two inputs of a network as one batch
     - adam: one operation per variable for Adam
     - packed: one reduction for all gradients, which matters with several replicas

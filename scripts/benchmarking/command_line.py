@@ -21,9 +21,9 @@ DEFAULTS: dict[str, dict[str, list]] = {  # of the parts
 }
 STEP = ("size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call", "filters", "residual_blocks")
 USED = {  # flags that have an effect, by part; --json has one everywhere, and LEVERS has those of --without
-    "steps": {*STEP, "runs", "warmup", "no_plain"},
-    "data": {*STEP, "runs", "warmup", "cache", "elsewhere"},
-    "scaling": {*STEP, "runs", "warmup"},
+    "steps": {*STEP, "runs", "warmup", "deterministic", "no_plain"},
+    "data": {*STEP, "runs", "warmup", "deterministic", "cache", "elsewhere"},
+    "scaling": {*STEP, "runs", "warmup", "deterministic"},
     "census": {"size", "batch", "precision", "identity", "filters", "residual_blocks", "variant", "architecture"},
     "gpu_day": {"budget"},
 }
@@ -33,6 +33,7 @@ OF_NETWORKS = {
     "identity",
     "filters",
     "residual_blocks",
+    "deterministic",
 }  # which a stand-in for a step does not have
 ALONE = {"xla": ["off"], "steps_per_call": [1], "replicas": [1]}  # of --census, which counts one step on one GPU
 FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
@@ -86,6 +87,7 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     group.add_argument("--warmup", type=_at_least(0), default=1, help="untimed calls before them (default: 1)")
     levers = tuple(itertools.chain(*LEVERS.values()))
     group.add_argument("--without", nargs="+", choices=levers, default=[], help="also time without each of these")
+    group.add_argument("--deterministic", action="store_true", help="only operations that give the same bits each time")
     group.add_argument("--no_plain", action="store_true", help="leave the plain form out")
     group.add_argument("--json", type=pathlib.Path, help="also write the rows and the machine to this file")
     group.add_argument("--budget", type=_at_least(1), default=480, help="seconds for --gpu_day (default: 480)")

@@ -48,7 +48,8 @@ GROUPS = (  # the most important ones first
     Group("XLA", (*BFLOAT16, "--no_plain", "--xla", "off", "on")),
     Group("float32 with TF32", FLOAT32),
     Group("float32 without TF32", FLOAT32, {"NVIDIA_TF32_OVERRIDE": "0"}),
-    Group("levers", (*BFLOAT16, "--no_plain", "--without", "both", "adam")),
+    Group("levers", (*BFLOAT16, "--no_plain", "--without", "norm", "both", "adam")),
+    Group("deterministic", (*BFLOAT16, "--deterministic")),
     Group(
         "persistent batch normalization",
         ("--precision", "bfloat16", "float16"),
@@ -64,21 +65,24 @@ GROUPS = (  # the most important ones first
 )
 
 
-def require_gpu() -> None:
-    """Raise an error if there is no GPU.
+def count_gpus() -> int:
+    """Return the number of GPUs.
 
     Raises:
         UserError: There is none.
     """
-    if not tf.config.list_physical_devices("GPU"):
-        raise UserError(
-            "--gpu_day: TensorFlow sees no GPU: run it on a machine with one, or count without one (--census)"
-        )
+    if gpus := tf.config.list_physical_devices("GPU"):
+        return len(gpus)
+    raise UserError("--gpu_day: TensorFlow sees no GPU: run it on a machine with one, or count without one (--census)")
 
 
-def measure_gpu_day(
-    budget: float, keep: Keep, groups: Sequence[Group] = GROUPS, base: Sequence[str] = BASE
-) -> list[Row]:
+def groups_for(gpus: int) -> list[Group]:
+    """Return the groups of a machine: `GROUPS` and, if there are several GPUs, the same global batch on one and on all."""
+    several = (*BFLOAT16, "--no_plain", "--batch", str(gpus), "--replicas", "1", str(gpus))
+    return [*GROUPS[:3], *([Group("all GPUs", several)] if gpus > 1 else []), *GROUPS[3:]]
+
+
+def measure_gpu_day(budget: float, keep: Keep, groups: Sequence[Group], base: Sequence[str] = BASE) -> list[Row]:
     """Return the rows of all groups; a group that did not fit in the budget has one row with an "error".
 
     Args:

@@ -35,7 +35,7 @@ COLUMNS = {
         *("modelled_ms", "hidden_ms"),
     ),
     "gpu_day": (
-        *("group", "environment", "form", "size", "batch", "precision", "xla", "steps_per_call"),
+        *("group", "environment", "form", "size", "batch", "precision", "xla", "replicas", "steps_per_call"),
         *("ms", "best_ms", "spread", "images_per_second", "TFLOP_per_second", "share_of_peak", "ratio"),
         *("memory_GB", "first_seconds"),
     ),

@@ -9,6 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
 from scripts import benchmark
 from scripts.benchmarking import command_line, feeding, forms
@@ -184,9 +185,18 @@ def test_refuses_impossible_settings(flags, text):
     assert result.returncode == 2 and result.stdout == "" and text in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("flags, calls", [([], []), (["--deterministic"], [(True, True)])])
+def test_operations_are_deterministic_if_asked(monkeypatch, flags, calls):
+    found = []
+    monkeypatch.setattr(hardware, "set_arithmetic", lambda tf32, deterministic: found.append((tf32, deterministic)))
+    options = command_line.parse(flags)
+    benchmark.start_tensorflow(options, command_line.plan_parts(options))
+    assert found == calls
+
+
 def has_effect(part, name):
     """Return whether the benchmark accepts a flag for a part."""
-    value = [] if name == "no_plain" else [VALUES.get(name, "1")]
+    value = [] if name in ("no_plain", "deterministic") else [VALUES.get(name, "1")]
     try:
         command_line.parse([f"--{part}", f"--{name}", *value])
     except UserError as error:
@@ -200,7 +210,7 @@ def test_flags_without_effect_are_refused_for_each_part():
     names = vars(command_line.parse([])).keys() - {*parts, "json", "without"}
     accepted = {part: {name for name in names if has_effect(part, name)} for part in parts}
     alike = {"size", "batch", "precision", "identity", "filters", "residual_blocks"}
-    timed = {*alike, "xla", "replicas", "steps_per_call", "runs", "warmup"}
+    timed = {*alike, "xla", "replicas", "steps_per_call", "runs", "warmup", "deterministic"}
     assert accepted == {
         "steps": {*timed, "no_plain"},
         "data": {*timed, "cache", "elsewhere"},
@@ -213,7 +223,8 @@ def test_flags_without_effect_are_refused_for_each_part():
 
 
 @pytest.mark.parametrize(
-    "flag", ["--precision float32", "--xla on", "--identity 0", "--filters 2", "--residual_blocks 0"]
+    "flag",
+    ["--precision float32", "--xla on", "--identity 0", "--filters 2", "--residual_blocks 0", "--deterministic"],
 )
 def test_a_stand_in_has_no_networks(flag):
     with pytest.raises(UserError, match=f"{flag.split()[0]} has no effect with --elsewhere"):

@@ -39,7 +39,10 @@ def test_plan_covers_all_forms():
         (size, batch) for size in (128, 256, 512) for batch in (1, 4)
     }
     assert {each.precision for _, each in rows} == {"float32", "bfloat16", "float16"}
-    assert {each.lever for _, each in rows} == {"", "both", "adam"} and {each.xla for _, each in rows} == {"off", "on"}
+    assert {each.lever for _, each in rows} == {"", "norm", "both", "adam"} and {each.xla for _, each in rows} == {
+        "off",
+        "on",
+    }
     names = {name for group in GROUPS for name in group.environment}
     assert names == {"NVIDIA_TF32_OVERRIDE", "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT"}
     assert all(each.filters == 64 for _, each in rows) and len({group.name for group in GROUPS}) == len(GROUPS)
@@ -53,6 +56,15 @@ def test_plan_covers_all_forms():
     )
 
 
+def test_several_gpus_share_a_batch():
+    assert gpu_day.groups_for(1) == list(GROUPS)
+    (added,) = [group for group in gpu_day.groups_for(4) if group not in GROUPS]
+    assert [(each.replicas, each.batch, each.form) for each in settings(added)] == [
+        (1, 4, "default"),
+        (4, 4, "default"),
+    ]
+
+
 def test_groups_stop_with_the_budget(monkeypatch):
     clock, limits = [1000.0], []
 
@@ -64,7 +76,7 @@ def test_groups_stop_with_the_budget(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(gpu_day, "time_group", time_group)
     kept = []
-    rows = measure_gpu_day(100, lambda rows: kept.append(len(rows)))
+    rows = measure_gpu_day(100, lambda rows: kept.append(len(rows)), GROUPS)
     assert limits == [35, 35, 35, 10] and kept == list(range(1, len(GROUPS) + 1))
     assert [row["group"] for row in rows] == [group.name for group in GROUPS]
     assert [row.get("error") for row in rows] == [None] * 4 + ["not started within 100 s"] * (len(GROUPS) - 4)
@@ -86,22 +98,24 @@ def test_failures_of_a_process_are_rows(monkeypatch):
 
 @pytest.mark.slow
 def test_tiny_day_on_a_cpu(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(gpu_day, "require_gpu", lambda: None)
+    monkeypatch.setattr(gpu_day, "count_gpus", lambda: 2)
     groups = (
-        Group("both", ("--precision", "float32"), {"TF_ENABLE_ONEDNN_OPTS": "0"}),
+        Group("both", ("--precision", "float32", "--deterministic"), {"TF_ENABLE_ONEDNN_OPTS": "0"}),
         Group("impossible", ("--size", "30")),
     )
-    monkeypatch.setattr(gpu_day.measure_gpu_day, "__defaults__", (groups, TINY))
+    monkeypatch.setattr(gpu_day, "GROUPS", groups)
+    monkeypatch.setattr(gpu_day.measure_gpu_day, "__defaults__", (TINY,))
     path = tmp_path / "day.json"
     result = benchmark.main(["--gpu-day", "--budget", "500", "--json", str(path)])
-    plain, default, impossible = result["gpu_day"]
+    plain, default, impossible, one, two = result["gpu_day"]
     assert (plain["form"], default["form"]) == ("plain", "default") and default["ratio"] > 0
     assert default["environment"] == {"TF_ENABLE_ONEDNN_OPTS": "0"} and default["runs"] == 2
     assert impossible["error"].startswith("exit code 2: ") and "--size: 30" in impossible["error"]
+    assert [(row["group"], row["replicas"], row["runs"]) for row in (one, two)] == [("all GPUs", n, 2) for n in (1, 2)]
     assert json.loads(path.read_text()) == result
     lines = path.with_suffix(".md").read_text().splitlines()
-    assert lines[3].startswith("| both | TF_ENABLE_ONEDNN_OPTS=0 | default | 16 | 2 | float32 | off | 1 |")
-    assert len(lines) == 5 and lines[4].startswith("| impossible |  |  |") and "--size: 30" in lines[4]
+    assert lines[3].startswith("| both | TF_ENABLE_ONEDNN_OPTS=0 | default | 16 | 2 | float32 | off | 1 | 1 |")
+    assert len(lines) == 7 and lines[4].startswith("| impossible |  |  |") and "--size: 30" in lines[4]
     assert capsys.readouterr().out.strip().splitlines() == lines
 
 
