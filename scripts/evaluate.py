@@ -58,7 +58,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--paired",
         action="store_true",
-        help="held-out images of the same name show the same scene, so the ground truth is known (stripes: always)",
+        help="held-out images of the same name show the same scene, so the ground truth is known (stripes, scenes: always)",
     )
     parser.add_argument(
         "--max_images", type=int, metavar="N", help="use at most the first N held-out images of each domain"

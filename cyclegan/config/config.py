@@ -40,26 +40,26 @@ SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  #
 
 
 def _width_changes_images(data: DataConfig) -> bool:
-    """Return whether the images depend on --image_width without a crop: by the default of --load_size, or as stripes are drawn."""
+    """Return whether the images depend on --image_width without a crop: by the default of --load_size, or as images are drawn."""
     sets_load_size = data.load_size == round(data.image_width * defaults.load_ratio(data.dataset))
-    is_drawn_wider = data.dataset == "stripes" and data.image_width > data.image_size
+    is_drawn_wider = data.is_embedded and data.image_width > data.image_size
     return is_drawn_wider or (data.preprocess == "scale_width" and sets_load_size)
 
 
 # Settings that have an effect only with others: the flags that they need, and a check of these flags.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "data_dir": (
-        "--dataset cycle_gan/NAME or stripes",
-        lambda config: config.data.dataset == "stripes" or config.data.dataset.startswith("cycle_gan/"),
+        "--dataset cycle_gan/NAME, stripes or scenes",
+        lambda config: config.data.is_embedded or config.data.dataset.startswith("cycle_gan/"),
     ),
     "preprocess": (
-        "a dataset other than stripes, or with --load_size",
-        lambda config: config.data.dataset != "stripes" or config.data.load_shape != config.data.image_shape,
+        "a dataset other than stripes and scenes, or with --load_size",
+        lambda config: not config.data.is_embedded or config.data.load_shape != config.data.image_shape,
     ),
     "image_size": (
         "a --preprocess other than none, or without --generator and --residual_blocks",
         lambda config: (
-            (config.data.preprocess != "none" or config.data.dataset == "stripes")
+            (config.data.preprocess != "none" or config.data.is_embedded)
             or config.networks.residual_blocks == defaults.residual_blocks(config.data.image_size)
         ),
     ),
@@ -69,7 +69,7 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     "load_size": (
         "--preprocess resize_and_crop, scale_width or scale_width_and_crop",
-        lambda config: config.data.preprocess not in ("crop", "none") or config.data.dataset == "stripes",
+        lambda config: config.data.preprocess not in ("crop", "none") or config.data.is_embedded,
     ),
     "cache_gb": ("--cache auto", lambda config: config.data.cache == "auto"),
     "discriminator_layers": ("--discriminator patch", lambda config: config.networks.discriminator == "patch"),

@@ -11,6 +11,7 @@ from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
+EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their test images show the ground truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class DataConfig(Section):
 
     dataset: str = flag(
         "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and optionally"
-        " testA, testB; or stripes, the embedded dataset",
+        " testA, testB; or stripes or scenes, the embedded datasets",
         "cycle_gan/horse2zebra",
         FREE,  # a resumed run compares the names of the images: their folder may have moved
     )
@@ -30,13 +31,13 @@ class DataConfig(Section):
     )
     image_size: int = flag(
         "side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;"
-        " stripes: 64)",
+        " stripes, scenes: 64)",
         256,
     )
     image_width: int = flag("width of the networks' input in pixels (default: --image_size)", 256)
     load_size: int = flag(
         "side in pixels to which training images are resized before the random crop to --image_size; scale_width and"
-        " scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes: --image_size)",
+        " scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes, scenes: --image_size)",
         286,
     )
     preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
@@ -64,6 +65,11 @@ class DataConfig(Section):
     )
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether the program draws the dataset itself."""
+        return self.dataset in EMBEDDED
+
+    @property
     def image_shape(self) -> tuple[int, int]:
         """(height, width) of the networks' input in pixels."""
         return self.image_size, self.image_width
@@ -86,7 +92,7 @@ class DataConfig(Section):
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""
         if not self.dataset:
-            refuse("dataset", self.dataset, "cycle_gan/NAME, a folder, or stripes")
+            refuse("dataset", self.dataset, "cycle_gan/NAME, a folder, stripes or scenes")
         if self.data_dir == "":
             refuse("data_dir", self.data_dir, "a folder (is a shell variable not set?)")
         self.check_at_least(MIN_SIDE, "image_size", "image_width", unit="pixels")

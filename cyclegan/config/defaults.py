@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from cyclegan.config.data import DataConfig
+from cyclegan.config.data import EMBEDDED, DataConfig
 from cyclegan.config.networks import RESNET, UNETS, NetworkConfig
 from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.config.run import RunConfig
 
 # Settings that suit a dataset better than the general defaults; flags given by hand win.
 SUITED: dict[str, dict[str, Any]] = {
-    "stripes": {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3},
+    name: {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3} for name in EMBEDDED
 }
-UNCROPPED = ("stripes",)  # its images differ from each other enough: load_size is image_size
+UNCROPPED = EMBEDDED  # their images differ from each other enough: load_size is image_size
 LOAD_RATIO = 286 / 256  # side before the crop / side after it
 PYTORCH_EPSILON = 1e-8  # default of PyTorch's Adam
 # Settings that follow from others if they are not given.

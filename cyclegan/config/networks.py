@@ -31,9 +31,9 @@ class NetworkConfig(Section):
         "resnet_9blocks",
     )
     residual_blocks: Optional[int] = flag(
-        "residual blocks of a ResNet generator (default: 9; 6 for images under 256 pixels; stripes: 3)", 9
+        "residual blocks of a ResNet generator (default: 9; 6 for images under 256 pixels; stripes, scenes: 3)", 9
     )
-    filters: int = flag("channels after the first convolution (default: 64; stripes: 16)", 64)
+    filters: int = flag("channels after the first convolution (default: 64; stripes, scenes: 16)", 64)
     discriminator: Literal["patch", "pixel"] = flag("patch: a PatchGAN; pixel: classifies each pixel alone", "patch")
     discriminator_layers: int = flag(
         "layers of a PatchGAN that halve the image or widen the view; with 3, it sees patches of 70 x 70 pixels", 3

@@ -16,7 +16,7 @@ class OptimizationConfig(Section):
 
     epochs: int = flag("passes over min(|X|, |Y|) pairs", 200, FREE)
     batch_size: int = flag("image pairs per replica and step", 1, FREE)  # resuming compares the global batch
-    lr: float = flag("learning rate of Adam (default: 0.0002; stripes: 0.001)", 2e-4, WARN)
+    lr: float = flag("learning rate of Adam (default: 0.0002; stripes, scenes: 0.001)", 2e-4, WARN)
     lr_discriminator: float = flag("learning rate of the discriminators (default: --lr)", 2e-4, WARN)
     lr_schedule: Literal["linear", "cosine", "constant"] = flag(
         "decay of the learning rates to zero from --decay_from on: a straight line or half a cosine; constant: no decay",

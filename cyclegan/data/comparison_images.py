@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
-from cyclegan.config.data import DataConfig
-from cyclegan.data import folder_source, loading, stripes
+from cyclegan.config.data import EMBEDDED, DataConfig
+from cyclegan.data import drawings, folder_source, loading
 from cyclegan.errors import printable
 from cyclegan.images.reader import Source
 
@@ -43,7 +42,7 @@ def comparison_images(
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
     origin, sources = ("given", list(files)) if files else _held_out_images(data, domain)
     if not sources:
-        return _draw(domain, channels, sizes), f"{COUNT} drawn images, {shown}"
+        return _draw(data.dataset, domain, channels, sizes), f"{COUNT} drawn images, {shown}"
     return _decode(sources, channels, sizes), f"{len(sources)} images ({printable(origin)}), {shown}"
 
 
@@ -70,12 +69,11 @@ def _decode(files: Sequence[Source], channels: int, sizes: Sequence[tuple[int, i
     return [images[index] for index in range(len(sources))]
 
 
-def _draw(domain: str, channels: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    scenes = [stripes.random_scene(np.random.default_rng([3, i])) for i in range(COUNT)]
-    animal: Literal["horse", "zebra"] = "horse" if domain == "A" else "zebra"
+def _draw(dataset: str, domain: str, channels: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    drawn = dataset if dataset in EMBEDDED else "stripes"
     bands = np.arange(channels) % 3
     return [
-        stripes.draw(scene, animal, max(height, width))[:height, :width, bands]
+        drawings.draw(drawn, domain, [3, i], max(height, width))[:height, :width, bands]
         for height, width in sizes
-        for scene in scenes
+        for i in range(COUNT)
     ]

@@ -1,4 +1,4 @@
-"""The images of both domains, from TensorFlow Datasets, a folder or the embedded dataset.
+"""The images of both domains, from TensorFlow Datasets, a folder or an embedded dataset.
 
 Loading finds the errors of a dataset before training starts, except damaged pixels of images that are decoded later.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional, Union
 
 import numpy as np
 
-from cyclegan.config.data import DataConfig
+from cyclegan.config.data import EMBEDDED, DataConfig
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
 from cyclegan.data.lazy_images import LazyImages
@@ -139,7 +139,7 @@ def load_domains(
 
 def is_tfds(dataset: str) -> bool:
     """Return whether TensorFlow Datasets has to prepare a dataset on disk before it is read."""
-    return dataset == "stripes" or dataset.startswith("cycle_gan/")
+    return dataset in EMBEDDED or dataset.startswith("cycle_gan/")
 
 
 def _find(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
@@ -149,10 +149,10 @@ def _find(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
 def _find_in_tfds(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
     from cyclegan.data import tfds_source  # slow to import
 
-    if data.dataset == "stripes":
+    if data.is_embedded:
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-        builders = tfds_source.stripes_builders(sides, data.data_dir)
+        builders = tfds_source.drawn_builders(data.dataset, sides, data.data_dir)
     else:
         builders = dict.fromkeys(splits, tfds_source.cycle_gan_builder(data.dataset, data.data_dir))
     return Found(*tfds_source.read(builders, data.max_dataset_size, bars))
@@ -166,8 +166,8 @@ def _find_in_folder(data: DataConfig, splits: Sequence[str]) -> Found:
         from cyclegan.data import tfds_source  # slow to import
 
         raise UserError(
-            f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, or cycle_gan/NAME"
-            f" with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
+            f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, scenes, or"
+            f" cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
     names, notes = folder_source.find_splits(folder, splits)
     names = {split: part[: data.max_dataset_size] for split, part in names.items()}

@@ -1,4 +1,4 @@
-"""Drawings of the embedded dataset: brown horses and striped zebras on grass under a sky.
+"""Drawings of the embedded dataset `stripes`: brown horses and striped zebras on grass under a sky.
 
 A scene can be drawn with either animal, so that the true translation of every image is known.
 """

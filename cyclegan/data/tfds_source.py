@@ -1,4 +1,4 @@
-"""Datasets of TensorFlow Datasets, the embedded one among them: prepared on disk, and read as encoded images.
+"""Datasets of TensorFlow Datasets, the embedded ones among them: prepared on disk, and read as encoded images.
 
 Import this module only where such a dataset is used: TensorFlow Datasets takes seconds to start.
 """
@@ -19,7 +19,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-from cyclegan.data import stripes_builder
+from cyclegan.data import drawn_builder
 from cyclegan.errors import UserError
 
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
@@ -54,14 +54,17 @@ def cycle_gan_builder(dataset: str, data_dir: Optional[str]) -> tfds.core.Datase
     return builder
 
 
-def stripes_builders(sides: Mapping[str, int], data_dir: Optional[str]) -> dict[str, tfds.core.DatasetBuilder]:
-    """Return the builder of the embedded dataset for each split.
+def drawn_builders(
+    dataset: str, sides: Mapping[str, int], data_dir: Optional[str]
+) -> dict[str, tfds.core.DatasetBuilder]:
+    """Return the builder of an embedded dataset for each split.
 
     Args:
+        dataset: Name of the dataset.
         sides: Side of the images in pixels, by split.
         data_dir: Folder of prepared datasets.
     """
-    builders = {side: stripes_builder.builder(side, data_dir) for side in set(sides.values())}
+    builders = {side: drawn_builder.builder(dataset, side, data_dir) for side in set(sides.values())}
     return {split: builders[side] for split, side in sides.items()}
 
 
@@ -129,7 +132,7 @@ def _reason(error: tf.errors.OpError) -> str:
 
 def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
     # The embedded images are drawn in seconds; TFDS's many bars would only hide other lines.
-    quiet = not bars or isinstance(builder, stripes_builder.Stripes)
+    quiet = not bars or isinstance(builder, drawn_builder.Drawn)
     nowhere = io.StringIO()
     try:
         with contextlib.ExitStack() as stack:

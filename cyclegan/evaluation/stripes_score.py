@@ -1,4 +1,4 @@
-"""Score of translations between the embedded dataset's horses and zebras, whose ground truth is known."""
+"""Score of translations between the horses and zebras of `stripes`, whose ground truth is known."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     channels = {direction: restored.channels(direction)[1] for direction in options.directions}
     extractor = make_extractor(options.features, channels.values())
     domains = sources.load_domains(present.data, present.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
-    stripes = present.data.dataset == "stripes"
-    if options.paired and not stripes:
+    embedded = present.data.is_embedded
+    if options.paired and not embedded:
         check_same_names(domains.test_x.names, domains.test_y.names)
     real = {
         direction: read_folder(
@@ -136,7 +136,7 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
         domains.test_y.images,
         domains.size,
         extractor,
-        paired=stripes or options.paired,
+        paired=embedded or options.paired,
         real=real,
         seed=options.seed,
         batch_size=options.batch_size,

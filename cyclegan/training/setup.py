@@ -137,7 +137,7 @@ def make_trainer(
         test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
-        features, is_paired = config.evaluation.evaluate_features, config.data.dataset == "stripes"
+        features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
         evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())

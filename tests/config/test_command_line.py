@@ -168,7 +168,7 @@ def test_help_has_groups_defaults_and_units(capsys):
         "networks:",
         "optimization:",
         "run:",
-        "default: 256; stripes: 64",
+        "default: 256; stripes, scenes: 64",
         "in pixels",
         "(default: 200)",
     ):
@@ -224,12 +224,16 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
         ),
         ("--residual_blocks 0", "--dropout 0.5", "a generator with residual blocks, or a U-Net"),
         *(
-            ("--dataset stripes", f"--preprocess {mode}", "a dataset other than stripes, or with --load_size")
+            (
+                "--dataset stripes",
+                f"--preprocess {mode}",
+                "a dataset other than stripes and scenes, or with --load_size",
+            )
             for mode in ("crop", "none")
         ),
         ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
         ("", "--patience 3", "--evaluate_every N"),
-        ("--dataset my_images", "--data_dir /data", "--dataset cycle_gan/NAME or stripes"),
+        ("--dataset my_images", "--data_dir /data", "--dataset cycle_gan/NAME, stripes or scenes"),
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
         ("--channels_x 1", "--lambda_identity 2.0", "--channels_x equal to --channels_y"),
         ("--channels_y 1", "--lambda_identity 5.0", "--channels_x equal to --channels_y"),

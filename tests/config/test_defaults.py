@@ -8,7 +8,8 @@ from tests.config.helpers import flat
 def test_defaults_follow_dataset_and_size():
     stripes = flat(parse_args(["--dataset", "stripes"]))
     assert (stripes.image_size, stripes.load_size, stripes.output_dir) == (64, 64, "runs/stripes")
-    assert flat(parse_args(["--dataset", "stripes", "--image_size", "128"])).load_size == 128
+    for dataset in ("stripes", "scenes"):
+        assert flat(parse_args(["--dataset", dataset, "--image_size", "128"])).load_size == 128
     small = flat(parse_args(["--image_size", "128"]))
     assert (small.load_size, small.residual_blocks) == (143, 6)
     assert flat(parse_args(["--dataset", "/data/my images/"])).output_dir == "runs/my images"

@@ -82,7 +82,7 @@ def test_odd_names_are_read(folder):
 def test_missing_and_empty_folders_are_named(folder, tmp_path):
     with pytest.raises(
         UserError,
-        match="--dataset nowhere: no such folder; expected .*trainA.* stripes, or cycle_gan/NAME.*horse2zebra",
+        match="--dataset nowhere: no such folder; expected .*trainA.* stripes, scenes, or cycle_gan/NAME.*horse2zebra",
     ):
         load("nowhere")
     with pytest.raises(UserError, match="0.jpg: a file; expected a folder with trainA and trainB"):

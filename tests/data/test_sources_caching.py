@@ -7,7 +7,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from cyclegan.config import Config
-from cyclegan.data import memory, sources, stripes_builder
+from cyclegan.data import drawn_builder, memory, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images import reader
@@ -46,7 +46,7 @@ def test_images_of_a_folder_are_the_same_in_every_cache(photos, tmp_path):
 @pytest.mark.slow
 def test_stripes_equal_tfds_in_every_cache(stripes_dir, tmp_path):
     loaded = [load("stripes", 32, 32, tmp_path, data_dir=stripes_dir, cache=cache) for cache in CACHES]
-    builder = stripes_builder.builder(32, stripes_dir)
+    builder = drawn_builder.builder("stripes", 32, stripes_dir)
     for split, *cached in zip(sources.SPLITS, *map(split_images, loaded)):
         decoded = np.stack([example["image"] for example in tfds.as_numpy(builder.as_dataset(split))])
         for images in cached:

@@ -10,7 +10,7 @@ import requests
 import tensorflow_datasets as tfds
 
 from cyclegan.config import Config
-from cyclegan.data import sources, stripes_builder, tfds_source
+from cyclegan.data import drawn_builder, sources, tfds_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.images import reader
@@ -64,18 +64,18 @@ def test_a_damaged_dataset_is_named(damaged, cache):
 
 def shards(folder, count):
     """Prepare the embedded dataset with several files per split; return its builder."""
-    builder = stripes_builder.builder(16, str(folder))
+    builder = drawn_builder.builder("stripes", 16, str(folder))
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=count))
     return builder
 
 
 def test_several_files_are_read_in_their_order(tmp_path):
-    whole, split = stripes_builder.builder(16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
+    whole, split = drawn_builder.builder("stripes", 16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
     assert len(split.info.splits["trainA"].filepaths) == 3
     (first, names), (second, _) = (tfds_source.read(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
     assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
     for part in sources.SPLITS:
-        assert len(first[part]) == len(second[part]) == stripes_builder.SPLIT_SIZES[part]
+        assert len(first[part]) == len(second[part]) == drawn_builder.SPLIT_SIZES[part]
         assert all((reader.decode(a) == reader.decode(b)).all() for a, b in zip(first[part], second[part]))
     few, _ = tfds_source.read(dict.fromkeys(sources.SPLITS, split), max_images=100)
     assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
@@ -126,7 +126,7 @@ def test_a_worker_decodes_only_its_share(stripes_dir, tmp_path, monkeypatch, cac
     parts = (domains.train_x.images, domains.train_y.images)
     dataset = UnpairedDataset(*parts, 6, (16, 16), seed=0, steps_per_call=2)
     x, *_ = dataset.batches(0, 0, steps=2, replica=1, replicas=3)
-    builder = stripes_builder.builder(16, stripes_dir)
+    builder = drawn_builder.builder("stripes", 16, stripes_dir)
     encoded, _ = tfds_source.read(dict.fromkeys(("trainA", "trainB"), builder))
     share = [pair for pair in range(12) if pair % 6 in (2, 3)]
     index = dataset.sampler.image_index

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTION_OF, SECTIONS
-from cyclegan.data import sources, stripes_builder
+from cyclegan.data import drawn_builder, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.networks.discriminators import make_discriminator
@@ -100,7 +100,7 @@ def first_batches(config):
 @pytest.mark.sampled
 @pytest.mark.parametrize("context, flag", pairs(DATA_CONTEXTS, DATA_FLAGS))
 def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch, tmp_path, context, flag):
-    monkeypatch.setattr(stripes_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
+    monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     monkeypatch.chdir(home)
     base = {**SMALL, "data_dir": str(home / "tfds") if context["dataset"] == "stripes" else None, **context}
     plain, changed = parsed(base), parsed({**base, **flag})
