@@ -20,7 +20,7 @@ COMMANDS = {
     **{
         f"scripts/{name}.py --help": (0, 1) for name in ("evaluate", "translate", "export", "benchmark", "import_torch")
     },
-    **{f"scripts/{name}.py --help": (0, 1) for name in ("score_stripes", "soak")},
+    **{f"scripts/{name}.py --help": (0, 1) for name in ("ablation", "score_stripes", "soak")},
     "scripts/score_stripes.py /missing": (2, 2),
 }
 

@@ -1,0 +1,233 @@
+#!/usr/bin/env python
+"""Compare settings of train.py on an embedded dataset: `python scripts/ablation.py --minutes 10 --output runs/ablation`.
+
+Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step, at a
+constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are kept, and an
+unfinished one starts over. After each run, ablation.md and ablation.json in the output folder are written anew. Words after
+`--` are flags of train.py for all runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import argparse
+import json
+import logging
+import pathlib
+import shlex
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cyclegan import console, whole_file
+from cyclegan.checkpointing import folder, manifest
+from cyclegan.config.data import EMBEDDED
+from cyclegan.errors import TrainingError, UserError, printable
+from scripts.score_stripes import TITLES
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TRAIN, SCORE = ROOT / "train.py", ROOT / "scripts" / "score_stripes.py"
+POLL_SECONDS = 0.1
+BASELINE = "default"
+SETTINGS = {  # flags of train.py
+    BASELINE: "",
+    "no identity": "--lambda_identity 0",
+    "no pool": "--pool_size 0",
+    "EMA": "--ema 0.999",
+    "DiffAugment": "--diffaugment color,translation,cutout",
+    "R1": "--r1 1",
+    "hinge": "--adversarial hinge",
+    "TTUR": "--lr 0.0005 --lr_discriminator 0.002",
+}
+COMMON = "--lr_schedule constant --epochs 1000000 --plot_every 1000000 --checkpoint_every 1000000 --no_peak --keep 1"
+
+logger = logging.getLogger("cyclegan.ablation")
+Result = dict[str, Any]  # of a run: "setting", "seed", "epochs", "steps", "seconds" and "scores" by direction and name
+
+
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description="Train a list of settings with several seeds for equal wall times, and compare their errors."
+    )
+    parser.add_argument("--dataset", choices=EMBEDDED, default="scenes", help="embedded dataset (default: scenes)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="wall time of each run (default: 10)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default: 3)")
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        choices=SETTINGS,
+        default=list(SETTINGS),
+        metavar="NAME",
+        help=f"some of: {', '.join(SETTINGS)} (default: all)",
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=pathlib.Path("runs", "ablation"), help="(default: runs/ablation)"
+    )
+    parser.add_argument("flags", nargs="*", metavar="FLAG", help="after --: flags of train.py for all runs")
+    arguments = parser.parse_args(argv)
+    if arguments.seeds < 1 or not 0 < arguments.minutes < float("inf"):
+        raise UserError(f"--seeds {arguments.seeds} --minutes {arguments.minutes}: expected numbers above 0")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> list[Result]:
+    """Train and score what is not finished, write the tables, and return the results of all runs.
+
+    Raises:
+        UserError: The output folder holds runs with other flags or another wall time.
+        TrainingError: A run failed; all others were finished.
+    """
+    arguments = parse_args(argv)
+    console.configure_logging(1)
+    output = arguments.output.expanduser()
+    output.mkdir(parents=True, exist_ok=True)
+    protocol = {"dataset": arguments.dataset, "minutes": arguments.minutes, "flags": shlex.join(arguments.flags)}
+    _check_protocol(output / "protocol.json", protocol)
+    results, failed = [], []
+    for seed in range(
+        arguments.seeds
+    ):  # the inner loop has the settings, so that slow changes of the machine hit all of them
+        for setting in arguments.settings:
+            try:
+                results.append(finished_run(output, setting, seed, arguments))
+            except TrainingError as error:
+                failed.append(str(error))
+                logger.warning(printable(error))
+            write_tables(output, results, protocol)
+    print((output / "ablation.md").read_text(encoding="utf-8"))
+    if failed:
+        raise TrainingError(f"{len(failed)} of {len(failed) + len(results)} runs failed: {failed[0]}")
+    return results
+
+
+def _check_protocol(path: pathlib.Path, protocol: Mapping[str, Any]) -> None:
+    if not path.exists():
+        whole_file.write(path, json.dumps(protocol, indent=2) + "\n")
+    elif json.loads(path.read_text(encoding="utf-8")) != protocol:
+        raise UserError(f"{path.parent} holds runs of another dataset, wall time or flags; expected another --output")
+
+
+def finished_run(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> Result:
+    """Return the result of a run; train and score it first if it is not finished.
+
+    Raises:
+        TrainingError: Training or scoring failed.
+    """
+    run = output / f"{setting.replace(' ', '_')}-{seed}"
+    file = run.with_suffix(".json")
+    if file.exists():
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    logger.info(f"{setting}, seed {seed}")
+    flags = [*COMMON.split(), *arguments.flags, *SETTINGS[setting].split(), "--dataset", arguments.dataset]
+    command = [str(TRAIN), *flags, "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
+    seconds = train_for(command, run.with_suffix(".log"), 60 * arguments.minutes)
+    state = manifest.verify(folder.checkpoints(run / "checkpoints")[-1])
+    scores = run.with_suffix(".scores")
+    done = subprocess.run([sys.executable, str(SCORE), str(run), "--json", str(scores)], capture_output=True, text=True)
+    if done.returncode:
+        raise TrainingError(f"{setting}, seed {seed}: {SCORE.name} failed: {done.stderr.strip()[-300:]}")
+    result = {
+        **{"setting": setting, "seed": seed, "command": shlex.join(command[1:]), "seconds": seconds},
+        **{"epochs": state.epoch, "steps": state.step, "scores": json.loads(scores.read_text(encoding="utf-8"))},
+    }
+    whole_file.write(file, json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> float:
+    """Train for a wall time from the first epoch on, then stop training with a checkpoint; return the seconds.
+
+    Args:
+        command: Program and flags.
+        log: File that gets the output.
+        seconds: The wall time.
+
+    Raises:
+        TrainingError: Training failed.
+    """
+    with open(log, "wb") as output:
+        process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
+    begin = None
+    try:
+        while process.poll() is None:
+            now = time.monotonic()
+            if begin is None and b"Epoch " in log.read_bytes():
+                begin = now
+            if begin is not None and now >= begin + seconds:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+                break
+            time.sleep(POLL_SECONDS)
+    finally:
+        if process.poll() is None:  # Ctrl-C
+            process.terminate()
+            process.wait()
+    if begin is None or process.returncode != 128 + signal.SIGTERM:
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
+        raise TrainingError(f"{shlex.join(command)} ended with code {process.returncode}: {last[0]}; see {log}")
+    return now - begin
+
+
+def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:
+    """Write ablation.json and ablation.md."""
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    facts = {
+        **protocol,
+        "commit": git.stdout.strip() or "unknown",
+        "cores": os.cpu_count(),
+        "command": shlex.join(sys.argv),
+    }
+    content = json.dumps({**facts, "results": results}, indent=2)
+    whole_file.write(output / "ablation.json", content + "\n")
+    lines = [
+        *table(results, str(protocol["dataset"])),
+        "",
+        ", ".join(f"{name}: {value}" for name, value in facts.items()),
+    ]
+    whole_file.write(output / "ablation.md", "\n".join(lines) + "\n")
+
+
+def table(results: Sequence[Result], dataset: str) -> list[str]:
+    """Return the lines of the Markdown table: for each setting the mean and the standard deviation over the seeds.
+
+    Bold scores differ from the baseline by more than the sum of both deviations.
+    """
+    columns = [(direction, name) for direction, names in TITLES[dataset].items() for name in names]
+    titles = [f"{direction}: {TITLES[dataset][direction][name]}" for direction, name in columns]
+    rows: dict[str, list[Result]] = {}
+    for result in results:
+        rows.setdefault(result["setting"], []).append(result)
+    lines = ["| " + " | ".join(["setting", "flags", "runs", "steps", *titles]) + " |", "|" + "---|" * (4 + len(titles))]
+    for setting, runs in rows.items():
+        steps = round(statistics.mean(run["steps"] for run in runs))
+        cells = [_cell(runs, rows.get(BASELINE, []), *column) for column in columns]
+        lines.append(f"| {' | '.join([setting, f'`{SETTINGS[setting]}`', str(len(runs)), str(steps), *cells])} |")
+    return lines
+
+
+def _cell(runs: Sequence[Result], baseline: Sequence[Result], direction: str, name: str) -> str:
+    mine, theirs = (_mean_and_deviation(each, direction, name) for each in (runs, baseline))
+    if not mine:
+        return "-"  # the setting trains one direction
+    text = f"{mine[0]:.2f} ± {mine[1]:.2f}" if len(runs) > 1 else f"{mine[0]:.2f}"
+    differs = theirs and min(len(runs), len(baseline)) > 1 and abs(mine[0] - theirs[0]) > mine[1] + theirs[1]
+    return f"**{text}**" if differs else text
+
+
+def _mean_and_deviation(runs: Sequence[Result], direction: str, name: str) -> tuple[float, float] | None:
+    values = [run["scores"][direction][name] for run in runs if direction in run["scores"]]
+    return (statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0) if values else None
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main, "stopped; the same command resumes"))

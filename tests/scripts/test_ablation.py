@@ -1,0 +1,85 @@
+"""Train, score and tabulate as scripts/ablation.py does, with stand-ins for train.py and the scoring."""
+
+import json
+
+import pytest
+
+from cyclegan.config.command_line import parse_args
+from cyclegan.errors import TrainingError, UserError
+from scripts import ablation
+
+TRAIN = """
+import pathlib, signal, sys, time
+sys.path.insert(0, {root!r})
+from cyclegan.checkpointing import folder, manifest
+from cyclegan.checkpointing.train_state import TrainState
+flags = sys.argv[1:]
+run = pathlib.Path(flags[flags.index("--output_dir") + 1])
+state = TrainState(epoch=2, step=int(flags[flags.index("--seed") + 1]) + 10)
+def stop(*_):
+    checkpoint = run / "checkpoints" / folder.Position.of(state).name
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.index").write_text("")
+    manifest.write(checkpoint, state)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+if "hinge" in flags:
+    sys.exit("--adversarial: not today")
+print("Epoch 001/100", flush=True)
+time.sleep(60)
+"""
+SCORE = """
+import json, pathlib, sys
+run = pathlib.Path(sys.argv[1]).name
+error = 10 * ("pool" in run) + int(run[-1]) / 10
+pathlib.Path(sys.argv[3]).write_text(json.dumps({"X -> Y": {"error": error}}))
+"""
+FLAGS = ["--seeds", "2", "--minutes", "0.002", "--settings", "default", "no pool"]
+
+
+@pytest.fixture
+def stand_ins(tmp_path, monkeypatch):
+    """Replace the programs; return the output folder."""
+    for name, text in (("TRAIN", TRAIN.replace("{root!r}", repr(str(ablation.ROOT)))), ("SCORE", SCORE)):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.setattr(ablation, name, tmp_path / f"{name}.py")
+    return tmp_path / "out"
+
+
+def test_all_settings_are_accepted_and_change_the_configuration():
+    seen = []
+    for flags in ablation.SETTINGS.values():
+        config = parse_args([*ablation.COMMON.split(), *flags.split(), "--dataset", "scenes", "--output_dir", "x"])
+        assert config not in seen
+        seen.append(config)
+
+
+def test_runs_are_trained_scored_and_kept(stand_ins, monkeypatch):
+    results = ablation.main([*FLAGS, "--output", str(stand_ins), "--", "--batch_size", "2"])
+    assert [(run["setting"], run["seed"], run["steps"]) for run in results] == [
+        ("default", 0, 10), ("no pool", 0, 10), ("default", 1, 11), ("no pool", 1, 11)
+    ]  # fmt: skip
+    assert all("--batch_size 2" in run["command"] and 0.1 <= run["seconds"] < 9 for run in results)
+    saved = json.loads((stand_ins / "ablation.json").read_text())
+    assert saved["results"] == results and saved["minutes"] == 0.002 and saved["commit"]
+    assert (stand_ins / "ablation.md").read_text().splitlines()[2:4] == [
+        "| default | `` | 2 | 10 | 0.05 ± 0.07 | - | - |",
+        "| no pool | `--pool_size 0` | 2 | 10 | **10.05 ± 0.07** | - | - |",
+    ]
+    monkeypatch.setattr(ablation, "train_for", None)  # finished runs are not trained again
+    assert ablation.main([*FLAGS, "--output", str(stand_ins), "--", "--batch_size", "2"]) == results
+    with pytest.raises(UserError, match="runs of another dataset, wall time or flags; expected another --output"):
+        ablation.main([*FLAGS, "--output", str(stand_ins)])
+
+
+def test_a_failed_run_does_not_stop_the_others(stand_ins):
+    flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "hinge", "default", "--output", str(stand_ins)]
+    with pytest.raises(TrainingError, match="1 of 2 runs failed: .* ended with code 1: --adversarial: not today"):
+        ablation.main(flags)
+    assert [run["setting"] for run in json.loads((stand_ins / "ablation.json").read_text())["results"]] == ["default"]
+
+
+def test_impossible_numbers_are_refused():
+    for flags in (["--seeds", "0"], ["--minutes", "0"], ["--minutes", "nan"]):
+        with pytest.raises(UserError, match="expected numbers above 0"):
+            ablation.parse_args(flags)
