@@ -82,11 +82,12 @@ def main(argv: Sequence[str] | None = None) -> float:
     options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
     check(given.out, options)
     run = restore(given.run, given.checkpoint, "float32")
+    generator = run.generator(given.direction)
     multiple = run.config.networks.multiple
     if size and any(side % multiple for side in size):
         raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
     images, description = comparison_images(run.config.data, given.direction, multiple, given.pictures, size)
-    difference = export(run.generator(given.direction), given.out, images, options)
+    difference = export(generator, given.out, images, options)
     _log_signature(given.out, options, run.channels(given.direction), multiple, run.checkpoint)
     logger.info(
         "largest difference from the network: %.2g %s, allowed %g; on %s",

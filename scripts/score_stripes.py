@@ -49,7 +49,7 @@ Scores = dict[str, float]
 
 
 def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[str, tuple[Scores, Scores]]:
-    """Return (scores of the run, scores of the identity) for "X -> Y" and "Y -> X".
+    """Return (scores of the run, scores of the identity) for "X -> Y" and, if there is a generator for it, "Y -> X".
 
     Raises:
         UserError: `run` is not the folder of a run on an embedded dataset with such a checkpoint.
@@ -68,7 +68,8 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
     domains = sources.load_domains(in_memory, config.networks.multiple, splits=sources.TEST_SPLITS)
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
-    for name, translate, source, truth in (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x)):
+    directions = (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x))
+    for name, translate, source, truth in directions[: len(config.objective.facts.directions)]:
         batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
         translated = np.concatenate([translate(batch) for batch in batches])
         scores = (_scores(config.data.dataset, name, source, images, truth) for images in (translated, source))

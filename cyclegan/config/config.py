@@ -11,7 +11,7 @@ from cyclegan.config.data import DataConfig
 from cyclegan.config.distribution import DistributionConfig
 from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.config.fields import Section
-from cyclegan.config.networks import NetworkConfig
+from cyclegan.config.networks import UNETS, NetworkConfig
 from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.config.performance import PerformanceConfig
@@ -84,7 +84,11 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         "--adversarial lsgan or bce",
         lambda config: config.objective.adversarial in ("lsgan", "bce"),
     ),
-    "lambda_identity": ("--channels_x equal to --channels_y", lambda config: config.data.same_channels),
+    "lambda_cycle": ("--objective cyclegan", lambda config: "lambda_cycle" in config.objective.facts.own_flags),
+    "lambda_identity": (
+        "--objective cyclegan and --channels_x equal to --channels_y",
+        lambda config: "lambda_identity" in config.objective.facts.own_flags and config.data.same_channels,
+    ),
     "recompute": ("a ResNet with residual blocks", lambda config: bool(config.networks.residual_blocks)),
     **dict.fromkeys(
         ("evaluate_features", "patience"),
@@ -127,6 +131,7 @@ class Config:
         self._check_sizes()
         self._check_batch_normalization()
         self._check_recomputation()
+        self._check_features()
         steps, log_every = self.performance.steps_per_call, self.run.log_every
         if steps and log_every % steps:
             raise UserError(f"--steps_per_call {steps}: expected a divisor of --log_every, which is {log_every}")
@@ -219,4 +224,18 @@ class Config:
         if self.networks.dropout:
             raise UserError(
                 f"--recompute: --dropout {self.networks.dropout} would drop other values the second time; expected --dropout 0"
+            )
+
+    def _check_features(self) -> None:
+        objective, data, generator = self.objective.objective, self.data, self.networks.generator
+        if not self.objective.facts.compares_features:
+            return
+        if not data.same_channels:
+            raise UserError(
+                f"--objective {objective}: compares features of both domains; expected --channels_x {data.channels_x} equal to"
+                f" --channels_y {data.channels_y}"
+            )
+        if generator in UNETS:
+            raise UserError(
+                f"--objective {objective}: compares features of a ResNet; expected another --generator than {generator}"
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 from cyclegan.config.data import EMBEDDED, DataConfig
 from cyclegan.config.networks import RESNET, UNETS, NetworkConfig
+from cyclegan.config.objective import OBJECTIVES, ObjectiveConfig
 from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.config.run import RunConfig
 
@@ -19,7 +20,10 @@ UNCROPPED = EMBEDDED  # their images differ from each other enough: load_size is
 LOAD_RATIO = 286 / 256  # side before the crop / side after it
 PYTORCH_EPSILON = 1e-8  # default of PyTorch's Adam
 # Settings that follow from others if they are not given.
-DERIVED = ("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine", "epsilon")
+DERIVED = (
+    *("decay_from", "load_size", "image_width", "lambda_identity", "lr_discriminator", "norm_affine", "epsilon"),
+    "pool_size",
+)
 
 
 def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,6 +45,9 @@ def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
     settings.setdefault("epsilon", OptimizationConfig.epsilon if keras else PYTORCH_EPSILON)
     if settings.get("channels_x", DataConfig.channels_x) != settings.get("channels_y", DataConfig.channels_y):
         settings["lambda_identity"] = 0.0  # an image and its translation cannot be compared
+    objective = OBJECTIVES.get(settings.get("objective", ObjectiveConfig.objective))
+    if objective:  # the section refuses another one
+        settings.setdefault("pool_size", objective.pool_size)
     settings.setdefault("lr_discriminator", settings.get("lr", OptimizationConfig.lr))
     settings.setdefault("decay_from", settings.get("epochs", OptimizationConfig.epochs) // 2)
     for name in ("output_dir", "data_dir"):

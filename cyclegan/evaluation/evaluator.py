@@ -1,4 +1,4 @@
-"""Scores of two generators on held-out images: FID, KID, errors to the ground truth, cycle and identity errors."""
+"""Scores of one or two generators on held-out images: FID, KID, errors to the ground truth, cycle and identity errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 
 
 class Evaluator:
-    """Scorer of two generators. Features of the real images are computed once and kept for later scores.
+    """Scorer of one or two generators. Features of the real images are computed once and kept for later scores.
 
     FID, KID and the errors to the ground truth use translations rounded to whole gray levels, as in files. Cycle and identity
     errors are computed without rounding, as in training. Only the subsets of KID are random, from a seed of their own.
@@ -31,7 +31,7 @@ class Evaluator:
     Args:
         G: The generator X -> Y, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. It is compiled once,
             so it may change between calls of `scores` through its variables only.
-        F: The generator Y -> X.
+        F: The generator Y -> X; `None` if there is none.
         x: Held-out images of X, uint8 or uint16 [N, h, w, C].
         y: Held-out images of Y.
         size: (height, width) in pixels of the crop from the middle of each image.
@@ -44,6 +44,7 @@ class Evaluator:
 
     Attributes:
         extractor: Features that FID and KID compare.
+        directions: Directions of the generators.
         size: (height, width) of the crops in pixels.
         batch_size: Images per batch.
 
@@ -54,7 +55,7 @@ class Evaluator:
     def __init__(  # noqa: PLR0913  five of them are keyword-only
         self,
         G: Callable[..., tf.Tensor],
-        F: Callable[..., tf.Tensor],
+        F: Callable[..., tf.Tensor] | None,
         x: ImageArray,
         y: ImageArray,
         size: tuple[int, int],
@@ -74,10 +75,11 @@ class Evaluator:
         self._target = {"x2y": crops_y, "y2x": crops_x}
         given = {direction: CentreCrops(images, size) for direction, images in (real or {}).items()}
         self._real = {**self._target, **given}
+        networks = {"x2y": G, **({"y2x": F} if F else {})}
+        self.directions = tuple(networks)
         self._check_counts()
-        forward, backward = _compiled(G), _compiled(F)
-        self._forward = {"x2y": forward, "y2x": backward}
-        self._backward = {"x2y": backward, "y2x": forward}
+        self._forward = {direction: _compiled(network) for direction, network in networks.items()}
+        self._backward = dict(zip(self.directions, reversed(self._forward.values()))) if F else {}
         self._features: dict[int, np.ndarray] = {}  # of real images by id, because the directions share them
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
@@ -89,8 +91,8 @@ class Evaluator:
 
         Returns:
             Scores by name. FID, KID and KID_std compare the translations with the real images of the target domain. Paired images
-            have MAE in gray levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE and, if X
-            and Y have the same number of channels, identity_MAE, both in gray levels of 255.
+            have MAE in gray levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if
+            there is F, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
 
         Raises:
             TrainingError: A translation is not finite, or an image cannot be read.
@@ -138,8 +140,8 @@ class Evaluator:
         }
 
     def _check_counts(self) -> None:
-        for direction, domains in DIRECTIONS.items():
-            for crops, domain in zip((self._source[direction], self._real[direction]), domains):
+        for direction in self.directions:
+            for crops, domain in zip((self._source[direction], self._real[direction]), DIRECTIONS[direction]):
                 if len(crops) < 2:
                     raise UserError(
                         f"{len(crops)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add some"
@@ -159,7 +161,9 @@ class Evaluator:
             except ValueError as error:
                 raise TrainingError(str(error)) from None
             features.append(self.extractor(to_float(rounded))[: len(indices)])
-            row = {"cycle_MAE": _difference(images, self._backward[direction](fake))} if errors else {}
+            row = {}
+            if errors and self._backward:
+                row["cycle_MAE"] = _difference(images, self._backward[direction](fake))
             if self._paired:
                 row.update(errors_to_truth(rounded, target.batch(indices, self.batch_size)))
             rows.append({name: values[: len(indices)] for name, values in row.items()})

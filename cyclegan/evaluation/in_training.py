@@ -24,7 +24,7 @@ def make_evaluator(
 
     Args:
         features: Features that FID and KID compare, as in --evaluate_features.
-        generators: G and F.
+        generators: G and, if there is one, F.
         x: Held-out images of X.
         y: Held-out images of Y.
         size: (height, width) in pixels that the networks see.
@@ -34,6 +34,6 @@ def make_evaluator(
     Raises:
         UserError: The features are not available, or a domain has fewer than 2 images.
     """
-    G, F = generators
+    G, F = generators[0], generators[1] if len(generators) > 1 else None
     extractor = make_extractor(features, (x.shape[-1], y.shape[-1]))
     return Evaluator(G, F, x, y, size, extractor, paired=paired, bars=bars)

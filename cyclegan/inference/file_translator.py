@@ -52,13 +52,13 @@ class Translation(NamedTuple):
         task: Its file.
         original: The image.
         output: Pixels of the translation.
-        cycle: Pixels of the translation back if there is a page; otherwise the same as `output`.
+        cycle: Pixels of the translation back if there is a page and a generator for it; otherwise `None`.
     """
 
     task: FileTask
     original: DecodedImage
     output: np.ndarray
-    cycle: np.ndarray
+    cycle: Optional[np.ndarray]
 
 
 class FileTranslator:
@@ -121,13 +121,13 @@ class FileTranslator:
         model = self._models.get()
         try:
             with _Catch(None) as caught:
-                outputs = self._translate_and_back(model, np.stack([image.pixels for image in originals.values()]))
+                translated = self._translate_and_back(model, [image.pixels for image in originals.values()])
             if caught.reason is None:
-                return [Translation(*item) for item in zip(originals, originals.values(), *outputs)], {}
+                return [Translation(*item) for item in zip(originals, originals.values(), *translated)], {}
             translations, failures = [], {}
             for task, image in originals.items():
                 with _Catch(task) as caught:
-                    (output,), (cycle,) = self._translate_and_back(model, image.pixels[None])
+                    (output,), (cycle,) = self._translate_and_back(model, [image.pixels])
                     translations.append(Translation(task, image, output, cycle))
                 if caught.reason is not None:
                     failures[task] = Outcome(caught.reason)
@@ -135,9 +135,13 @@ class FileTranslator:
         finally:
             self._models.put(model)
 
-    def _translate_and_back(self, model: Model, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        outputs = model.translator(self._direction)(pixels)
-        return outputs, model.translator(OPPOSITE[self._direction])(outputs) if self._page_folder else outputs
+    def _translate_and_back(
+        self, model: Model, images: Sequence[np.ndarray]
+    ) -> tuple[list[np.ndarray], Sequence[Optional[np.ndarray]]]:
+        outputs, opposite = model.translator(self._direction)(np.stack(images)), OPPOSITE[self._direction]
+        if not self._page_folder or opposite not in model.config.objective.facts.directions:
+            return list(outputs), [None] * len(images)
+        return list(outputs), list(model.translator(opposite)(outputs))
 
     def _write(self, translation: Translation) -> Outcome:
         task, original, output, cycle = translation
@@ -148,7 +152,7 @@ class FileTranslator:
         item = None
         with _Catch(task) as caught:
             if self._page_folder:
-                images = {"input": original.pixels, "output": output, "cycle": cycle}
+                images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
                 item = page_images.write_item(self._page_folder, task.number, task.name, self._direction, images)
         height, width = original.pixels.shape[:2]
         return Outcome(

@@ -7,11 +7,10 @@ from typing import Any, Optional, Union, overload
 import numpy as np
 from PIL import Image
 
-from cyclegan.config.directions import DIRECTIONS
 from cyclegan.distribution.strategy import device_names
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
-from cyclegan.inference.restore import restore
+from cyclegan.inference.restore import refuse_missing, restore
 from cyclegan.inference.tiles import TILE
 from cyclegan.inference.translator import Translator
 
@@ -50,7 +49,7 @@ class Model:
         self.tile = tile
         self._translators = {
             direction: Translator(self._restored.generator(direction), self.config.networks.multiple, device, tile)
-            for direction in DIRECTIONS
+            for direction in self.config.objective.facts.directions
         }
 
     @overload
@@ -84,15 +83,20 @@ class Model:
     def y2x(self, image: Union[Image.Image, Path], size: Optional[Size] = None) -> Image.Image: ...
 
     def y2x(self, image: Any, size: Optional[Size] = None) -> Any:
-        """Translate one or several images from Y to X; see `x2y`."""
+        """Translate one or several images from Y to X; see `x2y`. An objective of one direction has no such generator."""
         return self._translate("y2x", image, size)
 
     def translator(self, direction: str) -> Translator:
-        """Return the translator of a direction, "x2y" or "y2x"."""
+        """Return the translator of a direction, "x2y" or "y2x".
+
+        Raises:
+            UserError: The run has no generator of this direction.
+        """
+        refuse_missing(self._restored.path, self.config, direction)
         return self._translators[direction]
 
     def _translate(self, direction: str, image: Any, size: Optional[Size]) -> Any:
-        translator = self._translators[direction]
+        translator = self.translator(direction)
         if isinstance(image, np.ndarray):
             images = conversions.resize_batch(conversions.as_batch(image, translator.channels_in), size)
             return conversions.like_batch(image, translator(images))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
+from typing import Optional
 
 import numpy as np
 
@@ -27,23 +28,27 @@ def write_item(
         number: Number of the image; the names of the copies begin with it.
         name: Name of the image on the page.
         direction: "x2y" or "y2x".
-        images: "input", "output" and "cycle", the translation back: uint8 or uint16 [h, w, C].
+        images: "input", "output" and, if there is one, "cycle", the translation back: uint8 or uint16 [h, w, C].
 
     Returns:
         The item of the page.
     """
-    paths = {kind: f"{PAGE_FOLDER}/{number:06d}_{kind}.png" for kind in ("input", "output", "cycle")}
+    paths = {kind: f"{PAGE_FOLDER}/{number:06d}_{kind}.png" for kind in images}
     for kind, path in paths.items():
         writer.write(folder / path, DecodedImage(make_thumbnail(images[kind])), "png")
-    frame = html_report.Frame(paths["output"], paths["cycle"], _scores(**images))
+    frame = html_report.Frame(paths["output"], paths.get("cycle", ""), _scores(**images))
     return html_report.Item(name, " → ".join(DIRECTIONS[direction]), paths["input"], [frame])
 
 
-def _scores(input: np.ndarray, output: np.ndarray, cycle: np.ndarray) -> dict[str, float]:
+def _scores(input: np.ndarray, output: np.ndarray, cycle: Optional[np.ndarray] = None) -> dict[str, float]:
     """Return mean absolute differences in gray levels of 8 bits."""
     gray = 255 / np.iinfo(input.dtype).max
-    compared = {"cycle error": cycle, **({"change": output} if output.shape == input.shape else {})}
-    return {name: float(np.abs(input.astype(np.float32) - other).mean() * gray) for name, other in compared.items()}
+    compared = {"cycle error": cycle, "change": output if output.shape == input.shape else None}
+    return {
+        name: float(np.abs(input.astype(np.float32) - other).mean() * gray)
+        for name, other in compared.items()
+        if other is not None
+    }
 
 
 def make_thumbnail(pixels: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from cyclegan.checkpointing import run_directory
 from cyclegan.checkpointing.manager import CheckpointManager, Restored
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.distribution.gpus import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
@@ -32,7 +33,7 @@ class RestoredRun:
         path: Folder of the run.
         config: Configuration of the run.
         G: Generator X -> Y, with its EMA weights if the run has them (--ema).
-        F: Generator Y -> X, likewise.
+        F: Generator Y -> X, likewise; `None` if the objective has none.
         checkpoint: Folder of the checkpoint.
         train_state: Position in training.
     """
@@ -40,17 +41,23 @@ class RestoredRun:
     path: pathlib.Path
     config: Config
     G: tf.keras.Model
-    F: tf.keras.Model
+    F: Optional[tf.keras.Model]
     checkpoint: pathlib.Path
     train_state: TrainState
 
     def generator(self, direction: str) -> tf.keras.Model:
-        """Return the generator of a direction, "x2y" or "y2x"."""
-        return {"x2y": self.G, "y2x": self.F}[direction]
+        """Return the generator of a direction, "x2y" or "y2x".
+
+        Raises:
+            UserError: The objective has no generator of this direction.
+        """
+        refuse_missing(self.path, self.config, direction)
+        found: tf.keras.Model = {"x2y": self.G, "y2x": self.F}[direction]
+        return found
 
     def at(self, checkpoint: str) -> RestoredRun:
         """Restore another checkpoint, by name, into the same generators; this object then has its weights, too."""
-        networks = {network.name: network for network in (self.G, self.F)}
+        networks = {network.name: network for network in (self.G, self.F) if network is not None}
         train_state, path = _restore_by_name(CheckpointManager(self.path / "checkpoints", networks), checkpoint)
         return dataclasses.replace(self, checkpoint=path, train_state=train_state)
 
@@ -92,18 +99,29 @@ def restore(
         with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
             x, y = config.data.channels_x, config.data.channels_y
             G = generators.make_generator(config.networks, x, y, name=f"G{suffix}")
-            F = generators.make_generator(config.networks, y, x, name=f"F{suffix}")
+            has_F = "y2x" in config.objective.facts.directions
+            F = generators.make_generator(config.networks, y, x, name=f"F{suffix}") if has_F else None
     except (MemoryError, tf.errors.ResourceExhaustedError):
         raise UserError(
             f"{run}: --filters {config.networks.filters}: not enough memory for its generators; expected a device with more"
         ) from None
-    checkpoints = CheckpointManager(run / "checkpoints", {f"G{suffix}": G, f"F{suffix}": F})
+    networks = {network.name: network for network in (G, F) if network is not None}
+    checkpoints = CheckpointManager(run / "checkpoints", networks)
     train_state, path = _restore_by_name(checkpoints, checkpoint) if checkpoint else _restore_newest(checkpoints)
     if not saved.imported and not train_state.step:
         _warn_once(
             f"{path} is from before the first step of training, when the networks are random; expected a later one"
         )
     return RestoredRun(run, config, G, F, path, train_state)
+
+
+def refuse_missing(run: Union[str, os.PathLike[str]], config: Config, direction: str) -> None:
+    """Raise `UserError` if the objective of a run has no generator of a direction."""
+    if direction not in config.objective.facts.directions:
+        raise UserError(
+            f"{run}: --objective {config.objective.objective} has no generator {' -> '.join(DIRECTIONS[direction])}; expected"
+            f" --direction {' or '.join(config.objective.facts.directions)}"
+        )
 
 
 def _restore_newest(checkpoints: CheckpointManager) -> Restored:

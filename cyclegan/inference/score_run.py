@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import logging
 import os
@@ -15,6 +16,7 @@ import tensorflow as tf
 from cyclegan.checkpointing import folder
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import NEEDS
+from cyclegan.config.directions import DIRECTIONS
 from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.evaluation.evaluator import Evaluator
@@ -43,6 +45,7 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
         TrainingError: A translation is not finite, or an image cannot be read.
     """
     restored = restore(run, checkpoint)
+    options = _in_directions_of(restored, options)
     evaluator = _make_evaluator(restored, options)
     return _score(restored, options, evaluator, _untranslated(evaluator, options))
 
@@ -58,6 +61,7 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
         TrainingError: As in `score_run`.
     """
     restored = restore(run)
+    options = _in_directions_of(restored, options)
     evaluator = _make_evaluator(restored, options)
     untranslated = _untranslated(evaluator, options)
     results: list[tuple[TrainState, dict[str, Any]]] = []
@@ -74,6 +78,19 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
             scores = _score(restored, options, evaluator, untranslated)
             results.append((restored.train_state, {**scores, "aliases": []}))
     return [result for _, result in results]
+
+
+def _in_directions_of(restored: RestoredRun, options: ScoreOptions) -> ScoreOptions:
+    """Return the options without a direction that the run has no generator for; refuse it if it is the only one."""
+    directions = restored.config.objective.facts.directions
+    if options.directions != tuple(DIRECTIONS):
+        restored.generator(*options.directions)
+    elif missing := [" -> ".join(DIRECTIONS[each]) for each in options.directions if each not in directions]:
+        logger.info(
+            f"No scores for {missing[0]}: --objective {restored.config.objective.objective} has no such generator"
+        )
+        options = dataclasses.replace(options, directions=directions)
+    return options
 
 
 def _score(

@@ -147,6 +147,8 @@ def _write_page(
     report: Report, folder: pathlib.Path, title: str, items: Sequence[html_report.Item], model: Model
 ) -> None:
     notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
+    if len(model.config.objective.facts.directions) < len(DIRECTIONS):
+        notes.append("No cycle: the run has no generator for the other direction.")
     try:
         report.page = html_report.write(folder, title, items, notes)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Optional
 
 import tensorflow as tf
 
@@ -10,13 +11,14 @@ from cyclegan.networks.padding import ReflectionPadding2D
 from cyclegan.networks.upsampling import NearestUpsampling2D
 
 
-def count_macs(network: tf.keras.Model, height: int, width: int) -> int:
+def count_macs(network: tf.keras.Model, height: int, width: int, last: Optional[tf.keras.layers.Layer] = None) -> int:
     """Return the multiply-accumulate operations of all convolutions of a network for one image.
 
     Args:
         network: Generator or discriminator of this package.
         height: Height of the image in pixels.
         width: Width of the image in pixels.
+        last: Layer after which to stop; by default the last one.
     """
     macs = 0
     for layer in network.layers:  # in the order of computation; skip connections keep the size
@@ -36,4 +38,6 @@ def count_macs(network: tf.keras.Model, height: int, width: int) -> int:
                 height, width = height + more - kernel_height, width + more - kernel_width
             height, width = math.ceil(height / down), math.ceil(width / right)
             macs += height * width * math.prod(layer.kernel.shape)
+        if layer is last:
+            break
     return macs

@@ -33,7 +33,7 @@ class Facts:
         workers: Addresses of the workers; empty if there is only one.
         train: The image pairs for training.
         test: The image pairs for validation.
-        parameters: Number of weights of a generator, and of a discriminator.
+        parameters: Number of weights of a generator, of a discriminator, and of the heads of the features, 0 without heads.
         peak: FLOP/s of all devices together; 0 if not measured.
         folder: Folder of the run.
         uses_tf32: Whether float32 products are computed in TF32.
@@ -47,7 +47,7 @@ class Facts:
     workers: Sequence[str]
     train: Pairs
     test: Pairs
-    parameters: tuple[int, int]
+    parameters: tuple[int, int, int]
     peak: float
     folder: str | os.PathLike[str]
     uses_tf32: bool = False
@@ -64,7 +64,7 @@ def log(config: Config, facts: Facts) -> None:
 
 def _plan(config: Config, facts: Facts) -> Iterator[str]:
     train, test = facts.train, facts.test
-    generator, discriminator = facts.parameters
+    generator, discriminator, heads = facts.parameters
     workers = len(facts.workers)
     if config.run.preset:
         yield f"Preset {config.run.preset}: {config.preset_flags}"
@@ -88,7 +88,11 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
         f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
-    yield f"Parameters: {generator:,} in each generator, {discriminator:,} in each discriminator"
+    one_way = len(config.objective.facts.directions) == 1
+    which, more = ("the", f", {heads:,} in the heads of the features") if one_way else ("each", "")
+    yield f"Parameters: {generator:,} in {which} generator, {discriminator:,} in {which} discriminator{more}"
+    if one_way:
+        yield f"Objective {config.objective.objective}: one generator, X -> Y; there is none for Y -> X"
     yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
 
 

@@ -33,6 +33,7 @@ Cycle = Sequence[np.ndarray]
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
 EPOCH_NAME = re.compile(r"epoch_(\d{1,15})(\.png)?")  # the folder and the grid of an epoch
+ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there are no translations of Y."
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle). The slider chooses the epoch.",
     "cycle error: mean absolute difference between input and cycle in gray levels (0 to 255). change: the same between input and"
@@ -109,7 +110,9 @@ def write_report(folder: pathlib.Path) -> None:
             output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in (fake, cycle))
             frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
             items.setdefault((domain, i), item).frames.append(frame)
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], NOTES)
+    has_cycles = any(frame.cycle for item in items.values() for frame in item.frames)
+    notes = NOTES if has_cycles or not items else (*NOTES, ONE_WAY)
+    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes)
 
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:

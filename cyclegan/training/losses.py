@@ -2,7 +2,7 @@
 
 Every loss has one value per sample, shape [N]; `reduce_mean` averages once. The formulas follow Zhu et al. 2017, section 3.
 LSGAN is Mao et al. 2017 with the targets 1 for real and 0 for fake; hinge is Lim and Ye 2017; WGAN-GP is Gulrajani et al. 2017;
-R1 is Mescheder et al. 2018.
+R1 is Mescheder et al. 2018; PatchNCE is Park et al. 2020, equation 3.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Callable
 import tensorflow as tf
 
 Discriminator = Callable[[tf.Tensor], tf.Tensor]
+TEMPERATURE = 0.07  # of PatchNCE
 
 
 def mae(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
@@ -109,6 +110,20 @@ def gradient_penalty(
     images = real + position[:, None, None, None] * (fake - real)
     norm = tf.sqrt(squared_gradient_norm(discriminator, images, scale) + 1e-12)  # the root has no gradient at 0
     return tf.square(norm - 1.0)
+
+
+def patch_nce(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """Return the cross-entropy of finding the key of each query among all keys of its image, averaged. [N, P, D] x 2 -> [N].
+
+    Query i and key i belong to the same position. The logits are the cosines of queries and keys, divided by the temperature.
+
+    Args:
+        queries: Embeddings of patches of the translation, which get gradients.
+        keys: Embeddings of patches of the original.
+    """
+    queries, keys = (tf.math.l2_normalize(each, axis=-1, epsilon=1e-14) for each in (queries, tf.stop_gradient(keys)))
+    logits = tf.matmul(queries, keys, transpose_b=True) / TEMPERATURE
+    return _mean_per_sample(tf.reduce_logsumexp(logits, axis=-1) - tf.linalg.diag_part(logits))
 
 
 def reduce_mean(per_sample: tf.Tensor, global_batch_size: int) -> tf.Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
 from cyclegan.config.networks import NetworkConfig
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
+from cyclegan.networks.features import compute_features, make_heads
 from cyclegan.networks.generators import make_generator
 from cyclegan.networks.recomputation import call_with_recomputation
 
@@ -53,7 +54,8 @@ class NetworkSet:
         ema_generators: Generators with the EMA weights, by the name of the generator in training; empty without EMA.
         joins_inputs: Whether two inputs of a network may form one batch.
         recomputes: Whether the backward pass computes residual blocks again.
-        generator_variables: Trained variables of the generators.
+        heads: Networks that embed the features of G; `None` if the objective has none.
+        generator_variables: Trained variables of the generators and of the heads.
         discriminator_variables: Trained variables of the discriminators.
         statistics: Moving statistics of batch normalizations, which forward passes change.
     """
@@ -63,11 +65,13 @@ class NetworkSet:
     ema_generators: dict[str, tf.keras.Model]
     joins_inputs: bool
     recomputes: bool = False
+    heads: Optional[tf.keras.Model] = None
 
     def __post_init__(self) -> None:
         """Collect the variables."""
         generators, discriminators = list(self.generators.values()), list(self.discriminators.values())
-        self.generator_variables = [each for network in generators for each in network.trainable_variables]
+        heads = [self.heads] if self.heads else []
+        self.generator_variables = [each for network in generators + heads for each in network.trainable_variables]
         self.discriminator_variables = [each for network in discriminators for each in network.trainable_variables]
         self.statistics = [each for network in generators + discriminators for each in network.non_trainable_variables]
 
@@ -85,6 +89,7 @@ class NetworkSet:
         second_derivatives: bool,
         with_ema: bool,
         recomputes: bool = False,
+        with_heads: bool = False,
     ) -> NetworkSet:
         """Return new networks; call it in the scope of the strategy.
 
@@ -97,6 +102,7 @@ class NetworkSet:
             second_derivatives: Whether a loss contains gradients of the discriminators.
             with_ema: Whether the generators have EMA copies.
             recomputes: Whether the backward pass computes residual blocks again.
+            with_heads: Whether to make heads.
         """
         source = {"X": "Y", "Y": "X"}
 
@@ -117,7 +123,8 @@ class NetworkSet:
                 for each in sorted(adversaries, key=lambda each: each.domain)
             }
             ema_generators = make_generators("_ema") if with_ema else {}
-        networks = cls(generators, discriminators, ema_generators, settings.norm != "batch", recomputes)
+            heads = make_heads(generators["G"], settings.init, "heads") if with_heads else None
+        networks = cls(generators, discriminators, ema_generators, settings.norm != "batch", recomputes, heads)
         networks.reset_ema()
         return networks
 
@@ -133,12 +140,12 @@ class NetworkSet:
         for name, network in self.ema_generators.items():
             network.set_weights(self.generators[name].get_weights())
 
-    def parameter_counts(self) -> tuple[int, int]:
-        """Return the number of parameters of a generator and of a discriminator."""
+    def parameter_counts(self) -> tuple[int, int, int]:
+        """Return the number of parameters of a generator, of a discriminator, and of the heads."""
         generator, discriminator = (
             next(iter(networks.values())) for networks in (self.generators, self.discriminators)
         )
-        return generator.count_params(), discriminator.count_params()
+        return generator.count_params(), discriminator.count_params(), self.heads.count_params() if self.heads else 0
 
     def apply(self, network: tf.keras.Model, x: tf.Tensor, training: bool) -> tf.Tensor:
         """Return network(x)."""
@@ -155,3 +162,13 @@ class NetworkSet:
             return self.apply(network, a, training), self.apply(network, b, training)
         first, second = tf.split(self.apply(network, tf.concat([a, b], axis=0), training), 2)
         return first, second
+
+    def compute_features(
+        self, network: tf.keras.Model, images: Sequence[tf.Tensor], training: bool, to_output: bool = False
+    ) -> list[list[tf.Tensor]]:
+        """Return `features.compute_features` for each of several batches, computed as one batch if the normalization allows it."""
+        recomputes = training and self.recomputes
+        if not self.joins_inputs:
+            return [compute_features(network, each, training, recomputes, to_output) for each in images]
+        joined = compute_features(network, tf.concat(images, axis=0), training, recomputes, to_output)
+        return [list(parts) for parts in zip(*(tf.split(each, len(images)) for each in joined))]

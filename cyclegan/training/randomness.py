@@ -12,6 +12,9 @@ from cyclegan.networks.dropout import random_stream
 # First seeds of the purposes of random numbers. The seeds are for two image pools, the augmentation of two real and two fake
 # images, the interpolation between them for two penalties, and dropout.
 POOL, AUGMENTATION, INTERPOLATION, DROPOUT, SEEDS_PER_STEP = 0, 2, 6, 8, 9
+# The same for another `SEEDS_PER_STEP` purposes, with a stream of their own: the patches of up to five feature maps, and the flip.
+PATCHES, FLIP = 9, 14
+STREAM = 2**32  # larger than any seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +38,17 @@ class StepRandomness:
 
     def seed_of(self, purpose: int) -> tf.Tensor:
         """Return the seed of this step for a purpose, int64 [2]."""
-        return tf.stack([tf.constant(self.seed, tf.int64), SEEDS_PER_STEP * self.step + purpose])
+        stream, number = divmod(purpose, SEEDS_PER_STEP)
+        return tf.stack([tf.constant(self.seed + stream * STREAM, tf.int64), SEEDS_PER_STEP * self.step + number])
 
     def uniform(self, purpose: int, columns: int) -> tf.Tensor:
         """Return float32 [global batch, columns], uniform in [0, 1) and the same on all replicas."""
         return tf.random.stateless_uniform([self.global_batch_size, columns], self.seed_of(purpose), alg="philox")
+
+    def subsets(self, purpose: int, size: int, count: int) -> tf.Tensor:
+        """Return different numbers below `size` for each sample of this replica, int64 [N, count]; all if there are not so many."""
+        numbers = self.shard(self.uniform(purpose, size))
+        return tf.cast(tf.math.top_k(numbers, min(count, size), sorted=False)[1], tf.int64)
 
     def shard(self, rows: tf.Tensor) -> tf.Tensor:
         """Return the rows of this replica out of the rows of the global batch."""

@@ -173,13 +173,13 @@ def assemble_trainer(
     divergence = DivergencePolicy(config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy)
     learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
     throughput = Throughput(train.throughput.flops, train.throughput.peak)
-    writer = cast(SummaryWriter, summary)  # on the chief
+    writer, objective = cast(SummaryWriter, summary), config.objective  # the writer is on the chief
     plots = [PlotCallback(parts.model, test.dataset, writer, config.run.plot_every)] if workers.is_chief else []
     callbacks: list[Callback] = [
         ProfileCallback(config.performance.profile_steps, summary.folder, train.dataset, config.optimization.epochs),
         EvaluationCallback(evaluator, config.evaluation, workers, divergence),
         MetricsCallback(summary, config.run.log_every, learning_rates, throughput),
-        SilentFailureCallback(summary, config.objective.adversarial),
+        SilentFailureCallback(summary, objective.adversarial, "lambda_cycle" in objective.facts.own_flags),
         *plots,
         ReportCallback({split.name: split.metric_names for split in (train, test)}, config.run.verbose > 1),
         CheckpointCallback(policy, config.run.checkpoint_every, divergence),

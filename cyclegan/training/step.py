@@ -6,7 +6,7 @@ results of `train_step`.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import tensorflow as tf
 
@@ -28,10 +28,12 @@ class StepNoise(NamedTuple):
     Attributes:
         pools: Random numbers of the image pools, float32 [N, 2], in the order of the objective's adversaries.
         adversarial: Random numbers of the adversarial losses.
+        generators: Random numbers of the other losses of the generators.
     """
 
     pools: list[tf.Tensor]
     adversarial: DiscriminatorNoise
+    generators: Any
 
 
 class Carry(NamedTuple):
@@ -64,7 +66,7 @@ def draw_noise(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepNo
     """Return the random numbers of a step on one replica. XLA would return others, so it must not compile this function."""
     random = _randomness(gan, step, shard_size)
     pools = [random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))]
-    return StepNoise(pools, gan.objective.adversarial.draw(random))
+    return StepNoise(pools, gan.objective.adversarial.draw(random), gan.objective.draw(random, gan.image_shape))
 
 
 def train_step(
@@ -98,7 +100,7 @@ def train_step(
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
     # The tapes meet at the fakes: the generators' tape continues from the gradients that the discriminators' tape computes there.
     with tf.GradientTape() as tape:
-        generated = gan.objective.generate(networks, _to_float(x), _to_float(y), weight, random)
+        generated = gan.objective.generate(networks, _to_float(x), _to_float(y), weight, random, noise.generators)
         decay = _weight_decay(gan.optimization.weight_decay, networks.generator_variables)
         decay_share = tf.nn.scale_regularization_loss(decay)
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise.pools)
@@ -180,4 +182,4 @@ def _weight_decay(factor: float, variables: list[tf.Variable]) -> tf.Tensor:
     """Return half the sum of the squares of all kernels, times a factor."""
     if not factor:
         return tf.constant(0.0)
-    return factor * tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) == 4])
+    return factor * tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) > 1])

@@ -9,19 +9,20 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import Callable, Optional
 
+from cyclegan.config.objective import OBJECTIVES
 from cyclegan.errors import UserError
 from scripts.benchmarking.settings import LEVERS, Plan
 
 BOTH = ["auto", "float32"]
 DEFAULTS: dict[str, dict[str, list]] = {  # of the parts
-    "steps": {"batch": [1], "replicas": [1], "precision": BOTH},
+    "steps": {"batch": [1], "replicas": [1], "precision": BOTH, "objective": ["cyclegan"]},
     "data": {"batch": [1], "replicas": [1], "precision": BOTH, "cache": ["ram"], "elsewhere": [0.0]},
     "scaling": {"batch": [6], "replicas": [1, 2, 3], "precision": BOTH},
     "census": {"batch": [1], "precision": ["auto"], "variant": ["keras"], "architecture": ["8.0"]},
 }
 STEP = ("size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call", "filters", "residual_blocks")
 USED = {  # flags that have an effect, by part; --json has one everywhere, and LEVERS has those of --without
-    "steps": {*STEP, "runs", "warmup", "deterministic", "no_plain"},
+    "steps": {*STEP, "runs", "warmup", "deterministic", "no_plain", "objective"},
     "data": {*STEP, "runs", "warmup", "deterministic", "cache", "elsewhere"},
     "scaling": {*STEP, "runs", "warmup", "deterministic"},
     "census": {"size", "batch", "precision", "identity", "filters", "residual_blocks", "variant", "architecture"},
@@ -109,6 +110,7 @@ def _add_values(group: argparse._ArgumentGroup) -> None:
     add("--replicas", type=_at_least(1), nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
     add("--identity", type=_number, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
     add("--steps_per_call", type=_at_least(1), nargs="+", default=[1], help="times stay per step (default: 1)")
+    add("--objective", choices=tuple(OBJECTIVES), nargs="+", help="of --steps (default: cyclegan)")
     add("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded images, or JPEGs (default: ram)")
     text = "of --data: a stand-in for a step that takes this long and leaves the processor free, as a GPU does (0: a real step)"
     add("--elsewhere", type=_milliseconds, nargs="+", metavar="MS", help=text)

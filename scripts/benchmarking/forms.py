@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import LOSSES, SAMPLES
+from cyclegan.training.metric_names import SAMPLES
 from scripts import tutorial_step
 from scripts.benchmarking.settings import Setting
 
@@ -35,7 +35,7 @@ def default_form(strategy: tf.distribute.Strategy, setting: Setting) -> Compiled
     with strategy.scope():
         gan = GAN(setting.batch, setting.config())
     function = compile_train_step(strategy, gan, setting.xla == "on")
-    totals = {key: tf.constant(0.0, tf.float64) for key in (*LOSSES, SAMPLES)}
+    totals = {key: tf.constant(0.0, tf.float64) for key in (*gan.metric_names["train"], SAMPLES)}
     steps = tf.constant(setting.steps_per_call)
     return CompiledStep(gan, function, lambda batches: function(batches, totals, steps)[1])
 

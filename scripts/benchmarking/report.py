@@ -18,7 +18,7 @@ COLUMNS = {
     "steps": (
         *("form", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),
         *("ms", "best_ms", "spread", "images_per_second", "TFLOP_per_second", "share_of_peak", "ratio"),
-        *("traces", "memory_GB", "first_seconds"),
+        *("objective", "of_cyclegan", "traces", "memory_GB", "first_seconds"),
     ),
     "data": (
         *("form", "cache", "elsewhere", "size", "batch", "precision", "xla", "replicas", "identity", "steps_per_call"),

@@ -10,7 +10,10 @@ from typing import Any, Optional
 from cyclegan.config import Config
 
 LEVERS = {"steps": ("few", "norm", "both", "adam", "packed"), "data": ("ahead", "prefetch")}  # of --without, by part
-PLAIN = {"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "steps_per_call": 1}
+PLAIN = {
+    **{"form": "plain", "precision": "float32", "xla": "off", "replicas": 1, "steps_per_call": 1},
+    "objective": "cyclegan",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Setting:
         elsewhere: Milliseconds of a stand-in for a step. It leaves the processor free, as a GPU does; 0 for a real step.
         variant: "keras" or "paper".
         architecture: Compute capability of the GPU for which a census counts; "" for a step that is timed.
+        objective: Objective of the training.
     """
 
     form: str
@@ -48,6 +52,7 @@ class Setting:
     elsewhere: float = 0.0
     variant: str = "keras"
     architecture: str = ""
+    objective: str = "cyclegan"
 
     @property
     def lever(self) -> str:
@@ -60,7 +65,7 @@ class Setting:
 
     def config(self) -> Config:
         """Return the configuration of the training."""
-        names = ("precision", "xla", "filters", "residual_blocks", "variant")
+        names = ("precision", "xla", "filters", "residual_blocks", "variant", "objective")
         values = {name: getattr(self, name) for name in names}
         return Config.from_settings(lambda_identity=self.identity, image_size=self.size, **values)
 

@@ -63,6 +63,7 @@ def measure_steps(plan: Plan, keep: Keep) -> list[Row]:
     settings.sort(key=lambda setting: (setting.size, setting.batch, setting.identity))
     steps = measure(settings, plan, keep)
     compare(steps, "ratio", PLAIN, lambda own, plain: plain / own)
+    compare(steps, "of_cyclegan", {"objective": "cyclegan"}, lambda own, cyclegan: own / cyclegan)
     return [each.row for each in steps]
 
 

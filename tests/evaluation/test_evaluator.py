@@ -164,3 +164,12 @@ def test_replicas_do_not_change_the_scores(strategies, images, extractor):
             G, F = (generators.make_generator(config.networks) for _ in range(2))
         found.append(evaluator_of(*images, extractor, G, F).scores("x2y", errors=False))
     assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+def test_scores_of_one_generator(images, extractor):
+    x, y = images
+    one, both = (evaluator_of(x, y, extractor, F=F) for F in (None, brighter))
+    assert one.directions == ("x2y",) and both.directions == ("x2y", "y2x")
+    expected = both.scores("x2y")
+    del expected["cycle_MAE"]
+    assert one.scores("x2y") == expected

@@ -12,7 +12,7 @@ def lines(tmp_path, caplog):
     caplog.set_level("INFO")
     pairs = SimpleNamespace(global_batch_size=1, steps_per_call=2, steps_per_epoch=3, epoch_size=3)
     facts = {"notes": ("No testA",), "devices": ("/job:localhost/replica:0/task:0/device:CPU:0",), "workers": ()}
-    facts.update(train=pairs, test=pairs, parameters=(1234, 56), peak=0.0, folder=tmp_path)
+    facts.update(train=pairs, test=pairs, parameters=(1234, 56, 0), peak=0.0, folder=tmp_path)
 
     def log(*flags, **changes):
         caplog.clear()
@@ -42,6 +42,12 @@ def test_facts(lines, tmp_path):
         "Nothing is left to do: raise --epochs to train longer",
     ):
         assert text in found
+
+
+def test_one_generator(lines):
+    found = lines("--objective", "cut", parameters=(1234, 56, 7890))
+    assert "Parameters: 1,234 in the generator, 56 in the discriminator, 7,890 in the heads of the features" in found
+    assert "Objective cut: one generator, X -> Y; there is none for Y -> X" in found
 
 
 def test_precision_line_names_the_arithmetic(lines):

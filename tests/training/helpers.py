@@ -28,6 +28,7 @@ SETS = {
         **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel", "discriminator_layers": 3},
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
+    "cut": {"objective": "cut", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
     "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
     "unet": {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},

@@ -11,10 +11,10 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry  # not in tf.config
 
 from cyclegan.config import Config
+from cyclegan.config.objective import OBJECTIVES
 from cyclegan.distribution import hardware
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import LOSSES
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
 from tests.training.helpers import FEW_LAYERS
@@ -153,6 +153,7 @@ OTHER = {"adversarial": "bce", "label_smoothing": 0.1, "norm": "batch", "variant
         (1, "float16", {}),
         (1, "float32", RICH),
         (1, "bfloat16", OTHER),
+        *((1, "bfloat16", {"objective": name, "residual_blocks": 1}) for name in OBJECTIVES if name != "cyclegan"),
     ],
 )
 def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, monkeypatch):
@@ -169,7 +170,7 @@ def test_a_step_has_gpu_kernels_and_never_waits(replicas, precision, options, mo
     step = compile_train_step(strategy, gan)
     share = tf.zeros([2, 1, 32, 32, 3], tf.uint8), tf.ones([2, 1])
     images, weight = (strategy.experimental_distribute_values_from_function(lambda _, v=v: v) for v in share)
-    totals = {name: tf.TensorSpec([], tf.float64) for name in LOSSES}
+    totals = {name: tf.TensorSpec([], tf.float64) for name in gan.metric_names["train"]}
     function = step.get_concrete_function((images, images, weight), totals, tf.TensorSpec([], tf.int32))
     traced = nodes(function)
     body = body_of_loop(function)

@@ -98,3 +98,36 @@ def test_label_smoothing_by_hand():
     assert losses.discriminator_loss("lsgan", ones, zeros, 0.25).numpy() == pytest.approx(0.5 * 0.25**2)
     expected = 0.5 * (0.75 * np.log(1 + np.exp(-1)) + 0.25 * np.log(1 + np.exp(1)) + np.log(2))
     assert losses.discriminator_loss("bce", ones, zeros, 0.25).numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_patch_nce_by_hand():
+    keys = tf.constant([[[3.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [4.0, 0.0]]])  # orthogonal patches, equal patches
+    queries = tf.constant([[[2.0, 0.0], [0.0, 0.1]], [[1.0, 0.0], [1.0, 0.0]]])
+    found, wrong = losses.patch_nce(queries, keys), losses.patch_nce(queries[:, ::-1], keys)
+    np.testing.assert_allclose(found, [math.log(1 + math.exp(-1 / 0.07)), math.log(2)], atol=1e-6)
+    np.testing.assert_allclose(wrong, [math.log(1 + math.exp(1 / 0.07)), math.log(2)], rtol=1e-6)
+
+
+def test_patch_nce_is_the_formula_of_the_reference():
+    """Compare with the positive logit in front of the logits of all keys, where -10 takes the place of the positive one."""
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(2, 3, 6, 4))
+    expected = []
+    for q, k in zip(queries, keys):
+        q, k = (each / (np.linalg.norm(each, axis=1, keepdims=True) + 1e-7) for each in (q, k))
+        logits = q @ k.T
+        positive = logits.diagonal().copy()
+        np.fill_diagonal(logits, -10)
+        logits = np.concatenate([positive[:, None], logits], axis=1) / 0.07
+        expected.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0]))
+    queries, keys = (tf.constant(each, tf.float32) for each in (queries, keys))
+    with tf.GradientTape() as tape:
+        tape.watch([queries, keys])
+        found = losses.patch_nce(queries, keys)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    of_queries, of_keys = tape.gradient(found, [queries, keys])
+    assert of_keys is None and np.abs(of_queries).max() > 0
+    with tf.GradientTape() as tape:
+        tape.watch(queries)
+        found = losses.patch_nce(0 * queries, keys)
+    assert np.isfinite(tape.gradient(found, queries)).all()  # the norm of a zero vector has no gradient

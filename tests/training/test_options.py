@@ -11,6 +11,7 @@ from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTIONS
 from cyclegan.config.fields import field_types
+from cyclegan.config.objective import OBJECTIVES
 from cyclegan.config.presets import PRESETS
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
@@ -53,6 +54,7 @@ CHOSEN = {
     "beta_1": [0.9],
     "beta_2": [0.9],
     "epsilon": [0.1],
+    "objective": [name for name in OBJECTIVES if name != "cyclegan"],
     "lambda_cycle": [0.0, 1.0],
     "lambda_identity": [0.0, 1.0],
     "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],

@@ -7,7 +7,6 @@ import math
 from typing import Any, Optional, Protocol
 
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.directions import DIRECTIONS
 from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError
@@ -22,6 +21,7 @@ class Evaluator(Protocol):
     """The part of `evaluation.evaluator.Evaluator` that training needs."""
 
     extractor: Any
+    directions: tuple[str, ...]
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
         """Return the scores of a direction by name."""
@@ -75,7 +75,7 @@ class EvaluationCallback(Callback):
         self._check_features(evaluator.extractor.name, state)
         try:
             with explain_out_of_memory():
-                scores = {direction: evaluator.scores(direction, errors=False) for direction in DIRECTIONS}
+                scores = {direction: evaluator.scores(direction, errors=False) for direction in evaluator.directions}
         except TrainingError as error:
             logger.warning(f"epoch {state.epoch} has no scores: {error}")
             return {}, {}

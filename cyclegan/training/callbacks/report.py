@@ -29,8 +29,8 @@ class ReportCallback(Callback):
         """Log the report."""
         train, test = epoch.metrics["train"], epoch.metrics["test"]
         for pair in (ERRORS[::2], ERRORS[1::2]):
-            known = [name for name in pair if name in self._names["test"]]
-            logger.info("  ".join(f"{_last_part(name)}: {test.get(name, math.nan):.4f}" for name in known))
+            if known := [name for name in pair if name in self._names["test"]]:
+                logger.info("  ".join(f"{_last_part(name)}: {test.get(name, math.nan):.4f}" for name in known))
         if scores := {name: value for name, value in test.items() if name.startswith("score/")}:
             logger.info("  ".join(f"{_last_part(name)}: {value:.4g}" for name, value in scores.items()))
         for split, values in epoch.metrics.items() if self._all_losses else ():

@@ -20,17 +20,18 @@ class SilentFailureCallback(Callback):
     Args:
         summary: Writer of the events.
         adversarial: Kind of the adversarial loss.
+        has_cycle: Whether there are cycle and identity losses.
     """
 
-    def __init__(self, summary: Summary, adversarial: str) -> None:
+    def __init__(self, summary: Summary, adversarial: str, has_cycle: bool = True) -> None:
         self._summary = summary
-        self._adversarial = adversarial
+        self._adversarial, self._has_cycle = adversarial, has_cycle
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Warn about the failures that the metrics of the epoch show."""
         state = epoch.state
         for name, text in find_silent_failures(
-            epoch.metrics["train"], epoch.metrics["test"], self._adversarial
+            epoch.metrics["train"], epoch.metrics["test"], self._adversarial, self._has_cycle
         ).items():
             if name not in state.warned:
                 state.warned.append(name)
@@ -39,7 +40,7 @@ class SilentFailureCallback(Callback):
 
 
 def find_silent_failures(
-    train: Mapping[str, float], test: Mapping[str, float], adversarial: str = "lsgan"
+    train: Mapping[str, float], test: Mapping[str, float], adversarial: str = "lsgan", has_cycle: bool = True
 ) -> dict[str, str]:
     """Describe the failures that the metrics of an epoch show.
 
@@ -47,6 +48,7 @@ def find_silent_failures(
         train: Metrics of the training pass; metrics may be missing if no step was finite.
         test: Metrics of the test pass.
         adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
+        has_cycle: Whether there are cycle and identity losses.
 
     Returns:
         A description of each failure with a remedy, by a short name.
@@ -57,12 +59,14 @@ def find_silent_failures(
         if test.get(f"change/MAE({domain}, {network}({domain}))", 1) < UNCHANGED:
             found[f"{network} does nothing"] = (
                 f"{network}({image}) is {image} itself, within {UNCHANGED * 127.5:.1f} of 255 grey levels on average:"
-                f" {network} has learned to do nothing. Try a lower --lambda_identity or --lambda_cycle"
+                f" {network} has learned to do nothing. Try a"
+                + (" lower --lambda_identity or --lambda_cycle" if has_cycle else " higher --lr_discriminator")
             )
         if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
             found[f"{network} inverts"] = (
-                f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}): the cycle works with"
-                " inverted colours, too. Start over with another --seed or a higher --lambda_identity"
+                f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}):"
+                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colours, too. Start over with another --seed"
+                + (" or a higher --lambda_identity" if has_cycle else "")
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (

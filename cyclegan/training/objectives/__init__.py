@@ -1,10 +1,13 @@
-"""Objectives by name."""
+"""Objectives, one in each file; `config.objective.OBJECTIVES` lists their names."""
 
 from __future__ import annotations
 
-from cyclegan.training.objectives.cyclegan import CycleGANObjective
+import importlib
+
 from cyclegan.training.objectives.objective import Objective
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    "cyclegan": CycleGANObjective,
-}
+
+def find_objective(name: str) -> type[Objective]:
+    """Return the class of an objective: the attribute `OBJECTIVE` of the file of this name."""
+    found: type[Objective] = importlib.import_module(f"{__name__}.{name}").OBJECTIVE
+    return found

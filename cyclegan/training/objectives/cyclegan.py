@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -45,7 +45,7 @@ class CycleGANObjective(Objective):
         return 3 if self.settings.lambda_identity > 0 else 2
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness, noise: Any
     ) -> Generated:
         """Translate there and back; return the fakes, and the cycle and identity losses."""
         with random.dropout():
@@ -117,3 +117,6 @@ def translate(networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, identity: bool, 
         fake_y, fake_x, same_x, same_y = networks.apply(G, x, training), networks.apply(F, y, training), x, y
     cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
     return Translations(fake_y, fake_x, cycle_x, cycle_y, same_x, same_y)
+
+
+OBJECTIVE = CycleGANObjective

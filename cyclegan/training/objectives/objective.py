@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
@@ -36,7 +36,8 @@ class Objective(abc.ABC):
     """Losses that generators and discriminators minimize: images and networks in, named losses out.
 
     Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the mean.
-    No method changes any state. A new objective is a subclass in a file of its own, and a line in `OBJECTIVES`.
+    No method changes any state. A new objective is a subclass in a file of its own, which names it `OBJECTIVE`, and a line in
+    `config.objective.OBJECTIVES`.
 
     Args:
         settings: Weights and kinds of the losses.
@@ -48,11 +49,13 @@ class Objective(abc.ABC):
         adversaries: The generators and the discriminators of their translations, at most two pairs.
         loss_names: Names of the losses in training and validation, without penalties; "NAME/total" is the sum of the other losses
             "NAME/...".
+        has_heads: Whether it needs `NetworkSet.heads`.
         adversarial: The losses that need a discriminator.
     """
 
     adversaries: ClassVar[tuple[Adversaries, ...]]
     loss_names: ClassVar[tuple[str, ...]]
+    has_heads: ClassVar[bool] = False
 
     def __init__(
         self, settings: ObjectiveConfig, global_batch_size: int, same_channels: bool = True, precision: str = "float32"
@@ -73,9 +76,18 @@ class Objective(abc.ABC):
     def generator_passes(self) -> int:
         """Batches that each generator translates in a training step."""
 
+    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
+        """Return the random numbers that `generate` needs, besides dropout: a structure of tensors.
+
+        Args:
+            random: Random numbers of the step.
+            size: (height, width) of the images in pixels.
+        """
+        return ()
+
     @abc.abstractmethod
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness, noise: Any
     ) -> Generated:
         """Run the generators' part of a training step, up to the fakes.
 
@@ -85,6 +97,7 @@ class Objective(abc.ABC):
             y: Images of domain Y.
             weight: Weights of the samples, float32 [N]; 0 for padding.
             random: Random numbers of the step.
+            noise: Random numbers from `draw`.
         """
 
     @abc.abstractmethod

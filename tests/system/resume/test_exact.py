@@ -27,6 +27,7 @@ METHODS = {
     "wgan-gp": {
         **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
     },
+    "cut": {"objective": "cut", "dropout": 0.3, "residual_blocks": 1, "ema": 0.9},
     "paper": {
         **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": 3},
         **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
@@ -36,14 +37,14 @@ METHODS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper"))]
+    "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper", "cut"))]
 )
 def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, name):
     """Resume networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
     world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
     trainer = world.finish(tmp_path / "whole")
     values = world.values()
-    assert world.gan.pools["X"].read()["counts"].sum() == 6  # slots of two images
+    assert world.gan.pools["Y"].read()["counts"].sum() == 6  # slots of two images
     rates = [line["learning_rate"] for line in log(tmp_path / "whole") if line["split"] == "steps"]
     assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5e-3
     for step in (2, 5, 7):

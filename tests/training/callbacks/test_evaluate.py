@@ -11,6 +11,8 @@ from tests.training.fakes import Recorder
 class Scored:
     """Stand in for an Evaluator: return the next KIDs of X -> Y and of Y -> X."""
 
+    directions = ("x2y", "y2x")
+
     def __init__(self, kids, name="random"):
         self.kids, self.extractor = iter(kids), types.SimpleNamespace(name=name)
 

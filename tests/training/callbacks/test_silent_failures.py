@@ -94,3 +94,10 @@ def test_each_failure_is_reported_once(fit):
     assert recorder.epochs_of("G does nothing") == [1]
     fit(2, TrainState(epoch=1, step=3, warned=trainer.state.warned), value=0.005)
     assert not fit.warnings()
+
+
+def test_texts_without_a_cycle_name_no_flags_of_it():
+    test = {key: -1.0 if "correlation" in key else 0.0 for key in TEST if "F(Y)" not in key}
+    texts = find_silent_failures({}, test, has_cycle=False)
+    assert list(texts) == ["G does nothing", "G inverts"]
+    assert not any("lambda" in text or "cycle" in text for text in texts.values())
