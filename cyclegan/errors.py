@@ -18,6 +18,10 @@ class UserError(Exception):
     exit_code: int = 2
 
 
+class MissingPackageError(UserError):
+    """An optional package is not installed. The text names it."""
+
+
 class TrainingError(UserError):
     """Training failed although the request was right; for example, a loss is not a number."""
 

@@ -26,6 +26,7 @@ from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError
 
 if TYPE_CHECKING:
+    from cyclegan.config.data import DataConfig
     from cyclegan.export.exporter import ExportOptions
 
 logger = logging.getLogger("cyclegan.scripts.export")
@@ -89,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     images, description = comparison_images(run.config.data, given.direction, multiple, given.pictures, size)
     difference = export(generator, given.out, images, options)
     _log_signature(given.out, options, run.channels(given.direction), multiple, run.checkpoint)
+    _log_ranges(options, run.config.data, given.direction)
     logger.info(
         "largest difference from the network: %.2g %s, allowed %g; on %s",
         difference,
@@ -114,6 +116,16 @@ def _log_signature(
     logger.info("%s: %s, %.1f MB, of %s", out, options.format, megabytes, checkpoint)
     logger.info("%s: %s [%s, %d]%s", INPUT, kind, shape, channels[0], condition)
     logger.info("%s: %s [%s, %d]", OUTPUT, kind, shape, channels[1])
+
+
+def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> None:
+    """Log the values that the lowest and the highest numbers of an exported file stand for."""
+    from cyclegan.export.export_format import INPUT, OUTPUT
+
+    low, high = (0, 255) if options.uint8 else (-1, 1)
+    for name, domain in zip((INPUT, OUTPUT), direction.split("2")):
+        if value_range := data.value_range(domain):
+            logger.info("%s: %d and %d stand for the values %g and %g", name, low, high, *value_range)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,11 @@ scripts/setup.sh
   || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps torch==2.13.0+cpu filelock==4.2.11 \
     jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 mpmath==1.3.0 >/dev/null 2>&1 \
   || echo "No PyTorch for the CPU here: tests that compare with it are left out"
+# pydicom, which is optional, for the tests of DICOM files.
+"$venv/bin/python" -c 'import pydicom' 2>/dev/null \
+  || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    'pydicom==2.4.5 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"' >/dev/null 2>&1 \
+  || echo "No pydicom here: tests of DICOM files are left out"
 "$venv/bin/ruff" format --check .
 "$venv/bin/ruff" check .
 "$venv/bin/mypy"

@@ -13,13 +13,15 @@ from cyclegan.checkpointing.lock import FolderLock
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
-from cyclegan.config.resume import changed_settings
+from cyclegan.config.resume import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
 
 IMAGE_SETTINGS = (
     "load_size",
     "max_dataset_size",
     "preprocess",
+    "value_range_x",
+    "value_range_y",
 )  # an imported run may change them until it has seen images
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 
@@ -111,6 +113,7 @@ class RunDirectory:
         if not saved.data:
             unseen = {name: getattr(self.config.data, name) for name in IMAGE_SETTINGS}
             self.saved_config = saved.config.replace(**unseen)
+        self.config = with_measured_ranges(self.saved_config, self.config)
         self._refuse_differences(changed_settings(self.saved_config, self.config, FIXED))
         self.warnings = [f"{change} from here on" for change in changed_settings(self.saved_config, self.config, WARN)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import pathlib
 from typing import ClassVar, Literal, Optional
@@ -12,6 +13,17 @@ from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
 EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their test images show the ground truth
+AUTO = "auto"
+ValueRange = tuple[float, float]  # the values of a file that become -1 and 1 in the networks
+
+
+def parse_range(text: str) -> Optional[ValueRange]:
+    """Return (LO, HI) of "LO:HI", or `None` if the text is not two finite numbers with LO < HI."""
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        return None
+    return (low, high) if low < high and math.isfinite(high - low) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +63,15 @@ class DataConfig(Section):
     max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
     channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)
     channels_y: int = flag("channels of the images of domain Y", 3)
+    value_range_x: Optional[str] = flag(
+        "LO:HI: values of the files of domain X that become -1 and 1 in the networks; values outside are clipped. auto:"
+        " percentiles 0.1 and 99.9 of a sample of the training images, fixed for the run (default: all values of 8 or 16 bits)",
+        metavar="LO:HI",
+        type=str.strip,
+    )
+    value_range_y: Optional[str] = flag(
+        "the same for domain Y (default: all values of 8 or 16 bits)", metavar="LO:HI", type=str.strip
+    )
     cache: Literal["auto", "ram", "disk", "none"] = flag(
         "where to keep decoded images. ram: decode all before training; disk: decode each at its first use and keep it in a"
         " nameless file in --output_dir (several workers: in TMPDIR); none: decode each time; auto: ram for up to --cache_gb,"
@@ -84,6 +105,18 @@ class DataConfig(Section):
         """Whether an image and its translation have the same number of channels, and so can be compared."""
         return self.channels_x == self.channels_y
 
+    def value_range(self, domain: str) -> Optional[ValueRange]:
+        """Return the value range of domain "x" or "y", or `None` without one.
+
+        Raises:
+            UserError: It is "auto" and was never measured.
+        """
+        name = f"value_range_{domain}"
+        text = getattr(self, name)
+        if text == AUTO:
+            refuse(name, text, "LO:HI, because no training has measured the values yet")
+        return text and parse_range(text)
+
     @property
     def name(self) -> str:
         """Last part of `dataset`: horse2zebra of cycle_gan/horse2zebra, photos of /data/photos/."""
@@ -100,6 +133,10 @@ class DataConfig(Section):
         self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")
         self.check_at_most(MAX_SIDE, "image_size", "image_width", "load_size", unit="pixels")
         self.check_finite("cache_gb")
+        for name in ("value_range_x", "value_range_y"):
+            text = getattr(self, name)
+            if text not in (None, AUTO) and not parse_range(text):
+                refuse(name, text, "LO:HI, two numbers with LO < HI, or auto")
         if self.preprocess == "resize_and_crop":
             self.check_at_least(self.image_size, "load_size", unit="pixels (--image_size)")
         elif self.preprocess == "scale_width_and_crop":

@@ -5,7 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from cyclegan.config.config import SECTIONS, Config
+from cyclegan.config.data import AUTO
 from cyclegan.config.fields import OnResume
+
+
+def with_measured_ranges(saved: Config, config: Config) -> Config:
+    """Return the configuration with the value ranges that the run so far has measured instead of "auto"."""
+    names = [name for name in ("value_range_x", "value_range_y") if getattr(config.data, name) == AUTO]
+    measured = {name: getattr(saved.data, name) for name in names}
+    return config.replace(**{name: text for name, text in measured.items() if text})
 
 
 def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:

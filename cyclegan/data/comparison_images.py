@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cyclegan.config.data import EMBEDDED, DataConfig
+from cyclegan.config.data import EMBEDDED, DataConfig, ValueRange
 from cyclegan.data import drawings, folder_source, loading
 from cyclegan.errors import printable
 from cyclegan.images.reader import Source
@@ -43,7 +43,8 @@ def comparison_images(
     origin, sources = ("given", list(files)) if files else _held_out_images(data, domain)
     if not sources:
         return _draw(data.dataset, domain, channels, sizes), f"{COUNT} drawn images, {shown}"
-    return _decode(sources, channels, sizes), f"{len(sources)} images ({printable(origin)}), {shown}"
+    images = _decode(sources, channels, sizes, data.value_range(direction[0]))
+    return images, f"{len(sources)} images ({printable(origin)}), {shown}"
 
 
 def _held_out_images(data: DataConfig, domain: str) -> tuple[str, Sequence[Source]]:
@@ -61,11 +62,14 @@ def _held_out_images(data: DataConfig, domain: str) -> tuple[str, Sequence[Sourc
     return "", ()
 
 
-def _decode(files: Sequence[Source], channels: int, sizes: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+def _decode(
+    files: Sequence[Source], channels: int, sizes: Sequence[tuple[int, int]], value_range: ValueRange | None
+) -> list[np.ndarray]:
     sources = [file for _ in sizes for file in files]
     resized = np.array([size for size in sizes for _ in files])
-    facts = loading.check_files({"": sources}, {"": channels})[""]
-    images = loading.decode_all({"": loading.ImageFiles("", sources, facts, resized, channels)})[""]
+    facts = loading.check_files({"": sources}, {"": channels}, ranged=[""] if value_range else [])[""]
+    described = loading.ImageFiles("", sources, facts, resized, channels, value_range=value_range)
+    images = loading.decode_all({"": described})[""]
     return [images[index] for index in range(len(sources))]
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn, Union
 
 from cyclegan.errors import UserError, printable
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".dcm", ".dicom")
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 
 

@@ -7,21 +7,24 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Optional, Union
 
 import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
+from cyclegan.config.data import ValueRange
 from cyclegan.data import memory
 from cyclegan.data.ragged_array import RaggedArray
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image_array import ShapeOfImages
 from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names
+MAX_SAMPLED = 200  # images whose values are sampled
+SAMPLED_VALUES = 20_000  # of each of them
 MAX_PENDING = 64  # images that are read ahead; bounds their memory
 
 
@@ -40,6 +43,7 @@ class ImageFiles:
         sizes: Height and width in pixels to which each image is resized: int [N, 2].
         channels: Number of channels, see `reader.decode`.
         dtype: `np.uint8` or `np.uint16`.
+        value_range: Values of the files that become the lowest and the highest level, see `reader.decode`.
     """
 
     split: str
@@ -48,6 +52,7 @@ class ImageFiles:
     sizes: np.ndarray
     channels: int = 3
     dtype: np.dtype | type = np.uint8
+    value_range: Optional[ValueRange] = None
 
     @property
     def shape(self) -> ShapeOfImages:
@@ -68,7 +73,7 @@ class ImageFiles:
             UnreadableImageError: The image cannot be decoded, or has another size than when its header was checked.
         """
         with _named(_name(self.sources[index], self.split, index)):
-            image = reader.decode(self.sources[index], self.channels, self.dtype)
+            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
                 raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
@@ -76,7 +81,10 @@ class ImageFiles:
 
 
 def check_files(
-    sources: Mapping[str, Sequence[Source]], channels: Mapping[str, int], bars: bool = False
+    sources: Mapping[str, Sequence[Source]],
+    channels: Mapping[str, int],
+    bars: bool = False,
+    ranged: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
     """Check the headers and the ends of image files (see `reader.check`), several at a time.
 
@@ -84,6 +92,7 @@ def check_files(
         sources: Paths or contents of files, by split.
         channels: Number of channels, by split.
         bars: Whether to show a progress bar.
+        ranged: Splits whose images have a value range.
 
     Returns:
         Facts about the images by split: `reader.FACTS_DTYPE` [N].
@@ -95,10 +104,29 @@ def check_files(
 
     def check(split: str, index: int) -> None:
         with _named(_name(sources[split][index], split, index)):
-            facts[split][index] = reader.check(sources[split][index], channels[split])
+            facts[split][index] = reader.check(sources[split][index], channels[split], split in ranged)
 
     for_each_image(sources, check, "Checking", bars)
     return facts
+
+
+def sample_values(sources: Sequence[Source], channels: int, bars: bool = False) -> np.ndarray:
+    """Return values of random pixels of some images, which lie at equal distances in `sources`: float64 [number of values].
+
+    Raises:
+        UserError: Some images cannot be decoded; the text names at most ten.
+    """
+    indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
+    values = np.empty((len(indices), SAMPLED_VALUES))
+
+    def sample(split: str, position: int) -> None:
+        index = indices[position]
+        with _named(_name(sources[index], split, index)):
+            pixels = reader.decode_values(sources[index], channels).pixels
+            values[position] = pixels.flat[np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)]
+
+    for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
+    return values.ravel()
 
 
 def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, Union[np.ndarray, RaggedArray]]:
@@ -199,6 +227,8 @@ def _named(name: str) -> Iterator[None]:
     """Turn every error into an `UnreadableImageError` with the name of the image."""
     try:
         yield
+    except MissingPackageError as error:
+        raise MissingPackageError(printable(f"{name}: {error}")) from error
     except Exception as error:  # the libraries raise almost anything for a damaged file
         raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
 

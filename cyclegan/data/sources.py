@@ -10,11 +10,11 @@ import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
-from cyclegan.config.data import EMBEDDED, DataConfig
+from cyclegan.config.data import AUTO, EMBEDDED, DataConfig, parse_range
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
 from cyclegan.data.lazy_images import LazyImages
@@ -25,6 +25,8 @@ from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
+RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
+PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
@@ -58,6 +60,7 @@ class Domains:
         test_y: Validation images of Y.
         size: (height, width) in pixels of the crops that the networks see.
         notes: Remarks for the user.
+        value_ranges: The settings `value_range_x` and `value_range_y`, measured where they were "auto".
     """
 
     train_x: Optional[ImageSet]
@@ -66,6 +69,7 @@ class Domains:
     test_y: ImageSet
     size: tuple[int, int]
     notes: Sequence[str] = ()
+    value_ranges: Mapping[str, Optional[str]] = dataclasses.field(default_factory=dict)
 
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, wherever it lies and however it is cached.
@@ -109,7 +113,8 @@ def load_domains(
 ) -> Domains:
     """Load the images of both domains.
 
-    Images are uint8. If any image of the dataset has 16 bits, all images are uint16, and 8-bit values are scaled by 257.
+    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16. 8-bit values
+    without a range are scaled by 257.
 
     Args:
         data: The data section of the configuration.
@@ -125,7 +130,9 @@ def load_domains(
             --preprocess. If images are decoded later, only damaged headers and ends of files are found now.
     """
     found = _find(data, splits, bars)
-    files = _check(data, multiple, found.sources, bars)
+    facts = _check(data, found.sources, bars)
+    data, measured = _measure_ranges(data, found.sources, bars)
+    files = _describe(data, multiple, found.sources, facts)
     size = geometry.final_size(
         data,
         np.concatenate([_sizes(files[split].facts) for split in splits]),
@@ -134,7 +141,16 @@ def load_domains(
     )
     images, notes = _decode(data, files, cache_dir, local_workers, bars)
     sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
-    return Domains(sets.get("trainA"), sets.get("trainB"), sets["testA"], sets["testB"], size, (*found.notes, *notes))
+    ranges = {name: getattr(data, name) for name in RANGES.values()}
+    return Domains(
+        sets.get("trainA"),
+        sets.get("trainB"),
+        sets["testA"],
+        sets["testB"],
+        size,
+        (*found.notes, *measured, *notes),
+        ranges,
+    )
 
 
 def is_tfds(dataset: str) -> bool:
@@ -174,17 +190,47 @@ def _find_in_folder(data: DataConfig, splits: Sequence[str]) -> Found:
     return Found({split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes)
 
 
-def _check(
-    data: DataConfig, multiple: int, sources: Mapping[str, Sequence[Source]], bars: bool
-) -> dict[str, loading.ImageFiles]:
-    """Check the headers of all images; choose one depth for all, and the size of each."""
+def _check(data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool) -> dict[str, np.ndarray]:
+    """Check the headers of all images."""
     channels = {split: data.channels_x if split.endswith("A") else data.channels_y for split in sources}
-    facts = loading.check_files(sources, channels, bars)
+    ranged = [split for split in sources if getattr(data, RANGES[f"train{split[-1]}"])]
+    return loading.check_files(sources, channels, bars, ranged)
+
+
+def _measure_ranges(
+    data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool
+) -> tuple[DataConfig, Sequence[str]]:
+    """Return the settings with measured ranges instead of "auto", and remarks for the user.
+
+    Raises:
+        UserError: The sampled values are all the same.
+    """
+    notes = []
+    for split, name in RANGES.items():
+        if getattr(data, name) != AUTO or split not in sources:
+            continue
+        values = loading.sample_values(sources[split], data.channels_x if split == "trainA" else data.channels_y, bars)
+        text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
+        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of {len(values)} values of {split}"
+        if not parse_range(text):
+            raise UserError(f"--{name} {AUTO}: {what} are {text}; expected two numbers: give LO:HI")
+        measured: dict[str, Any] = {name: text}
+        data = dataclasses.replace(data, **measured)
+        notes.append(f"--{name} {text}: {what}; fixed for this run")
+    return data, notes
+
+
+def _describe(
+    data: DataConfig, multiple: int, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
+) -> dict[str, loading.ImageFiles]:
+    """Choose one depth for all images, and the size of each."""
     dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
     files = {}
     for split, part in sources.items():
+        channels, domain = (data.channels_x, "x") if split.endswith("A") else (data.channels_y, "y")
         sizes = geometry.resized_sizes(data, multiple, _sizes(facts[split]), training=split.startswith("train"))
-        files[split] = loading.ImageFiles(split, part, facts[split], sizes, channels[split], dtype)
+        value_range = data.value_range(domain)
+        files[split] = loading.ImageFiles(split, part, facts[split], sizes, channels, dtype, value_range)
     return files
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from cyclegan.images.image import row_blocks
 
+GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
+
 
 def convert_bands(
     image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
@@ -13,7 +15,7 @@ def convert_bands(
     """Convert the bands of an image to channels and opacity.
 
     Args:
-        image: uint8 or uint16 [h, w, bands].
+        image: uint8 or uint16 [h, w, bands]; or floats, without opacity.
         channels: 1 for gray, 3 for RGB; otherwise the bands are returned as they are.
         has_opacity: Whether the last band is opacity.
         premultiplied: Whether the other bands have been multiplied by the opacity.
@@ -46,6 +48,10 @@ def _convert_colors(colors: np.ndarray, channels: int) -> np.ndarray:
         return colors
     if channels == 3:
         return np.repeat(colors, 3, axis=2)
-    red, green, blue = np.moveaxis(colors.astype(np.uint32), 2, 0)
-    gray = (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16  # Pillow's mode L, ITU-R 601-2
+    if np.issubdtype(colors.dtype, np.floating):
+        return (colors @ (np.array(GRAY_WEIGHTS) / 0x10000))[..., None].astype(colors.dtype)
+    red, green, blue = (
+        band * weight for band, weight in zip(np.moveaxis(colors.astype(np.uint32), 2, 0), GRAY_WEIGHTS)
+    )
+    gray = (red + green + blue + 0x8000) >> 16
     return gray[..., None].astype(colors.dtype)

@@ -19,14 +19,17 @@ class DecodedImage:
     """An image at its own depth, as `reader.decode_whole` reads and `writer.write` writes it.
 
     Attributes:
-        pixels: uint8 or uint16 [h, w, C]. Transparent pixels are blended with white.
-        opacity: The same type [h, w, 1], or `None` if the image is opaque.
+        pixels: uint8 or uint16 [h, w, C]; or values of a value range, which may have other types. Transparent pixels are blended
+            with white.
+        opacity: uint8 or uint16 [h, w, 1], or `None` if the image is opaque.
         profile: ICC profile, or empty.
+        fractional: Whether the file may hold values between whole numbers.
     """
 
     pixels: np.ndarray
     opacity: Optional[np.ndarray] = None
     profile: bytes = b""
+    fractional: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Header:
         complete: Whether the file seems to be complete.
         format: Name of the format, by content: "JPEG", "PNG" and so on.
         mode: Pillow's name of the bands, such as "RGB"; empty if another library reads the file.
+        other_values: Type of the values if they are not unsigned ones of 8 or 16 bits, so that they need a value range.
     """
 
     height: int
@@ -52,6 +56,7 @@ class Header:
     complete: bool
     format: str
     mode: str = ""
+    other_values: str = ""
 
 
 class ImageReader(Protocol):
@@ -60,7 +65,7 @@ class ImageReader(Protocol):
     header: Header
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the first frame, upright.
+        """Decode the first frame, upright, with the values of the file.
 
         Args:
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.

@@ -13,16 +13,18 @@ import numpy as np
 import tifffile
 from PIL import Image, UnidentifiedImageError
 
-from cyclegan.images import tiff_reader
+from cyclegan.config.data import ValueRange
+from cyclegan.images import dicom_reader, tiff_reader
+from cyclegan.images.dicom_reader import DicomReader
 from cyclegan.images.image import DecodedImage, Header, ImageReader
 from cyclegan.images.pillow_reader import TAIL_BYTES, PillowReader
 from cyclegan.images.png_reader import PngReader
 from cyclegan.images.tiff_reader import TiffReader
-from cyclegan.images.value_range import to_depth
+from cyclegan.images.value_range import image_to_levels, to_depth
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # by content, not by name; no EPS, which is a program
 ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # formats with several frames; a JPEG has previews at most
-UNCOMPRESSED = ("BMP", "TIFF")  # many files of these formats end alike
+UNCOMPRESSED = ("BMP", "TIFF", "DICOM")  # many files of these formats end alike
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
 _large_image_lock = threading.Lock()
@@ -52,7 +54,12 @@ FACTS_DTYPE = np.dtype(
 )
 
 
-def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8) -> np.ndarray:
+def decode(
+    source: Source,
+    channels: int = 3,
+    dtype: np.dtype | type = np.uint8,
+    value_range: ValueRange | None = None,
+) -> np.ndarray:
     """Decode the first frame of an image, turned upright by its EXIF orientation.
 
     Args:
@@ -60,50 +67,65 @@ def decode(source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8)
         channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal the number
             of bands of the file, which are returned as they are.
         dtype: `np.uint8` or `np.uint16`; pixels of the other depth are scaled by 257.
+        value_range: Values of the file that become the lowest and the highest level.
 
     Returns:
         dtype [height, width, channels].
 
     Raises:
-        ValueError: The header names a size that `check_size` refuses, or other bands. Nothing is decoded.
+        ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range. Nothing is
+            decoded.
+        MissingPackageError: An optional package is needed.
         OSError and errors of the libraries: The file is not an image, or is damaged.
     """
-    return to_depth(decode_whole(source, channels).pixels, dtype)
+    return to_depth(decode_whole(source, channels, value_range).pixels, dtype)
 
 
-def decode_whole(source: Source, channels: int = 3) -> DecodedImage:
+def decode_whole(source: Source, channels: int = 3, value_range: ValueRange | None = None) -> DecodedImage:
     """Decode an image like `decode`, but at its own depth, and with its opacity and its ICC profile.
 
-    Opacity is one of the bands unless `channels` is 1 or 3.
+    Opacity is one of the bands unless `channels` is 1 or 3. With a value range, the depth is 16 bits.
     """
-    return decode_with_header(source, channels)[1]
+    if value_range is None:
+        return decode_with_header(source, channels)[1]
+    return image_to_levels(decode_values(source, channels), value_range)
 
 
-def decode_with_header(source: Source, channels: int = 3) -> tuple[Header, DecodedImage]:
-    """Decode an image like `decode_whole`; return its header, too."""
+def decode_values(source: Source, channels: int, any_type: bool = True) -> DecodedImage:
+    """Decode an image with the values of the file, which may be of any type unless `any_type` is false."""
+    return decode_with_header(source, channels, any_type)[1]
+
+
+def decode_with_header(source: Source, channels: int = 3, any_type: bool = False) -> tuple[Header, DecodedImage]:
+    """Decode an image like `decode_values`; return its header, too."""
     with _open(source) as file:
-        reader = _open_reader(file, channels)
+        reader = _open_reader(file, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext():
             return reader.header, reader.read(channels)
 
 
-def check(source: Source, channels: int = 3) -> ImageFacts:
+def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFacts:
     """Check an image by its header and its end marker, which takes almost no time.
 
     Only an image without an end marker near the end of the file is decoded, because valid files may have other data behind it.
+
+    Args:
+        source: A path, or the content of a file.
+        channels: See `decode`.
+        has_range: Whether a value range will be given, so that values may be of any type and the depth is 16 bits.
 
     Raises:
         The errors of `decode`.
     """
     with _open(source) as file:
-        header = _open_reader(file, channels).header
+        header = _open_reader(file, channels, has_range).header
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
         end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
     if not header.complete:
-        decode(source, channels)
-    return ImageFacts(length, header.height, header.width, header.deep, end)
+        decode_values(source, channels, has_range)
+    return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
 
 
 def has_more_frames(path: str | os.PathLike[str]) -> bool:
@@ -112,6 +134,8 @@ def has_more_frames(path: str | os.PathLike[str]) -> bool:
         with open(path, "rb") as file:
             if _is_tiff(file):
                 return len(tifffile.TiffFile(file).pages) > 1
+            if dicom_reader.is_dicom(file):
+                return dicom_reader.frames(dicom_reader.read_dataset(file, stop_before_pixels=True)) > 1
             with Image.open(file, formats=ANIMATED_FORMATS) as image:
                 return image.is_animated
     except Exception:  # the libraries raise almost anything for a damaged file
@@ -122,14 +146,19 @@ def _open(source: Source) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
-def _open_reader(file: BinaryIO, channels: int) -> ImageReader:
-    """Return the reader of a file, after checking that it has the bands for `channels`."""
+def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
+    """Return the reader of a file, after checking that it has the bands for `channels`, and a type of values that is allowed."""
     reader = _choose_reader(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
         raise ValueError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y")
     if channels not in (1, 3) and header.bands != channels:
         raise ValueError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y)")
+    if header.other_values and not any_type:
+        raise ValueError(
+            f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need --value_range_x or"
+            " --value_range_y"
+        )
     return reader
 
 
@@ -139,13 +168,13 @@ def _choose_reader(file: BinaryIO) -> ImageReader:
     except UnidentifiedImageError:
         if _is_tiff(file):  # of many bands, which Pillow does not know
             return TiffReader(file)
+        if dicom_reader.is_dicom(file):
+            return DicomReader(file)
         raise
     if image.format == "PNG":
         return PngReader(image, file)
-    if image.format == "TIFF":
-        tiff_reader.check_samples(image)
-        if tiff_reader.is_beyond_pillow(image):
-            return TiffReader(file)
+    if image.format == "TIFF" and tiff_reader.is_beyond_pillow(image):
+        return TiffReader(file)
     return PillowReader(image, file)
 
 

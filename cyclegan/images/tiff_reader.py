@@ -26,12 +26,7 @@ COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the head
     COMPRESSION.PACKBITS: "packbits",
     COMPRESSION.ZSTD: "zstd",
 }
-SAMPLE_FORMATS: dict[int, str] = {
-    SAMPLEFORMAT.UINT: "unsigned",
-    SAMPLEFORMAT.INT: "signed",
-    SAMPLEFORMAT.IEEEFP: "floating point",
-}
-EXPECTED = "expected a flat image of 8 or 16 bits, unsigned"
+OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
 
 logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
 
@@ -51,15 +46,18 @@ class TiffReader:
         self._page = page
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
-        self._has_opacity, self._premultiplied = alpha != EXTRASAMPLE.UNSPECIFIED, alpha == EXTRASAMPLE.ASSOCALPHA
+        self._is_other = page.dtype not in (np.uint8, np.uint16)
+        self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
+        self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         height, width, bands = page.imagelength, page.imagewidth, page.samplesperpixel
         self.header = Header(
             *((width, height) if self._orientation >= 5 else (height, width)),
             bands,
-            deep=page.dtype == np.uint16,
+            deep=page.dtype != np.uint8,
             colors=bands - self._has_opacity in (1, 3),
             complete=_segments_end_inside(page, length),
             format="TIFF",
+            other_values=f"{page.bitspersample} bits ({page.dtype})" if self._is_other else "",
         )
 
     def read(self, channels: int) -> DecodedImage:
@@ -72,22 +70,19 @@ class TiffReader:
             raise ValueError("truncated: it has fewer pixels than its header promises")
         # Bands lie in planes or in pixels, so the first or the last axis has length 1.
         planes = self._page.asarray(squeeze=False, maxworkers=1)[:, 0]
+        if self._is_other:
+            planes = planes.astype(np.float32 if planes.dtype.itemsize <= 2 else np.float64)
         pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
         converted = convert_bands(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied)
-        return DecodedImage(*converted, self._page.tags.valueof(Tag.InterColorProfile, default=b""))
-
-
-def check_samples(image: ImageFile.ImageFile) -> None:
-    """Raise `ValueError` for a TIFF of floats, signed numbers or more than 16 bits, which Pillow would cut."""
-    formats, bits = (_values(image, tag) for tag in (Tag.SampleFormat, Tag.BitsPerSample))
-    if (formats != SAMPLEFORMAT.UINT).any() or bits.max() > 16:
-        raise ValueError(f"{bits.max()} bits ({SAMPLE_FORMATS.get(int(formats.max()), 'other')}): {EXPECTED}")
+        profile = self._page.tags.valueof(Tag.InterColorProfile, default=b"")
+        return DecodedImage(*converted, profile, fractional="float" in self.header.other_values)
 
 
 def is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
-    """Return whether a TIFF has several bands of 16 bits, or more than four, which Pillow would cut."""
-    bands = _values(image, Tag.SamplesPerPixel).max()
-    return bands > 4 or (bands > 1 and _values(image, Tag.BitsPerSample).max() > 8)
+    """Return whether Pillow would cut a TIFF: several bands of 16 bits, more than four bands, signed numbers, floats, 32 bits."""
+    bands, bits = (_values(image, tag).max() for tag in (Tag.SamplesPerPixel, Tag.BitsPerSample))
+    is_other = (_values(image, Tag.SampleFormat) != SAMPLEFORMAT.UINT).any() or bits > 16
+    return is_other or bands > 4 or (bands > 1 and bits > 8)
 
 
 def _values(image: ImageFile.ImageFile, tag: int) -> np.ndarray:
@@ -102,11 +97,13 @@ def _check_page(page: tifffile.TiffPage) -> None:
         check_size(page.tilewidth, page.tilelength)
     if (
         dtype is None
-        or dtype not in (np.uint8, np.uint16)
+        or dtype not in (np.uint8, np.uint16, *map(np.dtype, OTHER_TYPES))
         or page.bitspersample != 8 * dtype.itemsize
         or page.imagedepth != 1
     ):
-        raise ValueError(f"{page.bitspersample} bits ({dtype}): {EXPECTED}")
+        raise ValueError(
+            f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {', '.join(OTHER_TYPES)}"
+        )
     if page.compression not in COMPRESSIONS or page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB):
         raise ValueError(
             f"compression {page.compression}, photometric interpretation {page.photometric}: expected 1 or 2 and one of"
@@ -115,6 +112,8 @@ def _check_page(page: tifffile.TiffPage) -> None:
     pixels = page.imagewidth * page.imagelength
     segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
     result = 8 * pixels if page.samplesperpixel <= 4 else 0  # otherwise the bands are returned as they are
+    if dtype not in (np.uint8, np.uint16):  # converted to floats
+        result = 8 * pixels * max(page.samplesperpixel, 4)
     check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
 
 

@@ -1,13 +1,22 @@
-"""Conversions between the value ranges of images: uint8 [0, 255], uint16 [0, 65535] and float32 [-1, 1]."""
+"""Conversions between the value ranges of images: uint8 [0, 255], uint16 [0, 65535], float32 [-1, 1], and LO:HI of files.
+
+With a range LO:HI, values of files become uint16 levels when they are read, and levels become values when they are written. All
+other parts see uint16 images. A level is 1/65535 of HI - LO, so whole numbers in a range of up to 65535 return exactly.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, TypeVar
 
 import numpy as np
 
-from cyclegan.images.image import row_blocks
+from cyclegan.config.data import ValueRange
+from cyclegan.images.image import DecodedImage, row_blocks
 
+HIGHEST = np.iinfo(np.uint16).max
+FULL_RANGE: ValueRange = (0.0, float(HIGHEST))
+MIN_STEPS = 64  # whole numbers in a range that are written as such; fewer would be too coarse
 ArrayOrTensor = TypeVar("ArrayOrTensor", bound=Any)
 
 
@@ -60,3 +69,73 @@ def to_depth(image: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
     for rows in row_blocks(image.shape):
         levels[rows] = np.rint(image[rows] / 257)
     return levels
+
+
+def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
+    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside are clipped.
+
+    Args:
+        values: Numbers, of any shape.
+        value_range: (LO, HI).
+
+    Raises:
+        ValueError: Some values are not numbers.
+    """
+    low, high = value_range
+    levels = np.empty(values.shape, np.uint16)
+    for rows in row_blocks(values.shape):
+        scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
+        if np.isnan(scaled).any():
+            raise ValueError("some values are not numbers (NaN): expected finite values")
+        levels[rows] = np.rint(np.clip(scaled, 0, HIGHEST))
+    return levels
+
+
+def to_values(levels: np.ndarray, value_range: ValueRange, dtype: np.dtype | type) -> np.ndarray:
+    """Convert uint16 levels to values of a file, the inverse of `to_levels`.
+
+    Args:
+        levels: uint16, of any shape.
+        value_range: (LO, HI).
+        dtype: Type of the values. Whole numbers are rounded.
+    """
+    low, high = value_range
+    values = np.empty(levels.shape, dtype)
+    for rows in row_blocks(levels.shape):
+        block = low + levels[rows] * ((high - low) / HIGHEST)
+        values[rows] = np.rint(block) if np.issubdtype(dtype, np.integer) else block
+    return values
+
+
+def value_type(value_range: ValueRange, fractional: bool = False) -> type:
+    """Return the smallest type that holds the values of a range: uint8, uint16, int16 or float32.
+
+    Args:
+        value_range: (LO, HI).
+        fractional: Whether to keep values between whole numbers, as float32.
+    """
+    low, high = value_range
+    if not fractional and high - low >= MIN_STEPS:
+        for dtype in (np.uint8, np.uint16, np.int16):
+            if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+                return dtype
+    return np.float32
+
+
+def image_to_levels(image: DecodedImage, value_range: ValueRange) -> DecodedImage:
+    """Return an image with uint16 levels instead of the values of its file; see `to_levels`."""
+    opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
+    return dataclasses.replace(image, pixels=to_levels(image.pixels, value_range), opacity=opacity)
+
+
+def image_to_values(image: DecodedImage, value_range: ValueRange, fractional: bool = False) -> DecodedImage:
+    """Return an image with values of a range instead of uint16 levels, of the type `value_type`; floats have no opacity."""
+    dtype = value_type(value_range, fractional)
+    has_opacity = image.opacity is not None and np.issubdtype(dtype, np.unsignedinteger)
+    opacity = to_depth(image.opacity, dtype) if image.opacity is not None and has_opacity else None
+    return dataclasses.replace(image, pixels=to_values(image.pixels, value_range, dtype), opacity=opacity)
+
+
+def deepen(image: DecodedImage) -> DecodedImage:
+    """Return an image of 8 or 16 bits with 16 bits."""
+    return image_to_levels(image, (0, np.iinfo(image.pixels.dtype).max))

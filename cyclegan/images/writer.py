@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import threading
 import zlib
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import imagecodecs
@@ -25,6 +27,7 @@ FORMATS = {
     "webp": (".webp",),
     "bmp": (".bmp",),
     "gif": (".gif",),
+    "dicom": (".dcm", ".dicom"),  # see `dicom_writer`
 }
 DEEP_FORMATS = ("png", "tiff")  # hold 16 bits
 OPACITY_FORMATS = ("png", "tiff", "webp", "gif")
@@ -61,16 +64,28 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[st
     bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
     if format not in DEEP_FORMATS:
         bands = to_depth(bands, np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
-    partial.unlink(missing_ok=True)  # of a killed process, or a link
-    try:
+    with whole_file(path) as partial:
         if format == "tiff":
             _write_tiff(partial, bands, opacity is not None, image.profile)
         elif bands.dtype == np.uint16:
             _write_deep_png(partial, bands, image.profile)
         else:
             _write_with_pillow(partial, bands, format, image.profile)
+
+
+def holds(format: str, dtype: np.dtype | type) -> bool:
+    """Return whether a format holds values of a type of `value_range.value_type`."""
+    return format in ("tiff", "dicom") or dtype == np.uint8 or (format == "png" and dtype == np.uint16)
+
+
+@contextlib.contextmanager
+def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Provide the path of a temporary file that becomes the file `path` if the context ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
+    partial.unlink(missing_ok=True)  # of a killed process, or a link
+    try:
+        yield partial
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

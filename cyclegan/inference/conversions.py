@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any, Optional, Union
 
 import numpy as np
 from PIL import Image
 
-from cyclegan.errors import UserError
+from cyclegan.config.data import ValueRange
+from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_reader, reader
 from cyclegan.images.image import DecodedImage
+from cyclegan.images.value_range import deepen, image_to_levels
 
 Path = Union[str, "os.PathLike[str]"]
 Size = tuple[int, int]  # width and height in pixels
+Ranges = tuple[Optional[ValueRange], Optional[ValueRange]]  # of the values of the originals, of the translations
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
-def decode(image: Any, channels: int) -> DecodedImage:
-    """Decode a file or a Pillow image.
+def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
+    """Decode a file or a Pillow image to levels for the networks; with a value range on any side, they have 16 bits.
 
     Args:
         image: Path or Pillow image.
         channels: Number of channels to decode.
+        ranges: Value ranges of the originals and of the translations.
 
     Raises:
         UserError: The file cannot be read.
@@ -32,13 +37,21 @@ def decode(image: Any, channels: int) -> DecodedImage:
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
-        return pillow_reader.from_pillow(image, channels)
+        return to_network(pillow_reader.from_pillow(image, channels), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
-        return reader.decode_whole(image, channels)
+        return to_network(reader.decode_values(image, channels, any_type=bool(ranges[0])), ranges)
+    except MissingPackageError:
+        raise
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
+
+
+def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
+    """Return an image with levels for the networks instead of the values of its file."""
+    source, target = ranges
+    return image_to_levels(image, source) if source else deepen(image) if target else image
 
 
 def resize(image: DecodedImage, size: Optional[Size]) -> DecodedImage:
@@ -51,7 +64,7 @@ def resize(image: DecodedImage, size: Optional[Size]) -> DecodedImage:
         return image
     check_size(size)
     opacity = None if image.opacity is None else geometry.resize(image.opacity, size[::-1])
-    return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, image.profile)
+    return dataclasses.replace(image, pixels=geometry.resize(image.pixels, size[::-1]), opacity=opacity)
 
 
 def check_size(size: Any) -> None:
@@ -63,7 +76,7 @@ def check_size(size: Any) -> None:
 def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
     """Return a translation with the opacity of its original, and with the color profile if the color space is the same."""
     keeps_profile = image.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
-    return DecodedImage(pixels, image.opacity, image.profile if keeps_profile else b"")
+    return dataclasses.replace(image, pixels=pixels, profile=image.profile if keeps_profile else b"")
 
 
 def to_pillow(image: DecodedImage) -> Image.Image:
@@ -73,10 +86,12 @@ def to_pillow(image: DecodedImage) -> Image.Image:
         UserError: Pillow has no images of so many channels or bits.
     """
     channels, transparent = image.pixels.shape[2], image.opacity is not None
-    deep = image.pixels.dtype == np.uint16
+    deep = image.pixels.dtype != np.uint8
     if channels not in COLOR_SPACES or (deep and (channels > 1 or transparent)):
-        what = f"{channels} channels of {16 if deep else 8} bits{' and opacity' if transparent else ''}"
+        what = f"{channels} channels of {8 * image.pixels.itemsize} bits{' and opacity' if transparent else ''}"
         raise UserError(f"Pillow has no images of {what}: expected an array, or use cyclegan.translate for files")
+    if image.pixels.dtype == np.int16:
+        image = dataclasses.replace(image, pixels=image.pixels.astype(np.int32))
     pixels = image.pixels if image.opacity is None else np.concatenate([image.pixels, image.opacity], axis=2)
     made = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     if image.profile:

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+from cyclegan.config.data import ValueRange
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError, printable
 from cyclegan.images import writer
+from cyclegan.images.value_range import value_type
 from cyclegan.inference.page_images import PAGE_FOLDER
 
 
@@ -144,13 +146,23 @@ def refuse_existing(targets: Sequence[pathlib.Path], overwrite: bool) -> None:
         )
 
 
-def refuse_formats(tasks: Iterable[FileTask], format: Optional[str], channels: int) -> None:
-    """Raise `UserError` if a format to write does not support so many channels."""
-    if channels in (1, 3):
-        return
+def refuse_formats(
+    tasks: Iterable[FileTask], format: Optional[str], channels: int, value_range: Optional[ValueRange] = None
+) -> None:
+    """Raise `UserError` if a format to write does not support so many channels, or the values of a range."""
     for task in tasks:
         wanted = format or writer.format_of(task.target.name)
-        if wanted != "tiff":
+        if wanted == "dicom" and (channels != 1 or writer.format_of(task.source) != "dicom"):
+            raise UserError(
+                f"{printable(task.target)}: expected DICOM files as originals, and 1 channel ({channels} here): use --format tiff"
+            )
+        if channels not in (1, 3) and wanted != "tiff":
             raise UserError(
                 f"{printable(task.target)}: {channels} channels don't fit into {wanted}; expected --format tiff"
+            )
+        if value_range and wanted and not writer.holds(wanted, value_type(value_range)):
+            values = "{:g} to {:g}".format(*value_range)
+            raise UserError(
+                f"{printable(task.target)}: values from {values} don't fit into {wanted}; expected --format tiff, or png for whole"
+                " numbers from 0 to 65535"
             )

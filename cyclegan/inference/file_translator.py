@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 from PIL import UnidentifiedImageError
 
-from cyclegan.errors import printable
-from cyclegan.images import reader, writer
+from cyclegan.errors import MissingPackageError, printable
+from cyclegan.images import dicom_writer, reader, writer
 from cyclegan.images.image import DecodedImage
+from cyclegan.images.value_range import image_to_values
 from cyclegan.inference import conversions, page_images
 from cyclegan.inference.conversions import Size
 from cyclegan.inference.file_batches import Inspected
@@ -86,6 +87,10 @@ class FileTranslator:
         self.max_pixels = models[0].tile ** 2
         self._direction, self._size, self._format = direction, size, format
         self._page_folder = page_folder
+        self._ranges = models[0].value_ranges(direction)
+        self._derivation = (
+            f"CycleGAN {direction}, {models[0].checkpoint.parent.parent.name}, {models[0].checkpoint.name}"
+        )
         self._channels = models[0].translator(direction).channels_in
         self._models: queue.Queue[Model] = queue.Queue()
         for model in models:
@@ -94,9 +99,9 @@ class FileTranslator:
     def inspect(self, task: FileTask) -> Inspected:
         """Read the header of a file."""
         with _Catch(task) as caught:
-            facts = reader.check(task.source, self._channels)
+            facts = reader.check(task.source, self._channels, bool(self._ranges[0]))
             height, width = self._size[::-1] if self._size else (facts.height, facts.width)
-            return Inspected((height, width, facts.deep), facts.height * facts.width, task)
+            return Inspected((height, width, facts.deep or any(self._ranges)), facts.height * facts.width, task)
         assert caught.reason is not None
         return Inspected(caught.reason, 0, task)
 
@@ -106,7 +111,8 @@ class FileTranslator:
         originals: dict[FileTask, DecodedImage] = {}
         for task in tasks:
             with _Catch(task) as caught:
-                originals[task] = conversions.resize(reader.decode_whole(task.source, self._channels), self._size)
+                decoded = reader.decode_values(task.source, self._channels, bool(self._ranges[0]))
+                originals[task] = conversions.resize(conversions.to_network(decoded, self._ranges), self._size)
             outcomes[task] = Outcome(caught.reason)
         translations, failures = self._translate(originals)
         outcomes.update(failures)
@@ -146,7 +152,7 @@ class FileTranslator:
     def _write(self, translation: Translation) -> Outcome:
         task, original, output, cycle = translation
         with _Catch(task) as caught:
-            writer.write(task.target, conversions.with_pixels(original, output), self._format)
+            self._write_file(task, conversions.with_pixels(original, output))
         if caught.reason is not None:
             return Outcome(caught.reason)
         item = None
@@ -161,6 +167,19 @@ class FileTranslator:
             tiled=height * width > self.max_pixels,
             cut=reader.has_more_frames(task.source),
         )
+
+    def _write_file(self, task: FileTask, image: DecodedImage) -> None:
+        """Write a translation with the values of the range of its domain."""
+        format, value_range = self._format or writer.format_of(task.target), self._ranges[1]
+        if format == "dicom":
+            with writer.whole_file(task.target) as path:
+                dicom_writer.write_copy(
+                    path, task.source, image.pixels, value_range, image.fractional, self._derivation
+                )
+            return
+        if value_range:
+            image = image_to_values(image, value_range, image.fractional and format == "tiff")
+        writer.write(task.target, image, self._format)
 
 
 class _Catch:
@@ -180,7 +199,9 @@ class _Catch:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]
     ) -> bool:
-        if not isinstance(error, Exception):  # Pillow's decoders raise almost any exception on a damaged file
+        if not isinstance(error, Exception) or isinstance(
+            error, MissingPackageError
+        ):  # Pillow's decoders raise almost any exception on a damaged file
             return False
         reason = str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):

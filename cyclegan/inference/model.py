@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from cyclegan.distribution.strategy import device_names
+from cyclegan.images.value_range import image_to_values
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.restore import refuse_missing, restore
@@ -68,6 +69,7 @@ class Model:
 
         Returns:
             A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for an array.
+            With value ranges, Pillow images hold values; the lowest and highest numbers of arrays stand for LO and HI.
 
         Raises:
             UserError: The file cannot be read, or Pillow does not support the channels of the result.
@@ -95,14 +97,20 @@ class Model:
         refuse_missing(self._restored.path, self.config, direction)
         return self._translators[direction]
 
+    def value_ranges(self, direction: str) -> conversions.Ranges:
+        """Return the value ranges of the originals and of the translations of a direction."""
+        source, target = direction.split("2")
+        return self.config.data.value_range(source), self.config.data.value_range(target)
+
     def _translate(self, direction: str, image: Any, size: Optional[Size]) -> Any:
         translator = self.translator(direction)
         if isinstance(image, np.ndarray):
             images = conversions.resize_batch(conversions.as_batch(image, translator.channels_in), size)
             return conversions.like_batch(image, translator(images))
-        decoded = conversions.resize(conversions.decode(image, translator.channels_in), size)
-        pixels = translator(decoded.pixels[None])[0]
-        return conversions.to_pillow(conversions.with_pixels(decoded, pixels))
+        ranges = self.value_ranges(direction)
+        decoded = conversions.resize(conversions.decode(image, translator.channels_in, ranges), size)
+        translated = conversions.with_pixels(decoded, translator(decoded.pixels[None])[0])
+        return conversions.to_pillow(image_to_values(translated, ranges[1]) if ranges[1] else translated)
 
 
 load = Model  # `cyclegan.load`

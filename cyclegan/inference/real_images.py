@@ -6,10 +6,11 @@ import itertools
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Optional
 
 import numpy as np
 
-from cyclegan.config.data import DataConfig
+from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.lazy_images import LazyImages
 from cyclegan.errors import UserError
@@ -17,7 +18,12 @@ from cyclegan.images import geometry
 
 
 def read_folder(
-    folder: pathlib.Path, data: DataConfig, multiple: int, channels: int, size: tuple[int, int]
+    folder: pathlib.Path,
+    data: DataConfig,
+    multiple: int,
+    channels: int,
+    size: tuple[int, int],
+    value_range: Optional[ValueRange] = None,
 ) -> LazyImages:
     """Read the images of a folder, resized like the held-out images of a run.
 
@@ -27,6 +33,7 @@ def read_folder(
         multiple: Number of pixels by which the sides must be divisible.
         channels: Number of channels to decode.
         size: (height, width) in pixels that the networks of the run see.
+        value_range: Value range of the domain.
 
     Returns:
         The images, indexed like an array [N, h, w, C].
@@ -37,7 +44,7 @@ def read_folder(
     paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
     if not paths:
         raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
-    facts = loading.check_files({"real": paths}, {"real": channels})["real"]
+    facts = loading.check_files({"real": paths}, {"real": channels}, ranged=["real"] if value_range else [])["real"]
     sizes = np.stack([facts["height"], facts["width"]], axis=1)
     resized = geometry.resized_sizes(data, multiple, sizes, training=False)
     final = geometry.final_size(data, sizes, resized, paths)
@@ -47,7 +54,7 @@ def read_folder(
             f" {geometry.format_size(size)}: resize them"
         )
     dtype = np.uint16 if facts["deep"].any() else np.uint8
-    files = loading.ImageFiles("real", paths, facts, resized, channels, dtype)
+    files = loading.ImageFiles("real", paths, facts, resized, channels, dtype, value_range)
     return LazyImages(files.decode, files.shape, files.sizes, files.dtype)
 
 

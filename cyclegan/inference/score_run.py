@@ -142,7 +142,12 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
         check_same_names(domains.test_x.names, domains.test_y.names)
     real = {
         direction: read_folder(
-            options.real_folder(direction), config.data, config.networks.multiple, channels[direction], domains.size
+            options.real_folder(direction),
+            config.data,
+            config.networks.multiple,
+            channels[direction],
+            domains.size,
+            config.data.value_range(direction[-1]),
         )
         for direction in (options.directions if options.real else ())
     }

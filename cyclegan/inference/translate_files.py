@@ -106,7 +106,8 @@ def translate(  # noqa: PLR0913  the public API
     page = [plan.folder / "index.html", plan.folder / PAGE_FOLDER] if html else []
     file_plan.refuse_existing([*(task.target for task in tasks), *page], overwrite)
     models = _as_models(run, checkpoint)
-    file_plan.refuse_formats(tasks, format, models[0].translator(direction).channels_out)
+    channels, value_range = models[0].translator(direction).channels_out, models[0].value_ranges(direction)[1]
+    file_plan.refuse_formats(tasks, format, channels, value_range)
     translator = FileTranslator(models, direction, size, format, plan.folder if html else None)
     report = Report(skipped=len(plan.tasks) - len(tasks))
     items: list[html_report.Item] = []

@@ -94,14 +94,15 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     cache_folder = run.path if workers.count == 1 else tempfile.gettempdir()
     with workers.chief_first(is_tfds):  # the others read what the chief has prepared
         data = sources.load_domains(
-            config.data,
+            run.config.data,
             config.networks.multiple,
             cache_dir=cache_folder,
             local_workers=workers.count_on_this_host(),
             bars=config.run.verbose > 0,
         )
     run.check_data(data.fingerprint())
-    workers.check_equal(data.fingerprint())
+    workers.check_equal({**data.fingerprint(), **data.value_ranges})
+    run.config = run.config.replace(**data.value_ranges)
     return data
 
 

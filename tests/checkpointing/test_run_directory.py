@@ -317,3 +317,21 @@ def test_a_config_that_is_nested_too_deeply_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match="holds config.json, but no config.json of a run, or a damaged one"):
         open_run(tmp_path)
+
+
+def test_a_resumed_run_keeps_its_measured_range(tmp_path):
+    with open_run(tmp_path, value_range_x="auto") as first:
+        assert first.config.data.value_range_x == "auto"
+        first.config = first.config.replace(value_range_x="12:3981")
+        first.start(DATA)
+    (tmp_path / "checkpoints" / "epoch_0001").mkdir(parents=True)
+    for text in ("auto", "12:3981"):
+        with open_run(tmp_path, value_range_x=text) as again:
+            assert again.config.data.value_range("x") == (12, 3981) and not again.warnings
+    for text in (None, "0:4095"):
+        with pytest.raises(UserError, match="value_range_x '12:3981' -> "):
+            open_run(tmp_path, value_range_x=text)
+    with pytest.raises(UserError, match="value_range_y None -> 'auto'"):
+        open_run(tmp_path, value_range_x="auto", value_range_y="auto")
+    with open_run(tmp_path, value_range_x="auto", clear_output_dir=True) as new:
+        assert new.config.data.value_range_x == "auto"

@@ -15,6 +15,10 @@ from tests.config.helpers import refusal_of
         ("--cache_gb nan", "--cache_gb nan: expected a finite number of at least 0"),
         ("--cache_gb inf", "--cache_gb inf: expected a finite number of at least 0"),
         ("--channels_x 0", "--channels_x 0: expected at least 1"),
+        ("--value_range_x 5", "--value_range_x 5: expected LO:HI, two numbers with LO < HI, or auto"),
+        ("--value_range_y 5:5", "--value_range_y 5:5: expected LO:HI, two numbers with LO < HI, or auto"),
+        ("--value_range_y=-inf:5", "--value_range_y -inf:5: expected LO:HI, two numbers with LO < HI, or auto"),
+        ("--value_range_x a:b:c", "--value_range_x a:b:c: expected LO:HI"),
         ("--max_dataset_size 0", "--max_dataset_size 0: expected at least 1"),
     ],
 )
@@ -31,3 +35,11 @@ def test_shapes_of_images_that_are_not_square():
 def test_empty_names_are_refused(flag):
     with pytest.raises(UserError, match=f"{flag} '': expected"):
         parse_args([flag, ""])
+
+
+def test_value_ranges_may_begin_below_0():
+    data = parse_args(["--value_range_x", "-1000:2e3", "--value_range_y", "-.5:.5"]).data
+    assert data.value_range("x") == (-1000, 2000) and data.value_range("y") == (-0.5, 0.5)
+    assert Config().data.value_range("x") is None
+    with pytest.raises(UserError, match="--value_range_x auto: expected LO:HI, because no training has measured"):
+        Config.from_settings(value_range_x="auto").data.value_range("x")

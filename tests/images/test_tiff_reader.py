@@ -7,7 +7,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cyclegan.images import reader
+from cyclegan.images import reader, tiff_reader
 from tests.images.samples import TIFFS, VALID, deep_values, tiff, tiff_of
 
 
@@ -102,3 +102,30 @@ def test_signed_and_float_tiff_are_refused(dtype, bands):
     for look in (reader.check, reader.decode):
         with pytest.raises(ValueError, match="expected a flat image of 8 or 16 bits, unsigned"):
             look(file.getvalue(), bands)
+
+
+@pytest.mark.parametrize("dtype", tiff_reader.OTHER_TYPES)
+def test_values_of_other_types_need_a_range(dtype):
+    low = 0 if dtype == "uint32" else -100
+    values = np.random.default_rng(0).integers(low, 100, (12, 10, 3)).astype(dtype)
+    for content, bands in (
+        (tiff_of(values, predictor=False), 3),
+        (tiff_of(values[..., :1]), 1),
+        (tiff_of(values[..., :2]), 2),
+    ):
+        assert reader.check(content, bands, has_range=True)[:4] == (len(content), 12, 10, True)
+        image = reader.decode_values(content, bands)
+        assert (image.pixels == values[..., :bands]).all() and image.fractional == dtype.startswith("float")
+        levels = reader.decode(content, bands, np.uint16, (low, 100))
+        assert (
+            levels.dtype == np.uint16 and np.abs(levels / 65535 * (100 - low) + low - values[..., :bands]).max() < 0.01
+        )
+    gray = reader.decode_values(tiff_of(values), 1).pixels
+    assert np.abs(gray[..., 0] - values @ [0.299, 0.587, 0.114]).max() < 0.1
+    assert (reader.decode_values(tiff_of(values[..., :1]), 3).pixels == values[..., :1]).all()
+
+
+def test_values_that_are_not_numbers_are_refused():
+    content = tiff_of(np.full((4, 4, 1), np.nan, np.float32))
+    with pytest.raises(ValueError, match="not numbers"):
+        reader.decode(content, 1, np.uint16, (0, 1))

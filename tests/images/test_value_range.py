@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.images.value_range import from_float, to_depth, to_float
+from cyclegan.images.image import DecodedImage
+from cyclegan.images.value_range import (
+    from_float,
+    image_to_levels,
+    image_to_values,
+    to_depth,
+    to_float,
+    to_levels,
+    to_values,
+    value_type,
+)
 
 
 def test_to_float_spans_minus_one_to_one():
@@ -44,3 +54,46 @@ def test_to_depth_scales_by_257():
     assert deep.dtype == np.uint16 and deep.tolist() == [257 * level for level in range(256)]
     np.testing.assert_array_equal(to_depth(deep, np.uint8), levels)
     assert to_depth(levels, np.uint8) is levels
+
+
+def test_values_of_a_range_become_levels_by_hand():
+    values = np.array([-2000, -1000, 0, 500, 2000, 3000], np.int16)
+    assert to_levels(values, (-1000, 2000)).tolist() == [0, 0, 21845, 32768, 65535, 65535]
+    assert to_levels(np.float32([0.25, np.inf, -np.inf]), (0, 1)).tolist() == [16384, 65535, 0]
+    with pytest.raises(ValueError, match="not numbers"):
+        to_levels(np.float32([0, np.nan]), (0, 1))
+
+
+@pytest.mark.parametrize("value_range", [(0, 4095), (-1024, 3071), (-32768, 32767), (12.3, 3981.4), (0, 200)])
+def test_whole_numbers_return_exactly(value_range):
+    low, high = value_range
+    values = np.arange(int(np.ceil(low)), int(high) + 1)
+    np.testing.assert_array_equal(
+        to_values(to_levels(values, value_range), value_range, value_type(value_range)), values
+    )
+
+
+def test_fractions_return_within_half_a_level():
+    values = np.random.default_rng(0).uniform(-3, 7, 1000)
+    error = to_values(to_levels(values, (-3, 7)), (-3, 7), np.float32) - values
+    assert np.abs(error).max() <= 0.5 * 10 / 65535 + 1e-6
+
+
+@pytest.mark.parametrize(
+    "value_range, dtype",
+    [
+        *[((0, 255), np.uint8), ((0, 4095), np.uint16), ((-1000, 2000), np.int16), ((-70000, 0), np.float32)],
+        *[((0, 70000), np.float32), ((0, 1), np.float32), ((10, 73), np.float32), ((10, 74), np.uint8)],
+    ],
+)
+def test_the_type_of_values_is_the_smallest_that_holds_them(value_range, dtype):
+    assert value_type(value_range) == dtype and value_type(value_range, fractional=True) == np.float32
+
+
+def test_opacity_has_the_depth_of_the_values():
+    image = DecodedImage(np.full((2, 3, 1), 100, np.uint8), np.full((2, 3, 1), 51, np.uint8))
+    levels = image_to_levels(image, (0, 200))
+    assert levels.pixels.max() == 32768 and levels.opacity.max() == 51 * 257
+    for value_range, opacity in (((0, 200), 51), ((0, 4095), 51 * 257)):
+        assert image_to_values(levels, value_range).opacity.max() == opacity
+    assert image_to_values(levels, (0, 1)).opacity is None

@@ -74,14 +74,14 @@ def test_a_broken_file(model, originals, tmp_path):
 
 
 def test_a_file_that_breaks_after_inspection(model, originals, tmp_path, monkeypatch):
-    decode = reader.decode_whole
+    decode = reader.decode_values
 
-    def sometimes(source, channels):
+    def sometimes(source, channels, any_type):
         if source.endswith("g.JPEG"):
             raise OSError("gone")
-        return decode(source, channels)
+        return decode(source, channels, any_type)
 
-    monkeypatch.setattr(reader, "decode_whole", sometimes)
+    monkeypatch.setattr(reader, "decode_values", sometimes)
     report = translate([model], tmp_path / "in", tmp_path / "out")
     assert report.done == len(originals) - 1 and report.failed == [f"{tmp_path}/in/g.JPEG (gone)"]
 

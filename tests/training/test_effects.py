@@ -59,6 +59,7 @@ DATA_FLAGS = {
     **{"channels_x": [1], "channels_y": [1], "batch_size": [2], "epochs": [7], "seed": [1]},
     **{"cache": ["disk", "none"], "cache_gb": [0.0], "data_dir": ["elsewhere"]},
 }
+RANGE_FLAGS = {"value_range_x": ["10:200"], "value_range_y": ["10:200"]}  # these act alike in all contexts
 DATA_CONTEXTS = [
     {"dataset": "folder", "image_size": 32},
     *({"dataset": "folder", "image_size": 32, "preprocess": way} for way in DATA_FLAGS["preprocess"]),
@@ -98,7 +99,7 @@ def first_batches(config):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("context, flag", pairs(DATA_CONTEXTS, DATA_FLAGS))
+@pytest.mark.parametrize("context, flag", [*pairs(DATA_CONTEXTS, DATA_FLAGS), *pairs(DATA_CONTEXTS[:2], RANGE_FLAGS)])
 def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch, tmp_path, context, flag):
     monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     monkeypatch.chdir(home)
@@ -200,7 +201,7 @@ def test_flags_of_a_step_change_it_or_are_refused(context, flag):
 @pytest.mark.parametrize(
     "base, contexts, flags",
     [
-        (SMALL, DATA_CONTEXTS, DATA_FLAGS),
+        (SMALL, DATA_CONTEXTS, {**DATA_FLAGS, **RANGE_FLAGS}),
         ({**SMALL, "image_size": 16}, NETWORK_CONTEXTS, NETWORK_FLAGS),
         (
             {**BASE, "image_size": 16, "discriminator_layers": 1},
@@ -218,5 +219,5 @@ def test_every_flag_is_accepted_somewhere(base, contexts, flags):
 
 
 def test_every_flag_is_tried():
-    tried = {*DATA_FLAGS, *NETWORK_FLAGS, *STEP_FLAGS, *ELSEWHERE, *ROUNDING}
+    tried = {*DATA_FLAGS, *RANGE_FLAGS, *NETWORK_FLAGS, *STEP_FLAGS, *ELSEWHERE, *ROUNDING}
     assert {*SECTION_OF} - tried == {"dataset"}

@@ -59,7 +59,7 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
             Image.fromarray(np.full((16, 20, 3), number, np.uint8)).save(tmp_path / "data" / split / f"{number}.png")
     config = Config.from_settings(dataset=str(tmp_path / "data"), image_size=16, load_size=24, cache="disk", verbose=0)
     checked = []
-    run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append)
+    run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append, config=config)
     data = load_data(config, Workers(strategies[1]), run)
     assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
     assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
@@ -76,7 +76,26 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
         raise UserError("other images")
 
     with pytest.raises(UserError, match="other images"):
-        load_data(config, Workers(strategies[1]), types.SimpleNamespace(path=run.path, check_data=refuse))
+        run = types.SimpleNamespace(path=run.path, check_data=refuse, config=config)
+        load_data(config, Workers(strategies[1]), run)
+
+
+def test_config_json_gets_the_measured_range(tmp_path, strategies):
+    for split in SPLITS:
+        (tmp_path / "data" / split).mkdir(parents=True)
+        for number in range(1, 3):
+            Image.fromarray(np.full((16, 20, 3), 100 * number, np.uint8)).save(
+                tmp_path / "data" / split / f"{number}.png"
+            )
+    settings = {"dataset": str(tmp_path / "data"), "image_size": 16, "load_size": 16, "verbose": 0}
+    config = Config.from_settings(value_range_y="auto", **settings)
+    run = types.SimpleNamespace(path=tmp_path, check_data=lambda fingerprint: None, config=config)
+    data = load_data(config, Workers(strategies[1]), run)
+    assert run.config == config.replace(value_range_y="100:200")
+    assert (
+        "--value_range_y 100:200: percentiles 0.1 and 99.9 of 40000 values of trainB; fixed for this run" in data.notes
+    )
+    assert [data.train_y.images[i].max() for i in range(2)] == [0, 65535] and data.train_x.images[0].max() == 100 * 257
 
 
 @pytest.mark.parametrize(

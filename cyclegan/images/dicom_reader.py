@@ -1,0 +1,114 @@
+"""Reading of DICOM files with pydicom: the values after rescaling, such as Hounsfield units."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from cyclegan.errors import MissingPackageError
+from cyclegan.images.color import convert_bands
+from cyclegan.images.image import DecodedImage, Header, check_size
+
+MAGIC, MAGIC_OFFSET = b"DICM", 128
+DEFLATED, META_BYTES = (
+    b"1.2.840.10008.1.2.1.99",
+    2048,
+)  # a transfer syntax that unpacks to any size, named in these bytes
+PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
+ITEMS_END = b"\xfe\xff\xdd\xe0\0\0\0\0"  # of compressed pixels
+
+logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
+warnings.filterwarnings("ignore", module="pydicom")
+
+
+class DicomReader:
+    """Read the first frame of a DICOM file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        dataset = read_dataset(file, stop_before_pixels=True)
+        start, length = file.tell(), file.seek(0, os.SEEK_END)
+        missing = [name for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
+        photometric, bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
+        if missing or photometric not in PHOTOMETRIC or bands != (3 if photometric == "RGB" else 1):
+            what = f"no {missing[0]}" if missing else f"photometric interpretation {photometric} of {bands} samples"
+            raise ValueError(f"{what}: expected a DICOM image, {', '.join(PHOTOMETRIC)}")
+        if "ModalityLUTSequence" in dataset or "SharedFunctionalGroupsSequence" in dataset:
+            raise ValueError(
+                "DICOM with a table of values or enhanced: expected one image per file with slope and intercept"
+            )
+        height, width = dataset.Rows, dataset.Columns
+        values = height * width * bands
+        stored = values * frames(dataset) * dataset.BitsAllocated // 8
+        check_size(width, height, 2 * stored + 16 * values)
+        # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
+        complete = not dataset.file_meta.TransferSyntaxUID.is_compressed and length - start >= stored
+        self.header = Header(
+            height, width, bands, deep=True, colors=True, complete=complete, format="DICOM", other_values="DICOM"
+        )
+
+    def read(self, channels: int) -> DecodedImage:
+        """Decode the first frame. MONOCHROME1, in which low values are white, is inverted."""
+        dataset = read_dataset(self._file)
+        stored = _decode(dataset)
+        stored = stored[0] if frames(dataset) > 1 else stored
+        unused = dataset.BitsAllocated - dataset.BitsStored
+        stored = stored << unused >> unused  # old files have overlays there
+        values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(
+            np.float32 if dataset.BitsStored <= 16 else np.float64
+        )
+        if dataset.PhotometricInterpretation == "MONOCHROME1":
+            values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
+        slope, intercept = (float(default if found is None else found) for found, default in _rescaling(dataset))
+        values = values * slope + intercept
+        fractional = not (slope.is_integer() and intercept.is_integer())
+        return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=fractional)
+
+
+def is_dicom(file: BinaryIO) -> bool:
+    """Return whether a file is DICOM."""
+    file.seek(MAGIC_OFFSET)
+    return file.read(len(MAGIC)) == MAGIC
+
+
+def read_dataset(file: BinaryIO, **options: Any) -> Any:
+    """Return the `pydicom.Dataset` of a file.
+
+    Raises:
+        MissingPackageError: There is no pydicom.
+        ValueError: The whole file is compressed.
+    """
+    try:
+        import pydicom
+    except ImportError:
+        raise MissingPackageError("DICOM files need the package pydicom: pip install pydicom") from None
+    file.seek(0)
+    if DEFLATED in file.read(META_BYTES):
+        raise ValueError("deflated DICOM: expected another transfer syntax")
+    file.seek(0)
+    return pydicom.dcmread(file, **options)
+
+
+def frames(dataset: Any) -> int:
+    """Return the number of frames of a `pydicom.Dataset`."""
+    return int(dataset.get("NumberOfFrames") or 1)
+
+
+def _rescaling(dataset: Any) -> tuple[tuple[Any, float], tuple[Any, float]]:
+    return (dataset.get("RescaleSlope"), 1.0), (dataset.get("RescaleIntercept"), 0.0)
+
+
+def _decode(dataset: Any) -> np.ndarray:
+    try:
+        return dataset.pixel_array
+    except (RuntimeError, NotImplementedError) as error:
+        if "missing" not in str(error):  # the pixels are damaged
+            raise
+        raise MissingPackageError(
+            f'DICOM of the transfer syntax "{dataset.file_meta.TransferSyntaxUID.name}" needs the package pylibjpeg: pip install'
+            ' "pylibjpeg[all]"'
+        ) from error

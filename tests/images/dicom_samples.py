@@ -1,0 +1,44 @@
+"""DICOM files for the tests; `pytest.importorskip("pydicom")` comes before their use."""
+
+import io
+
+import numpy as np
+
+
+def dicom(stored, bits=12, syntax="1.2.840.10008.1.2.1", **tags):
+    """Return a DICOM file of stored values, int16 or uint16 [h, w], or [frames, h, w], or uint8 RGB [h, w, 3]."""
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import UID, CTImageStorage
+
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = CTImageStorage
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = "1.2.3.4"
+    dataset.file_meta.TransferSyntaxUID = UID(syntax)
+    dataset.SeriesInstanceUID, dataset.PatientName, dataset.ImageType = (
+        "1.2.3",
+        "Doe^Jane",
+        ["ORIGINAL", "PRIMARY", "AXIAL"],
+    )
+    is_rgb = stored.ndim == 3 and stored.shape[2] == 3
+    dataset.Rows, dataset.Columns = stored.shape[:2] if is_rgb else stored.shape[-2:]
+    if stored.ndim == 3 and not is_rgb:
+        dataset.NumberOfFrames = len(stored)
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = (3, "RGB") if is_rgb else (1, "MONOCHROME2")
+    if is_rgb:
+        dataset.PlanarConfiguration = 0
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 8 * stored.itemsize, bits, bits - 1
+    dataset.PixelRepresentation = int(stored.dtype.kind == "i")
+    order = "<" if dataset.file_meta.TransferSyntaxUID.is_little_endian else ">"
+    dataset.PixelData = stored.astype(stored.dtype.newbyteorder(order)).tobytes()
+    dataset["PixelData"].VR = "OW"
+    for name, value in tags.items():
+        setattr(dataset, name, value)
+    file = io.BytesIO()
+    dataset.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+def twelve_bits(height=10, width=12, seed=0):
+    """Return random values of 12 bits, uint16 [h, w]."""
+    return np.random.default_rng(seed).integers(0, 4096, (height, width)).astype(np.uint16)

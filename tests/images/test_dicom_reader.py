@@ -1,0 +1,108 @@
+import sys
+
+import numpy as np
+import pytest
+
+from cyclegan.data import loading
+from cyclegan.errors import MissingPackageError
+from cyclegan.images import reader
+from tests.images.dicom_samples import dicom, twelve_bits
+
+pytest.importorskip("pydicom")
+BIG_ENDIAN, DEFLATED, JPEG_LS = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.80"
+
+
+def values(content, channels=1):
+    """Return the values of an image, and check that its header names its size."""
+    image = reader.decode_values(content, channels).pixels
+    assert reader.check(content, channels, has_range=True)[:4] == (len(content), *image.shape[:2], True)
+    return image[..., 0] if channels == 1 else image
+
+
+@pytest.mark.parametrize("syntax", ["1.2.840.10008.1.2", "1.2.840.10008.1.2.1", BIG_ENDIAN])
+def test_rescaled_values_of_12_and_16_bits(syntax):
+    stored = twelve_bits()
+    assert (values(dicom(stored, syntax=syntax, RescaleSlope=2, RescaleIntercept=-1024)) == 2.0 * stored - 1024).all()
+    deep = stored.astype(np.uint16) * 16
+    assert (values(dicom(deep, bits=16)) == deep).all()
+    signed = (stored.astype(np.int16) - 2048) * 16
+    assert (values(dicom(signed, bits=16, RescaleIntercept="")) == signed).all()
+
+
+def test_slopes_between_whole_numbers_mark_the_values():
+    stored = twelve_bits()
+    image = reader.decode_values(dicom(stored, RescaleSlope="0.125", RescaleIntercept="0"), 1)
+    assert image.fractional and (image.pixels[..., 0] == stored / 8).all()
+    assert not reader.decode_values(dicom(stored), 1).fractional
+
+
+def test_monochrome1_is_inverted():
+    stored = twelve_bits()
+    inverted = dicom(stored, PhotometricInterpretation="MONOCHROME1", RescaleIntercept=-10)
+    assert (values(inverted) == 4095.0 - stored - 10).all()
+    signed = stored.astype(np.int16) - 2048
+    assert (values(dicom(signed, PhotometricInterpretation="MONOCHROME1")) == -1.0 - signed).all()
+
+
+def test_bits_above_the_stored_ones_are_ignored():
+    stored = twelve_bits()
+    assert (values(dicom(stored | 0xA000)) == stored).all()
+    signed = (stored.astype(np.int16) - 2048) & 0x0FFF  # the sign bit is bit 11
+    assert (values(dicom(signed.astype(np.int16))) == stored - 2048.0).all()
+
+
+def test_channels_and_frames(tmp_path):
+    stored = twelve_bits()
+    assert (values(dicom(stored), 3) == stored[..., None]).all()
+    color = np.random.default_rng(0).integers(0, 256, (10, 12, 3)).astype(np.uint8)
+    assert (values(dicom(color, bits=8), 3) == color).all()
+    assert np.abs(values(dicom(color, bits=8)) - color @ [0.299, 0.587, 0.114]).max() < 0.01
+    (tmp_path / "a.dcm").write_bytes(dicom(np.stack([stored, stored // 2])))
+    assert (values((tmp_path / "a.dcm").read_bytes()) == stored).all() and reader.has_more_frames(tmp_path / "a.dcm")
+
+
+def test_a_range_is_needed_and_applied():
+    content = dicom(twelve_bits(), RescaleIntercept=-1024)
+    for function in (reader.check, reader.decode):
+        with pytest.raises(ValueError, match="DICOM: .* others need --value_range_x or --value_range_y"):
+            function(content, 1)
+    levels = reader.decode(content, 1, np.uint16, (-1024, 3071))[..., 0]
+    np.testing.assert_array_equal(levels, np.rint(twelve_bits() / 4095 * 65535))
+
+
+@pytest.mark.parametrize(
+    "content, text",
+    [
+        (lambda: dicom(twelve_bits(), PhotometricInterpretation="PALETTE COLOR"), "photometric interpretation PALETTE"),
+        (lambda: dicom(twelve_bits(), Rows=60000, Columns=60000), "60000 x 60000 pixels: expected at most 180 million"),
+        (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected a DICOM image"),
+        (lambda: dicom(twelve_bits())[:-20], "pixel data"),
+        (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
+    ],
+    ids=["palette", "huge", "no rows", "cut", "deflated"],
+)
+def test_other_files_are_refused(content, text):
+    with pytest.raises(Exception, match=text):
+        reader.check(content(), 1, has_range=True)
+
+
+def test_a_missing_package_is_one_line_that_names_it(monkeypatch, tmp_path):
+    path = tmp_path / "a.dcm"
+    path.write_bytes(
+        dicom(twelve_bits(), syntax=JPEG_LS, PixelData=b"\xfe\xff\x00\xe0\0\0\0\0" + b"\xfe\xff\xdd\xe0" + bytes(4))
+    )
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pydicom", None)
+        with pytest.raises(
+            MissingPackageError, match=r"a\.dcm: DICOM files need the package pydicom: pip install pydicom$"
+        ):
+            loading.check_files({"trainA": [str(path)] * 3}, {"trainA": 1}, ranged=["trainA"])
+    monkeypatch.setattr("pydicom.dataset.Dataset.pixel_array", property(missing_decoder))
+    with pytest.raises(
+        MissingPackageError, match=r'JPEG-LS .*" needs the package pylibjpeg: pip install "pylibjpeg\[all\]"$'
+    ):
+        reader.check(path, 1, has_range=True)
+
+
+def missing_decoder(dataset):
+    raise RuntimeError("Unable to decompress because all plugins are missing dependencies:\n\tgdcm")

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from cyclegan.images.dicom_writer import write_copy
+from tests.images.dicom_samples import dicom, twelve_bits
+
+pydicom = pytest.importorskip("pydicom")
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Return a function that writes a copy of a DICOM file with other pixels, and reads it."""
+
+    def copy(levels, value_range, fractional=False, **tags):
+        (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits(), WindowCenter=40, WindowWidth=400, **tags))
+        write_copy(
+            tmp_path / "out.dcm", tmp_path / "in.dcm", levels[..., None], value_range, fractional, "CycleGAN x2y, run"
+        )
+        return pydicom.dcmread(tmp_path / "out.dcm")
+
+    return copy
+
+
+def real_values(dataset):
+    """Return the values of a dataset as viewers compute them."""
+    return dataset.pixel_array * float(dataset.RescaleSlope) + float(dataset.RescaleIntercept)
+
+
+@pytest.mark.parametrize(
+    "value_range, fractional, stored_type, step",
+    [
+        ((0, 4095), False, np.uint16, 1),
+        ((-1000, 2000), False, np.int16, 1),
+        ((-70000, 2000), False, np.uint16, 72000 / 65535),
+        ((0, 1), False, np.uint16, 1 / 65535),
+        ((0, 4095), True, np.uint16, 4095 / 65535),
+        (None, False, np.uint16, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("syntax", ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2"])
+def test_values_are_those_of_the_range(copied, syntax, value_range, fractional, stored_type, step):
+    levels = np.random.default_rng(1).integers(0, 65536, (7, 9)).astype(np.uint16)
+    dataset = copied(levels, value_range, fractional, syntax=syntax)
+    low, high = value_range or (0, 65535)
+    assert dataset.pixel_array.dtype.newbyteorder("=") == stored_type and dataset.pixel_array.shape == (7, 9)
+    assert np.abs(real_values(dataset) - (low + levels / 65535 * (high - low))).max() <= step / 2 + 1e-6 * (high - low)
+    assert (dataset.WindowCenter, dataset.WindowWidth) == ((low + high) / 2, high - low)
+
+
+def test_a_copy_is_a_derived_image_of_the_patient(copied):
+    levels = np.zeros((7, 9), np.uint16)
+    first = copied(levels, (0, 4095), SmallestImagePixelValue=3, PhotometricInterpretation="MONOCHROME1")
+    second = copied(levels, (0, 4095), NumberOfFrames=1)
+    assert len({"1.2.3.4", first.SOPInstanceUID, second.SOPInstanceUID}) == 3
+    assert first.file_meta.MediaStorageSOPInstanceUID == first.SOPInstanceUID
+    assert first.SeriesInstanceUID == second.SeriesInstanceUID != "1.2.3"  # one new series
+    assert first.ImageType == ["DERIVED", "SECONDARY", "AXIAL"] and first.DerivationDescription == "CycleGAN x2y, run"
+    assert first.SourceImageSequence[0].ReferencedSOPInstanceUID == "1.2.3.4" and first.PatientName == "Doe^Jane"
+    assert first.PhotometricInterpretation == "MONOCHROME2"
+    assert "SmallestImagePixelValue" not in first and "NumberOfFrames" not in second

@@ -1,0 +1,131 @@
+"""Translation with value ranges: files hold the values of the range of their domain."""
+
+import pathlib
+import sys
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tifffile
+from PIL import Image
+
+from cyclegan.config import Config
+from cyclegan.errors import MissingPackageError, UserError
+from cyclegan.images import reader
+from cyclegan.inference.model import Model
+from cyclegan.inference.translate_files import translate
+from cyclegan.inference.translator import Translator
+from tests.images.dicom_samples import dicom, twelve_bits
+from tests.images.samples import deep_png
+
+
+class SameImage(Model):
+    """A model whose networks return their input."""
+
+    def __init__(self, channels=1, **settings):
+        image = tf.keras.Input((None, None, channels))
+        same = Translator(tf.keras.Model(image, image), 4)
+        self._translators = {"x2y": same, "y2x": same}
+        self.config = Config.from_settings(channels_x=channels, channels_y=channels, **settings)
+        self.checkpoint, self.tile = pathlib.Path("runs/ct/checkpoints/epoch_0002"), same.tile
+        self.train_state = types.SimpleNamespace(epoch=2)
+
+
+def both(text):
+    """Return settings with the same range for both domains."""
+    return {"value_range_x": text, "value_range_y": text}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Make an image of 12 bits as PNG and TIFF; return the folder around it."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").write_bytes(deep_png(twelve_bits()[..., None]))
+    tifffile.imwrite(tmp_path / "in" / "b.tif", twelve_bits())
+    return tmp_path
+
+
+def test_values_of_12_bits_return_exactly(folder):
+    report = translate(SameImage(**both("0:4095")), folder / "in", folder / "out", html=True)
+    assert report.done == 2 and not report.failed
+    for name in ("a.png", "b.tif"):
+        found = reader.decode_values(folder / "out" / name, 1).pixels
+        assert found.dtype == np.uint16
+        np.testing.assert_array_equal(found[..., 0], twelve_bits())
+    shown = reader.decode(folder / "out" / "index_files" / "000001_output.png", 1)
+    assert shown.max() > 240 and report.page  # the page shows the range
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int16, np.float64])
+def test_values_of_tiff_return_within_half_a_level(tmp_path, kind):
+    values = np.random.default_rng(0).uniform(-1000, 2000, (16, 20)).astype(kind)
+    (tmp_path / "in").mkdir()
+    tifffile.imwrite(tmp_path / "in" / "a.tif", values)
+    translate(SameImage(**both("-1000:2000")), tmp_path / "in", tmp_path / "out")
+    found = tifffile.imread(tmp_path / "out" / "a.tif")
+    assert found.dtype == (np.int16 if kind == np.int16 else np.float32)
+    assert np.abs(found - values).max() <= 0.51 * 3000 / 65535
+
+
+def test_each_direction_writes_the_range_of_its_target(folder):
+    model = SameImage(value_range_x="0:4095", value_range_y="-1:1")
+    translate(model, folder / "in" / "b.tif", folder / "x2y.tif")
+    np.testing.assert_allclose(tifffile.imread(folder / "x2y.tif"), twelve_bits() / 4095 * 2 - 1, atol=2e-5)
+    translate(model, folder / "x2y.tif", folder / "back.png", "y2x")
+    np.testing.assert_array_equal(reader.decode_values(folder / "back.png", 1).pixels[..., 0], twelve_bits())
+    plain = SameImage(value_range_x="0:4095")  # the other domain has all values of 16 bits
+    translate(plain, folder / "in" / "a.png", folder / "plain.png")
+    expected = np.rint(twelve_bits() / 4095 * 65535)
+    np.testing.assert_array_equal(reader.decode_values(folder / "plain.png", 1).pixels[..., 0], expected)
+    Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).save(folder / "eight.png")
+    translate(plain, folder / "eight.png", folder / "twelve.png", "y2x")
+    expected = np.rint(np.arange(256).reshape(16, 16) / 255 * 4095)
+    np.testing.assert_array_equal(reader.decode_values(folder / "twelve.png", 1).pixels[..., 0], expected)
+
+
+def test_python_gets_values_of_files_and_levels_of_arrays(folder):
+    model = SameImage(**both("0:4095"))
+    np.testing.assert_array_equal(np.asarray(model.x2y(folder / "in" / "a.png")), twelve_bits())
+    levels = twelve_bits()[..., None]
+    np.testing.assert_array_equal(model.x2y(levels), levels)
+    for text, mode in (("-1000:5000", "I"), ("0:1", "F"), ("0:255", "L")):
+        assert SameImage(value_range_x="0:4095", value_range_y=text).x2y(folder / "in" / "a.png").mode == mode
+
+
+def test_formats_that_cannot_hold_the_values_are_refused(folder):
+    for text, format in (("0:4095", "jpeg"), ("-5:4095", "png"), ("0:1", "png")):
+        with pytest.raises(UserError, match=f"don't fit into {format}; expected --format tiff"):
+            translate(SameImage(**both(text)), folder / "in", folder / "out", format=format)
+    with pytest.raises(UserError, match="expected DICOM files as originals, and 1 channel"):
+        translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="dicom")
+    assert not (folder / "out").exists()
+
+
+def test_dicom_in_and_out(tmp_path):
+    pydicom = pytest.importorskip("pydicom")
+    for i, photometric in enumerate(("MONOCHROME2", "MONOCHROME1")):
+        path = tmp_path / "in" / f"series{i}" / "IM1.dcm"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(dicom(twelve_bits(), RescaleIntercept=-1024, PhotometricInterpretation=photometric))
+    model = SameImage(value_range_x="-1024:3071", value_range_y="-1024:3071")
+    assert translate(model, tmp_path / "in", tmp_path / "out").done == 2
+    for i, values in enumerate((twelve_bits() - 1024.0, 4095 - twelve_bits() - 1024.0)):
+        found = pydicom.dcmread(tmp_path / "out" / f"series{i}" / "IM1.dcm")
+        shown = found.pixel_array * float(found.RescaleSlope) + float(found.RescaleIntercept)
+        np.testing.assert_array_equal(shown, values)
+        assert found.DerivationDescription == "CycleGAN x2y, ct, epoch_0002" and found.SOPInstanceUID != "1.2.3.4"
+    again = translate(model, tmp_path / "out", tmp_path / "back", "y2x", format="tiff")
+    assert again.done == 2
+    found = tifffile.imread(tmp_path / "back" / "series0" / "IM1.tif")
+    np.testing.assert_array_equal(found, twelve_bits() - 1024.0)
+    with pytest.raises(UserError, match="expected DICOM files as originals, and 1 channel"):
+        translate(SameImage(3, **both("0:4095")), tmp_path / "in", tmp_path / "no")
+
+
+def test_a_missing_package_ends_the_translation(tmp_path, monkeypatch):
+    pytest.importorskip("pydicom")
+    (tmp_path / "a.dcm").write_bytes(dicom(twelve_bits()))
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    with pytest.raises(MissingPackageError, match="pip install pydicom"):
+        translate(SameImage(**both("0:4095")), tmp_path / "a.dcm", tmp_path / "b.png")
