@@ -36,6 +36,7 @@ OBJECTIVES = {
         "two generators that undo each other", tuple(DIRECTIONS), ("lambda_cycle", "lambda_identity"), 50, False
     ),
     "cut": ObjectiveFacts("one generator X -> Y that keeps the content of each patch"),
+    "fastcut": ObjectiveFacts("cut without identity loss, with random flips"),
 }
 
 
