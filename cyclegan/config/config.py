@@ -207,11 +207,12 @@ class Config:
     def _check_batch_normalization(self) -> None:
         if self.networks.norm != "batch":
             return
-        if self.objective.has_penalty:
+        if self.objective.has_penalty and self.networks.discriminator_norm == "same":
             r1, adversarial = self.objective.r1, self.objective.adversarial
             penalty = f"--r1 {r1}" if r1 else f"--adversarial {adversarial}"
             raise UserError(
-                f"--norm batch: {penalty} needs samples that do not influence each other; expected --norm instance or none"
+                f"--norm batch: {penalty} needs samples that do not influence each other; expected --norm instance or none, or"
+                " --discriminator_norm spectral"
             )
         if self.performance.xla == "on":
             raise UserError("--norm batch: --xla on cannot sum its statistics over the replicas; expected --xla off")

@@ -39,6 +39,10 @@ class NetworkConfig(Section):
         "layers of a PatchGAN that halve the image or widen the view; with 3, it sees patches of 70 x 70 pixels", 3
     )
     norm: Literal["instance", "batch", "none"] = flag("normalization", "instance")
+    discriminator_norm: Literal["same", "spectral"] = flag(
+        "normalization of the discriminators. same: that of --norm; spectral: kernels are divided by their largest singular value",
+        "same",
+    )
     norm_affine: Literal["auto", "yes", "no"] = flag(
         "whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras"
         " (default: auto)",

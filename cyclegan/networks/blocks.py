@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from cyclegan.networks import batch_normalization, instance_normalization
-from cyclegan.networks.convolution import make_convolution
+from cyclegan.networks.convolution import Convolution, make_convolution
 from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.padding import ReflectionPadding2D
+from cyclegan.networks.spectral_normalization import SpectralConvolution
 from cyclegan.networks.transposed_convolution import make_transposed_convolution
 from cyclegan.networks.upsampling import NearestUpsampling2D
 
@@ -29,19 +30,22 @@ class BlockBuilder:
         config: Settings of the networks.
     """
 
-    def __init__(self, config: NetworkConfig, second_derivatives: bool = False) -> None:
+    def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:
         """Initialize the builder.
 
         Args:
             config: Settings of the networks.
             second_derivatives: Whether second derivatives of the network must be correct.
+            spectral: Whether to divide kernels by their largest singular value, instead of normalizing features.
         """
         self.config = config
         self._second_derivatives = second_derivatives
+        self._norm = "none" if spectral else config.norm
+        self._kind = SpectralConvolution if spectral else Convolution
         self._paper = config.variant == "paper"
         # A normalization cancels a bias before it, but the paper's networks have such biases.
-        cancelled = config.norm == "instance" and self._paper
-        self._bias = {"use_bias": config.norm == "none" or cancelled, "trains_bias": not cancelled}
+        cancelled = self._norm == "instance" and self._paper
+        self._bias = {"use_bias": self._norm == "none" or cancelled, "trains_bias": not cancelled}
 
     def convolve(
         self, x: tf.Tensor, filters: int, size: int, stride: int = 1, use_bias: bool | None = None
@@ -65,7 +69,7 @@ class BlockBuilder:
         self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None, padding: str = "valid", **how: Any
     ) -> tf.Tensor:
         how = {**how, **self._bias_of(use_bias)}
-        return make_convolution(filters, size, padding=padding, init=self.config.init, **how)(x)
+        return make_convolution(filters, size, padding=padding, init=self.config.init, kind=self._kind, **how)(x)
 
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Double the height and width.
@@ -84,9 +88,9 @@ class BlockBuilder:
 
     def normalize(self, x: tf.Tensor) -> tf.Tensor:
         """Normalize, if there is a normalization."""
-        if self.config.norm == "none":
+        if self._norm == "none":
             return x
-        if self.config.norm == "batch":
+        if self._norm == "batch":
             return batch_normalization.BatchNormalization()(x)
         epsilon = PAPER_EPSILON if self._paper else instance_normalization.EPSILON
         affine = self.config.norm_affine == "yes"

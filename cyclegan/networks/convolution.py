@@ -15,29 +15,6 @@ from cyclegan.networks.native_precision import add_bias, convolve_in_native_prec
 FEW_CHANNELS = 8  # output channels up to which `convolve_to_few_channels` is faster on the CPU
 
 
-def make_convolution(
-    filters: int,
-    size: int,
-    stride: int = 1,
-    padding: str = "same",
-    use_bias: bool = False,
-    init: str = "normal",
-    trains_bias: bool = True,
-    margin: int = 0,
-) -> tf.keras.layers.Layer:
-    """Return a convolution layer; see `kernel_initializer` for `init`."""
-    return Convolution(
-        filters,
-        size,
-        stride,
-        padding,
-        use_bias=use_bias,
-        trains_bias=trains_bias,
-        margin=margin,
-        kernel_initializer=kernel_initializer(init),
-    )
-
-
 @tf.keras.utils.register_keras_serializable("cyclegan")
 class Convolution(tf.keras.layers.Conv2D):
     """Compute what Keras's `Conv2D` does, faster on the CPU; the results are equal except for rounding.
@@ -98,3 +75,18 @@ class Convolution(tf.keras.layers.Conv2D):
     @property
     def _margins(self) -> list[list[int]]:
         return [[0, 0], [self.margin] * 2, [self.margin] * 2, [0, 0]]
+
+
+def make_convolution(
+    filters: int,
+    size: int,
+    stride: int = 1,
+    padding: str = "same",
+    use_bias: bool = False,
+    init: str = "normal",
+    kind: type[Convolution] = Convolution,
+    **options: Any,
+) -> Convolution:
+    """Return a convolution layer of a kind with further options of it; see `kernel_initializer` for `init`."""
+    initializer = kernel_initializer(init)
+    return kind(filters, size, stride, padding, use_bias=use_bias, kernel_initializer=initializer, **options)

@@ -35,5 +35,6 @@ def make_discriminator(
         name: Name of the Keras model.
     """
     image = tf.keras.Input((None, None, channels))
-    x = ARCHITECTURES[config.discriminator](BlockBuilder(config, second_derivatives), image)
+    blocks = BlockBuilder(config, second_derivatives, spectral=config.discriminator_norm == "spectral")
+    x = ARCHITECTURES[config.discriminator](blocks, image)
     return compat.make_model(image, tf.keras.layers.Activation("linear", dtype="float32")(x), name)

@@ -8,6 +8,7 @@ from cyclegan.networks import batch_normalization, instance_normalization
 from cyclegan.networks.convolution import make_convolution
 from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.generators import make_generator
+from cyclegan.networks.spectral_normalization import SpectralConvolution
 from cyclegan.networks.transposed_convolution import make_transposed_convolution
 from cyclegan.networks.upsampling import NearestUpsampling2D
 from tests.networks.helpers import PAPER, network_config, noise
@@ -22,6 +23,7 @@ from tests.networks.helpers import PAPER, network_config, noise
         Dropout(0.3),
         NearestUpsampling2D(),
         make_convolution(3, 4, padding="valid", margin=1),
+        make_convolution(3, 4, kind=SpectralConvolution),
         make_transposed_convolution(3, 3, padding="valid", use_bias=True),
     ],
     ids=lambda layer: type(layer).__name__,

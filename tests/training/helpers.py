@@ -23,6 +23,7 @@ SETS = {
         **FEW_LAYERS,
         **{"adversarial": "wgan-gp", "lambda_gp": 2.0, "r1": 0.5, "diffaugment": "color,translation,cutout"},
         **{"pool_size": 2, "ema": 0.5, "clip_norm": 0.3, "weight_decay": 0.01, "discriminator_steps": 2},
+        "discriminator_norm": "spectral",
     },
     "resize": {
         **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel", "discriminator_layers": 3},

@@ -129,7 +129,7 @@ NETWORK_FLAGS = {
     **{"generator": ["resnet_2blocks", "unet_128"], "residual_blocks": [2], "filters": [3], "dropout": [0.5]},
     **{"upsample": ["resize"], "init": ["xavier"], "variant": ["paper"], "channels_x": [1]},
     **{"norm": ["batch", "none"], "norm_affine": ["yes", "no"]},
-    **{"discriminator": ["pixel"], "discriminator_layers": [2]},
+    **{"discriminator": ["pixel"], "discriminator_layers": [2], "discriminator_norm": ["spectral"]},
 }
 NETWORK_CONTEXTS = [
     {},

@@ -43,6 +43,7 @@ CHOSEN = {
     "discriminator": [{"discriminator": "pixel", "discriminator_layers": 3}],
     "discriminator_layers": [1, 3, 4],
     "norm": ["instance", "batch"],
+    "discriminator_norm": ["spectral"],
     "norm_affine": [
         {"norm": "instance", "norm_affine": "no"},
         {"norm": "instance", "variant": "paper", "norm_affine": "yes"},
