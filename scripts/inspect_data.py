@@ -63,4 +63,4 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped; nothing was found out"))
+    sys.exit(console.run(main, "stopped; there is no result"))

@@ -37,15 +37,16 @@ def near_groups(hashes: np.ndarray, colors: np.ndarray, color_tolerance: float) 
         rotated = hashes << np.uint64(start) | hashes >> np.uint64((HASH_BITS - start) % HASH_BITS)
         order = np.argsort(rotated, kind="stable")
         keys = rotated[order] >> np.uint64(HASH_BITS - (stop - start))
-        first, pairs = np.arange(len(hashes)), []
+        first = np.arange(len(hashes))
         for offset in range(1, MAX_NEIGHBORS + 1):
             first = first[first + offset < len(hashes)]
             first = first[keys[first] == keys[first + offset]]  # the keys are sorted: others never agree again
-            a, b = order[first], order[first + offset]
-            near = _distances(hashes[a], hashes[b]) <= MAX_DISTANCE
-            near[near] = (np.abs(colors[a[near]] - colors[b[near]]) <= color_tolerance).all(axis=1)
-            pairs.append((a[near], b[near]))
-        labels = _merge(labels, *map(np.concatenate, zip(*pairs)))
+            pairs = np.stack([order[first], order[first + offset]])
+            pairs = pairs[:, labels[pairs[0]] != labels[pairs[1]]]
+            pairs = pairs[:, _distances(*hashes[pairs]) <= MAX_DISTANCE]
+            pairs = pairs[:, (np.abs(colors[pairs[0]] - colors[pairs[1]]) <= color_tolerance).all(axis=1)]
+            if pairs.size:
+                labels = _merge(labels, pairs)
     return equal_groups(labels)
 
 
@@ -54,9 +55,9 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.unpackbits((a ^ b).view(np.uint8).reshape(-1, HASH_BITS // 8), axis=1).sum(axis=1)
 
 
-def _merge(labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return labels of images, int [N], after giving the images `a[i]` and `b[i]` the same label."""
+def _merge(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return the labels of images, int [N], after the images of each pair got the same label; pairs: int [2, P]."""
     from scipy.sparse import coo_matrix, csgraph  # slow to import
 
-    edges = coo_matrix((np.ones(len(a), bool), (labels[a], labels[b])), shape=(len(labels), len(labels)))
+    edges = coo_matrix((np.ones(pairs.shape[1], bool), labels[pairs]), shape=(len(labels), len(labels)))
     return csgraph.connected_components(edges, directed=False)[1][labels]

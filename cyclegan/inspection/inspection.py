@@ -109,7 +109,7 @@ def _find(
         findings.of_images(
             findings.SMALL, small, {i: "{1} x {0} pixels".format(*sizes[i].tolist()) for i in small.tolist()}
         ),
-        findings.of_counts(splits),
+        findings.of_counts(splits[measures["readable"]]),
         findings.of_images(findings.WRONG_EXTENSION, np.array(sorted(misnamed), int), misnamed),
     ]
 

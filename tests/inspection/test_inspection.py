@@ -1,6 +1,8 @@
 import pytest
 
 from cyclegan.errors import UserError
+from cyclegan.inspection import table
+from cyclegan.inspection.findings import UNREADABLE
 from cyclegan.inspection.inspection import inspect
 from tests.inspection.datasets import planted_folder, save, sound_folder, texture
 
@@ -19,7 +21,7 @@ def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
     assert len(inspection.findings) == len(expected)
     details = [text for finding in inspection.findings for text in finding.details.values()]
     assert "truncated" in details[0] and details[1:] == ["30 x 64 pixels", "is PNG"]
-    assert inspection.findings[-2].count == "20 in trainB, 10 in trainA"
+    assert inspection.findings[-2].count == "20 in trainB, 9 in trainA"
 
 
 def test_sound_images_give_no_finding(tmp_path):
@@ -68,9 +70,16 @@ def test_gray_domains_are_not_mixed(tmp_path):
 
 def test_files_with_other_bands_are_unreadable(tmp_path):
     inspection = inspect(sound_folder(tmp_path), load_size=64, channels=(3, 5))
-    (finding,) = inspection.findings
-    assert finding.kind.title == "unreadable files" and len(finding) == 9
+    finding, uneven = inspection.findings
+    assert finding.kind == UNREADABLE and len(finding) == 9
+    assert uneven.count == "6 in trainA, 0 in trainB"
     assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y)"
+
+
+def test_nothing_but_unreadable_files(tmp_path):
+    inspection = inspect(sound_folder(tmp_path), load_size=64, channels=(5, 5))
+    assert [(finding.kind, len(finding)) for finding in inspection.findings] == [(UNREADABLE, 18)]
+    assert table.statistics(inspection)[1] == ["images", "0", "0", "0", "0"]
 
 
 def test_a_missing_folder_is_refused(tmp_path):
