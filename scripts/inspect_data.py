@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from cyclegan import console
 from cyclegan.config import argument_types
-from cyclegan.config.data import DataConfig
+from cyclegan.config.data import DataConfig, ValueRange, parse_range
 from cyclegan.errors import UserError, printable
 
 
@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.html:
         page.check_folder(arguments.html, arguments.folder)
     channels = arguments.channels_x, arguments.channels_y
-    inspection = inspect(arguments.folder, arguments.load_size, channels, bars=True)
+    ranges = arguments.value_range_x, arguments.value_range_y
+    inspection = inspect(arguments.folder, arguments.load_size, channels, ranges, bars=True)
     print(*map(printable, table.lines(inspection)), sep="\n", flush=True)
     if arguments.html:
         try:
@@ -59,7 +60,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     ):
         default = getattr(DataConfig, name)
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N", help=f"{title} (default: {default})")
+    for name, domain in (("value_range_x", "X"), ("value_range_y", "Y")):
+        title = f"values of the files of domain {domain} that become black and white"
+        parser.add_argument(f"--{name}", type=_value_range, metavar="LO:HI", help=f"{title} (default: 8 or 16 bits)")
     return parser.parse_args(argv)
+
+
+def _value_range(text: str) -> ValueRange:
+    if not (found := parse_range(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected LO:HI, two numbers with LO < HI")
+    return found
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ class Kind(NamedTuple):
 UNREADABLE = Kind(
     "unreadable files",
     "They cannot be decoded. Training refuses them, or stops at the first one.",
-    "Repair or remove them. If they have other bands, set --channels_x and --channels_y.",
+    "Repair or remove them. For other bands set --channels_x and --channels_y, for other values --value_range_x and"
+    " --value_range_y.",
 )
 WRONG_EXTENSION = Kind(
     "names that contradict the content",
@@ -59,7 +60,7 @@ NEAR_DUPLICATES = Kind(
 CONSTANT = Kind(
     "nearly constant images",
     "They show nothing that could be translated, and a discriminator recognizes them at once.",
-    "Remove them.",
+    "Remove them. If the files use few of the values of 16 bits, set --value_range_x and --value_range_y.",
 )
 GRAY = Kind(
     "gray images among colored ones",

@@ -6,15 +6,19 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Optional
 
 import numpy as np
 
+from cyclegan.config.data import ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.errors import UserError, printable
 from cyclegan.inspection import copies, findings
 from cyclegan.inspection.findings import Finding
 from cyclegan.inspection.measure import MEASURES, measure
+
+ValueRanges = tuple[Optional[ValueRange], Optional[ValueRange]]
 
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
@@ -31,6 +35,7 @@ class Inspection:
     Attributes:
         folder: The folder.
         channels: Number of channels of the images of both domains.
+        value_ranges: Value ranges of both domains.
         names: Paths relative to the folder; N of them.
         splits: Index of the split of each image in `SPLITS`: int [N].
         measures: `MEASURES` [N].
@@ -40,6 +45,7 @@ class Inspection:
 
     folder: pathlib.Path
     channels: tuple[int, int]
+    value_ranges: ValueRanges
     names: Sequence[str]
     splits: np.ndarray
     measures: np.ndarray
@@ -52,7 +58,11 @@ class Inspection:
 
 
 def inspect(
-    folder: str | os.PathLike[str], load_size: int, channels: tuple[int, int] = (3, 3), bars: bool = False
+    folder: str | os.PathLike[str],
+    load_size: int,
+    channels: tuple[int, int] = (3, 3),
+    value_ranges: ValueRanges = (None, None),
+    bars: bool = False,
 ) -> Inspection:
     """Decode all images of a folder, several at a time, and find what may harm training on them.
 
@@ -60,6 +70,7 @@ def inspect(
         folder: Folder with trainA and trainB, and optionally testA and testB.
         load_size: Side in pixels to which training resizes images.
         channels: Number of channels of the images of both domains, see `reader.decode`.
+        value_ranges: Values of the files of both domains that become the lowest and the highest level.
         bars: Whether to show a progress bar.
 
     Raises:
@@ -76,7 +87,8 @@ def inspect(
     def measure_image(split: str, index: int) -> None:
         try:
             path = os.path.join(folder, found[split][index])
-            parts[split][index] = measure(path, channels["AB".index(split[-1])])
+            domain = "AB".index(split[-1])
+            parts[split][index] = measure(path, channels[domain], value_ranges[domain])
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[starts[split] + index] = printable(loading.describe_error(error))
 
@@ -85,7 +97,7 @@ def inspect(
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures = np.concatenate([parts[split] for split in SPLITS])
     kept = [finding for finding in _find(names, splits, measures, reasons, load_size) if finding.count]
-    return Inspection(folder, channels, names, splits, measures, kept, notes)
+    return Inspection(folder, channels, value_ranges, names, splits, measures, kept, notes)
 
 
 def _find(

@@ -7,10 +7,11 @@ import hashlib
 import numpy as np
 from PIL import Image
 
+from cyclegan.config.data import ValueRange
 from cyclegan.images import reader
 from cyclegan.images.image import Header, row_blocks
 from cyclegan.images.reader import Source
-from cyclegan.images.value_range import to_depth
+from cyclegan.images.value_range import image_to_levels, to_depth
 
 MEASURES = np.dtype(
     [
@@ -31,18 +32,19 @@ THUMBNAIL = 128  # pixels; hashes of images that are reduced first are the same,
 BAND_NAMES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def measure(source: Source, channels: int) -> tuple:
+def measure(source: Source, channels: int, value_range: ValueRange | None = None) -> tuple:
     """Decode an image; return its `MEASURES`.
 
     Args:
         source: A path, or the content of a file.
         channels: Number of channels, see `reader.decode`.
+        value_range: Values of the file that become the lowest and the highest level.
 
     Raises:
         The errors of `reader.decode`.
     """
-    header, decoded = reader.decode_with_header(source, channels)
-    pixels = decoded.pixels
+    header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
+    pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
     mean, deviation, spread = _colors(visible(pixels))
     hashes = _hash_pixels(pixels), _hash_look(pixels)
     return (True, *pixels.shape[:2], header.format, _kind(header), *hashes, mean, deviation, spread > GRAY_SPREAD)

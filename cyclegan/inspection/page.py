@@ -111,8 +111,9 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     """Write a reduced copy of an image; return its figure."""
     file = f"images/{index}.png"
     with contextlib.suppress(ValueError, SyntaxError, OSError):
-        channels = inspection.channels[inspection.splits[index] % 2]
-        pixels = reader.decode(inspection.path(index), channels)
+        domain = inspection.splits[index] % 2
+        channels, value_range = inspection.channels[domain], inspection.value_ranges[domain]
+        pixels = reader.decode(inspection.path(index), channels, value_range=value_range)
         measure.thumbnail(pixels, SIDE).save(folder / file)
     name = _escape(_describe(inspection, finding, index))
     return f'<figure><img loading="lazy" src="{html_report.url(file)}" alt="{name}"><figcaption>{name}</figcaption></figure>'

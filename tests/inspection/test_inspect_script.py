@@ -1,6 +1,8 @@
 import re
 
+import numpy as np
 import pytest
+import tifffile
 
 from cyclegan.errors import UserError
 from scripts import inspect_data
@@ -37,8 +39,24 @@ def test_long_findings_are_shortened(tmp_path, capsys):
     assert "     trainA/2.png (64 x 64 pixels)\n     ...\n" in capsys.readouterr().out
 
 
-def test_mistakes_are_named(tmp_path):
+def test_mistakes_are_named(tmp_path, capsys):
     with pytest.raises(UserError, match="no such folder; expected a folder with trainA and trainB"):
         inspect_data.main([str(tmp_path / "missing")])
     with pytest.raises(UserError, match="lies among the images"):
         inspect_data.main([str(sound_folder(tmp_path)), "--html", str(tmp_path / "testB")])
+    with pytest.raises(SystemExit):
+        inspect_data.main([str(tmp_path), "--value_range_x", "5:1"])
+    assert "'5:1': expected LO:HI, two numbers with LO < HI" in capsys.readouterr().err
+
+
+def test_values_need_a_range(tmp_path, capsys):
+    sound_folder(tmp_path)
+    for path in tmp_path.glob("t*A/*"):
+        values = np.asarray(texture(int(path.stem)).convert("L"), np.float32) * 20 - 1000
+        seed = 10 * (path.parent.name == "testA") + int(path.stem)
+        tifffile.imwrite(path.with_suffix(".tif"), np.roll(values, 8 * seed, axis=seed % 2))
+        path.unlink()
+    assert inspect_data.main([str(tmp_path), "--load_size", "64", "--strict"]) == 1
+    assert "1. unreadable files: 9 images" in capsys.readouterr().out
+    ranged = [str(tmp_path), "--load_size", "64", "--strict", "--value_range_x=-1000:4100"]
+    assert inspect_data.main([*ranged, "--html", str(tmp_path / "report")]) == 0

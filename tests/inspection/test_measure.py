@@ -35,6 +35,14 @@ def test_kinds_of_deep_files_are_named():
     assert measured(imagecodecs.png_encode(deep_values(1).squeeze()))["kind"] == "L 16 bit"
 
 
+def test_values_become_levels_with_a_range():
+    values = np.array([[0, 1000], [4000, 5000]], np.float32)[..., None]
+    image = np.array(measure(tiff_of(values), 3, (0.0, 4000.0)), MEASURES)
+    np.testing.assert_allclose(image["mean"], 255 * (0 + 0.25 + 1 + 1) / 4, rtol=1e-4)
+    with pytest.raises(ValueError, match="others need --value_range_x"):
+        measure(tiff_of(values), 3)
+
+
 def test_gray_jpeg_is_not_colored(tmp_path):
     gray = texture(0).convert("L").convert("RGB")
     assert not measured(save(gray, tmp_path / "a.jpg", quality=50))["colored"]

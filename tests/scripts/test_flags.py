@@ -18,6 +18,7 @@ ALONE = {  # flags that have an effect with any others
     "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --real --paired --max_images --batch_size --seed"
     " --json",
     "export": "--format --direction --checkpoint --uint8 --size --pictures --overwrite",
+    "inspect_data": "--html --strict --load_size --channels_x --channels_y --value_range_x --value_range_y",
     "import_torch": "--discriminators",  # and those of train.py
 }
 REFUSED = [
