@@ -45,8 +45,11 @@ SETTINGS = {  # flags of train.py
     "EMA": "--ema 0.999",
     "DiffAugment": "--diffaugment color,translation,cutout",
     "R1": "--r1 1",
+    "spectral norm": "--discriminator_norm spectral",
     "hinge": "--adversarial hinge",
     "TTUR": "--lr 0.0005 --lr_discriminator 0.002",
+    "CUT": "--objective cut",
+    "FastCUT": "--objective fastcut",
 }
 COMMON = "--lr_schedule constant --epochs 1000000 --plot_every 1000000 --checkpoint_every 1000000 --no_peak --keep 1"
 
