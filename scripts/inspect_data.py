@@ -63,7 +63,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, domain in (("value_range_x", "X"), ("value_range_y", "Y")):
         title = f"values of the files of domain {domain} that become black and white"
         parser.add_argument(f"--{name}", type=_value_range, metavar="LO:HI", help=f"{title} (default: 8 or 16 bits)")
-    return parser.parse_args(argv)
+    return parser.parse_args(argument_types.protect_ranges(argv))
 
 
 def _value_range(text: str) -> ValueRange:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import sys
+from collections.abc import Sequence
 from typing import Optional
+
+NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
+
+
+def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
+    """Return arguments (`None`: of this process) with a space before negative ranges, which argparse would take for flags."""
+    return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
 
 
 def size(text: str) -> tuple[int, int]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 from cyclegan.config import defaults, serialization
+from cyclegan.config.argument_types import protect_ranges
 from cyclegan.config.config import NEEDS, SECTIONS, SETTINGS_OF_A_START, Config
 from cyclegan.config.fields import Section, field_types
 from cyclegan.config.presets import PRESETS
 from cyclegan.errors import UserError
-
-NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
 
 
 def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config:
@@ -73,9 +70,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
         group = parser.add_argument_group(section.TITLE)
         for field in dataclasses.fields(section):
             _add_flag(group, section, field)
-    texts = sys.argv[1:] if argv is None else argv
-    # The space keeps argparse from taking a negative number for a flag.
-    return vars(parser.parse_args([f" {text}" if NEGATIVE_RANGE.match(text) else text for text in texts]))
+    return vars(parser.parse_args(protect_ranges(argv)))
 
 
 def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:

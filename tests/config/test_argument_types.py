@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from cyclegan.config.argument_types import count, size
+from cyclegan.config.argument_types import count, protect_ranges, size
 from cyclegan.config.command_line import parse_args
 from tests.config.helpers import flat
 
@@ -34,3 +34,8 @@ def test_invalid_steps_per_call_is_refused(steps, capsys):
     message = capsys.readouterr().err
     assert f"{steps!r}: expected auto, or a whole number of at least 1" in message and message.count("\n") == 1
     assert flat(parse_args(["--steps_per_call=auto"])).steps_per_call is None
+
+
+def test_negative_ranges_are_no_flags():
+    given = ["--value_range_x", "-1000:2000", "-.5:5", "-5", "--size", "a:b"]
+    assert protect_ranges(given) == ["--value_range_x", " -1000:2000", " -.5:5", "-5", "--size", "a:b"]
