@@ -28,6 +28,7 @@ class SameImage(Model):
         same = Translator(tf.keras.Model(image, image), 4)
         self._translators = {"x2y": same, "y2x": same}
         self.config = Config.from_settings(channels_x=channels, channels_y=channels, **settings)
+        self._restored = types.SimpleNamespace(path=pathlib.Path("runs/ct"))
         self.checkpoint, self.tile = pathlib.Path("runs/ct/checkpoints/epoch_0002"), same.tile
         self.train_state = types.SimpleNamespace(epoch=2)
 
