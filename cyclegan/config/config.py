@@ -36,6 +36,7 @@ SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb"),
     *("preset", "verbose", "no_peak", "start_timeout", "rendezvous_secret_file"),
 }
+SSIM_SIDE = 11  # pixels, the window of SSIM
 SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
 
 
@@ -84,7 +85,10 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         "--adversarial lsgan or bce",
         lambda config: config.objective.adversarial in ("lsgan", "bce"),
     ),
-    "lambda_cycle": ("--objective cyclegan", lambda config: "lambda_cycle" in config.objective.facts.own_flags),
+    **dict.fromkeys(
+        ("lambda_cycle", "lambda_ssim"),
+        ("--objective cyclegan", lambda config: "lambda_cycle" in config.objective.facts.own_flags),
+    ),
     "lambda_identity": (
         "--objective cyclegan and --channels_x equal to --channels_y",
         lambda config: "lambda_identity" in config.objective.facts.own_flags and config.data.same_channels,
@@ -129,6 +133,7 @@ class Config:
     def __post_init__(self) -> None:
         """Check what concerns several sections."""
         self._check_sizes()
+        self._check_structure()
         self._check_batch_normalization()
         self._check_recomputation()
         self._check_features()
@@ -202,6 +207,13 @@ class Config:
             raise UserError(
                 f"--discriminator_layers {layers}: halves images of {side} pixels to fewer than {needed}; expected fewer layers"
                 " or larger images"
+            )
+
+    def _check_structure(self) -> None:
+        side = min(self.data.image_shape)
+        if self.objective.lambda_ssim and side < SSIM_SIDE:
+            raise UserError(
+                f"--lambda_ssim {self.objective.lambda_ssim}: SSIM needs images of at least {SSIM_SIDE} pixels; these have {side}"
             )
 
     def _check_batch_normalization(self) -> None:

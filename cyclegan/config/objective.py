@@ -33,7 +33,11 @@ class ObjectiveFacts(NamedTuple):
 # The objectives; the module of this name in `training.objectives` has the losses of each.
 OBJECTIVES = {
     "cyclegan": ObjectiveFacts(
-        "two generators that undo each other", tuple(DIRECTIONS), ("lambda_cycle", "lambda_identity"), 50, False
+        "two generators that undo each other",
+        tuple(DIRECTIONS),
+        ("lambda_cycle", "lambda_ssim", "lambda_identity"),
+        50,
+        False,
     ),
     "cut": ObjectiveFacts("one generator X -> Y that keeps the content of each patch"),
     "fastcut": ObjectiveFacts("cut without identity loss, with random flips"),
@@ -52,6 +56,9 @@ class ObjectiveConfig(Section):
         choices=tuple(OBJECTIVES),
     )
     lambda_cycle: float = flag("weight of the cycle losses", 10.0, WARN)
+    lambda_ssim: float = flag(
+        "weight of 1 - SSIM of images and their cycles, which guards structure; 0 is off", 0.0, WARN
+    )
     lambda_identity: float = flag(
         "weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels", 5.0, WARN
     )
@@ -85,7 +92,7 @@ class ObjectiveConfig(Section):
         """Raise `UserError` if a value cannot work."""
         if self.objective not in OBJECTIVES:
             refuse("objective", self.objective, f"one of {', '.join(OBJECTIVES)}")
-        self.check_finite("lambda_cycle", "lambda_identity", "lambda_gp", "r1")
+        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity", "lambda_gp", "r1")
         self.check_fraction("label_smoothing")
         self.check_at_least(0, "pool_size")
         unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]

@@ -20,6 +20,11 @@ def mae(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
     return _mean_per_sample(tf.abs(real - fake))
 
 
+def structural_dissimilarity(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
+    """Return 1 - SSIM per sample, in [0, 2]; the sides have at least 11 pixels (Wang et al. 2004). [N, H, W, C] x 2 -> [N]."""
+    return 1.0 - tf.image.ssim((real + 1.0) / 2.0, (fake + 1.0) / 2.0, max_val=1.0)
+
+
 def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """Return Pearson's correlation of all values of two images, in [-1, 1]; 0 if an image is flat. [N, H, W, C] x 2 -> [N]."""
     axes = list(range(1, len(a.shape)))

@@ -7,6 +7,8 @@ LOSSES = (
     *(f"{generator}/{part}" for generator in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
     *("loss_X/loss", "loss_Y/loss"),
 )
+# With a weight of the structural losses of the cycles only.
+STRUCTURE = ("loss_G/ssim", "loss_F/ssim")
 # Penalties on the gradients of the discriminators; with WGAN-GP or R1 only.
 PENALTIES = ("loss_X/penalty", "loss_Y/penalty")
 # With weight decay only.

@@ -30,7 +30,14 @@ SETS = {
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
     "cut": {"objective": "cut", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
-    "bce": {**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
+    "bce": {
+        **FEW_LAYERS,
+        "adversarial": "bce",
+        "label_smoothing": 0.2,
+        "generator_steps": 2,
+        "pool_size": 4,
+        "lambda_ssim": 2.0,
+    },
     "unet": {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
         **{

@@ -165,7 +165,14 @@ def test_flags_of_the_networks_change_them_or_are_refused(context, flag):
 STEP_FLAGS = {
     **{"lr": [0.02], "lr_discriminator": [0.02], "lr_schedule": ["cosine"], "decay_from": [1], "ema": [0.999]},
     **{"beta_1": [0.9], "beta_2": [0.9], "epsilon": [0.1], "clip_norm": [1e-3], "weight_decay": [0.1]},
-    **{"lambda_cycle": [1.0], "lambda_identity": [1.0], "lambda_gp": [1.0], "r1": [1.0], "label_smoothing": [0.1]},
+    **{
+        "lambda_cycle": [1.0],
+        "lambda_ssim": [1.0],
+        "lambda_identity": [1.0],
+        "lambda_gp": [1.0],
+        "r1": [1.0],
+        "label_smoothing": [0.1],
+    },
     **{"adversarial": ["bce"], "pool_size": [0], "diffaugment": ["color"], "objective": ["cut"]},
     **{"discriminator_steps": [3], "generator_steps": [3]},
 }

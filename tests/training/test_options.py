@@ -57,6 +57,7 @@ CHOSEN = {
     "epsilon": [0.1],
     "objective": [name for name in OBJECTIVES if name != "cyclegan"],
     "lambda_cycle": [0.0, 1.0],
+    "lambda_ssim": [1.0],
     "lambda_identity": [0.0, 1.0],
     "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],
     "r1": [1.0],

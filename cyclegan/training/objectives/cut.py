@@ -33,7 +33,7 @@ class CUTObjective(Objective):
     """
 
     adversaries = (Adversaries("G", "Y"),)
-    loss_names: ClassVar[tuple[str, ...]] = ("loss_G/loss", NCE, NCE_IDENTITY, "loss_G/total", "loss_Y/loss")
+    loss_names: tuple[str, ...] = ("loss_G/loss", NCE, NCE_IDENTITY, "loss_G/total", "loss_Y/loss")
     has_heads = True
     test_names = (ERRORS[3], CHANGES[0], CHANGES[2])
     generator_passes = 2

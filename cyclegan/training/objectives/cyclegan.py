@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.training import losses
-from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES
+from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, STRUCTURE
 from cyclegan.training.network_set import Adversaries, NetworkSet
 from cyclegan.training.objectives.adversarial import DiscriminatorInput
 from cyclegan.training.objectives.objective import Generated, Objective
@@ -33,6 +34,11 @@ class CycleGANObjective(Objective):
 
     adversaries = (Adversaries("G", "Y"), Adversaries("F", "X"))
     loss_names = LOSSES
+
+    def __init__(self, settings: ObjectiveConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(settings, *args, **kwargs)
+        if settings.lambda_ssim > 0:
+            self.loss_names = (*LOSSES, *STRUCTURE)
 
     @property
     def test_names(self) -> tuple[str, ...]:
@@ -85,7 +91,7 @@ class CycleGANObjective(Objective):
     def _reconstruction_losses(
         self, x: tf.Tensor, y: tf.Tensor, images: Translations, weight: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the cycle and identity losses, by name."""
+        """Return the cycle, structural and identity losses, by name."""
         cycle_weight, identity_weight = self.settings.lambda_cycle, self.settings.lambda_identity
         result = {}
         for name, real, cycle, same in (
@@ -93,6 +99,9 @@ class CycleGANObjective(Objective):
             ("loss_F", x, images.cycle_x, images.same_x),
         ):
             result[f"{name}/cycle"] = self.mean(weight, cycle_weight * losses.mae(real, cycle))
+            if self.settings.lambda_ssim > 0:
+                structure = losses.structural_dissimilarity(real, cycle)
+                result[f"{name}/ssim"] = self.mean(weight, self.settings.lambda_ssim * structure)
             result[f"{name}/identity"] = tf.constant(0.0)
             if identity_weight > 0:
                 result[f"{name}/identity"] = self.mean(weight, identity_weight * losses.mae(real, same))

@@ -54,7 +54,7 @@ class Objective(abc.ABC):
     """
 
     adversaries: ClassVar[tuple[Adversaries, ...]]
-    loss_names: ClassVar[tuple[str, ...]]
+    loss_names: tuple[str, ...]
     has_heads: ClassVar[bool] = False
 
     def __init__(
