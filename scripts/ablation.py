@@ -47,7 +47,6 @@ SETTINGS = {  # flags of train.py
     "R1": "--r1 1",
     "spectral norm": "--discriminator_norm spectral",
     "hinge": "--adversarial hinge",
-    "spectral norm": "--discriminator_norm spectral",
     "SSIM": "--lambda_ssim 1",
     "TTUR": "--lr 0.0005 --lr_discriminator 0.002",
     "CUT": "--objective cut",

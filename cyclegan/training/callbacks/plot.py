@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
+from cyclegan.reporting.sample_images import Cycle
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training.callbacks.base import Callback, Epoch
+from cyclegan.training.callbacks.silent_failures import find_collapse, warn_once
 from cyclegan.training.gan import GAN
 
 SAMPLES = 5  # held-out images of each domain
 
 
 class PlotCallback(Callback):
-    """Write sample images every few epochs and at the end.
+    """Write sample images every few epochs and at the end; warn if translations of different images are all alike.
 
     Args:
         model: The networks.
@@ -34,11 +34,14 @@ class PlotCallback(Callback):
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due."""
         if epoch.state.epoch % self._every == 0 or epoch.is_last:
-            plot_samples(self._model, self._dataset, self._summary, epoch.state.epoch)
+            cycles = plot_samples(self._model, self._dataset, self._summary, epoch.state.epoch)
+            for network, cycle in zip("GF", cycles):
+                if cycle:
+                    warn_once(self._summary, epoch, find_collapse(network, *cycle[:2]))
 
 
-def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> os.PathLike[str]:
-    """Write the translations of the first held-out images, and return the path of the figure."""
+def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> tuple[Cycle, Cycle]:
+    """Write the translations of the first held-out images; return those of X and those of Y."""
     count = min(SAMPLES, dataset.epoch_size)
     x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
     beside = model.objective.translate_samples(model.networks.in_use, x, y)
@@ -46,5 +49,5 @@ def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, e
         (images, *(each.numpy() for each in translations)) if translations else ()
         for images, translations in zip((x, y), beside)
     )
-    names = [part[:count] for part in dataset.names]
-    return summary.write_cycles(epoch, forward, backward, names)
+    summary.write_cycles(epoch, forward, backward, [part[:count] for part in dataset.names])
+    return forward, backward

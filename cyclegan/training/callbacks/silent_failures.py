@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping
+
+import numpy as np
 
 from cyclegan.training.callbacks.base import Callback, Epoch, Summary
 
@@ -11,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 grey levels
 INVERTED = -0.5  # correlation of x and G(x), below which G inverts
+COLLAPSED = 0.1  # share of the mean distance between images that is left between their translations, below which G has collapsed
 WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
 
 
@@ -29,14 +33,24 @@ class SilentFailureCallback(Callback):
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Warn about the failures that the metrics of the epoch show."""
-        state = epoch.state
-        for name, text in find_silent_failures(
-            epoch.metrics["train"], epoch.metrics["test"], self._adversarial, self._has_cycle
-        ).items():
-            if name not in state.warned:
-                state.warned.append(name)
-                logger.warning(f"epoch {state.epoch}: {text}")
-                self._summary.write_event("test", state.epoch, state.step, name)
+        train, test = epoch.metrics["train"], epoch.metrics["test"]
+        warn_once(self._summary, epoch, find_silent_failures(train, test, self._adversarial, self._has_cycle))
+
+
+def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
+    """Log the failures that no earlier epoch had, and mark the epoch in TensorBoard.
+
+    Args:
+        summary: Writer of the events.
+        epoch: The epoch.
+        failures: Descriptions by a short name.
+    """
+    state = epoch.state
+    for name, text in failures.items():
+        if name not in state.warned:
+            state.warned.append(name)
+            logger.warning(f"epoch {state.epoch}: {text}")
+            summary.write_event("test", state.epoch, state.step, name)
 
 
 def find_silent_failures(
@@ -74,3 +88,33 @@ def find_silent_failures(
                 " learns little from it. Try a lower --lr, or more images, or more varied ones"
             )
     return found
+
+
+def find_collapse(network: str, images: np.ndarray, translations: np.ndarray) -> dict[str, str]:
+    """Describe a generator that translates different images to nearly the same one.
+
+    Args:
+        network: Name of the generator, "G" or "F".
+        images: Images, [N, H, W, C] in [-1, 1].
+        translations: Their translations.
+
+    Returns:
+        A description with a remedy, by a short name; empty if all is well, or the images are alike themselves.
+    """
+    before, after = (_mean_distance(each) for each in (images, translations))
+    if before < UNCHANGED or not after < COLLAPSED * before:
+        return {}
+    image = {"G": "x", "F": "y"}[network]
+    return {
+        f"{network} has collapsed": (
+            f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by {before * 127.5:.1f} of 255"
+            f" grey levels on average, their translations by {after * 127.5:.1f}. Go back to an earlier checkpoint, or start over"
+            " with --diffaugment color,translation, a lower --lr or more images"
+        )
+    }
+
+
+def _mean_distance(images: np.ndarray) -> float:
+    """Return the mean absolute difference between two of these images [N, ...], over all pairs; 0 for fewer than two images."""
+    pairs = itertools.combinations(images, 2)
+    return float(np.mean([np.abs(one - other).mean() for one, other in pairs])) if len(images) > 1 else 0.0

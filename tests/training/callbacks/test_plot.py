@@ -3,8 +3,9 @@ import types
 import numpy as np
 import tensorflow as tf
 
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.training.callbacks.plot import plot_samples
+from cyclegan.training.callbacks.plot import PlotCallback, plot_samples
 from tests.training.fakes import fake_model
 
 
@@ -12,8 +13,23 @@ def test_samples_are_the_first_held_out_images(make_images):
     x, y = make_images(7, 16, seed=1), make_images(6, 16, seed=2)
     seen = []
     model = fake_model(lambda networks, x, y: seen.extend([x, y]) or ((tf.constant(x),) * 2,) * 2)
-    summary = types.SimpleNamespace(write_cycles=lambda epoch, x, y, names: (epoch, len(x), len(y), names))
+    written = []
+    summary = types.SimpleNamespace(write_cycles=lambda *arguments: written.append(arguments))
     names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
-    assert plot_samples(model, UnpairedDataset(x, y, 3, (16, 16)), summary, 9) == (9, 3, 3, [*names])
+    cycles = plot_samples(model, UnpairedDataset(x, y, 3, (16, 16)), summary, 9)
+    assert written == [(9, *cycles, [*names])] and [len(cycle) for cycle in cycles] == [3, 3]
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)
+
+
+def test_a_collapsed_generator_is_reported_once(make_images, caplog):
+    """Translate all images of X to nearly one image; those of Y stay different."""
+    x, y = make_images(5, 16, seed=1), make_images(5, 16, seed=2)
+    model = fake_model(lambda networks, x, y: ((0.01 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
+    events = []
+    summary = types.SimpleNamespace(write_cycles=lambda *_: None, write_event=lambda *event: events.append(event))
+    callback, state = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 1), TrainState(epoch=3, step=4)
+    for _ in range(2):
+        callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=False))
+    assert events == [("test", 3, 4, "G has collapsed")] and len(caplog.records) == 1
+    assert "epoch 3: G(x) is nearly the same for all 5 sample images" in caplog.text

@@ -1,9 +1,10 @@
 import math
 
+import numpy as np
 import pytest
 
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.training.callbacks.silent_failures import find_silent_failures
+from cyclegan.training.callbacks.silent_failures import find_collapse, find_silent_failures
 
 # Metrics of an epoch in which all is well.
 TRAIN = {"loss_X/loss": 0.2, "loss_Y/loss": 0.2, "loss_G/loss": 0.3, "loss_F/loss": 0.3}
@@ -101,3 +102,14 @@ def test_texts_without_a_cycle_name_no_flags_of_it():
     texts = find_silent_failures({}, test, has_cycle=False)
     assert list(texts) == ["G does nothing", "G inverts"]
     assert not any("lambda" in text or "cycle" in text for text in texts.values())
+
+
+def test_collapse_compares_distances():
+    images = np.stack([np.full((4, 4, 3), value, np.float32) for value in (-0.5, 0.0, 0.5)])
+    assert not find_collapse("G", images, 0.1 * images)
+    found = find_collapse("F", images, 0.0999 * images)
+    assert list(found) == ["F has collapsed"]
+    assert "differ by 85.0 of 255 grey levels on average, their translations by 8.5" in found["F has collapsed"]
+    assert not find_collapse("G", images[:1], 0 * images[:1])  # one image
+    assert not find_collapse("G", 0.01 * images, 0 * images)  # the images are alike
+    assert not find_collapse("G", images, np.nan * images)
