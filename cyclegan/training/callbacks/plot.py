@@ -33,11 +33,15 @@ class PlotCallback(Callback):
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due."""
-        if epoch.state.epoch % self._every == 0 or epoch.is_last:
-            cycles = plot_samples(self._model, self._dataset, self._summary, epoch.state.epoch)
-            for network, cycle in zip("GF", cycles):
-                if cycle:
-                    warn_once(self._summary, epoch, find_collapse(network, *cycle[:2]))
+        is_due = epoch.state.epoch % self._every == 0
+        if not is_due and not epoch.is_last:
+            return
+        cycles = plot_samples(self._model, self._dataset, self._summary, epoch.state.epoch)
+        for network, cycle in zip("GF", cycles):
+            if (
+                cycle and is_due
+            ):  # the last epoch of a run may be in the middle of a longer one, whose state is the same
+                warn_once(self._summary, epoch, find_collapse(network, *cycle[:2]))
 
 
 def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> tuple[Cycle, Cycle]:

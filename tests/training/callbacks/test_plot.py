@@ -28,7 +28,10 @@ def test_a_collapsed_generator_is_reported_once(make_images, caplog):
     model = fake_model(lambda networks, x, y: ((0.01 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
     events = []
     summary = types.SimpleNamespace(write_cycles=lambda *_: None, write_event=lambda *event: events.append(event))
-    callback, state = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 1), TrainState(epoch=3, step=4)
+    callback, state = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 3), TrainState(epoch=2, step=2)
+    callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=True))
+    assert not state.warned  # a longer run has no samples here
+    state.epoch, state.step = 3, 4
     for _ in range(2):
         callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=False))
     assert events == [("test", 3, 4, "G has collapsed")] and len(caplog.records) == 1
