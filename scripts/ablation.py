@@ -95,7 +95,11 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
     console.configure_logging(1)
     output = arguments.output.expanduser()
     output.mkdir(parents=True, exist_ok=True)
-    protocol = {"dataset": arguments.dataset, "minutes": arguments.minutes, "flags": shlex.join(arguments.flags)}
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    protocol = {
+        **{"dataset": arguments.dataset, "minutes": arguments.minutes, "flags": shlex.join(arguments.flags)},
+        "commit": git.stdout.strip() or "unknown",
+    }
     _check_protocol(output / "protocol.json", protocol)
     results, failed = [], []
     for seed in range(
@@ -118,7 +122,9 @@ def _check_protocol(path: pathlib.Path, protocol: Mapping[str, Any]) -> None:
     if not path.exists():
         whole_file.write(path, json.dumps(protocol, indent=2) + "\n")
     elif json.loads(path.read_text(encoding="utf-8")) != protocol:
-        raise UserError(f"{path.parent} holds runs of another dataset, wall time or flags; expected another --output")
+        raise UserError(
+            f"{path.parent} holds runs of another dataset, wall time, commit or flags; expected another --output"
+        )
 
 
 def finished_run(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> Result:
@@ -184,13 +190,7 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> floa
 
 def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:
     """Write ablation.json and ablation.md."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    facts = {
-        **protocol,
-        "commit": git.stdout.strip() or "unknown",
-        "cores": os.cpu_count(),
-        "command": shlex.join(sys.argv),
-    }
+    facts = {**protocol, "cores": os.cpu_count(), "command": shlex.join(sys.argv)}
     content = json.dumps({**facts, "results": results}, indent=2)
     whole_file.write(output / "ablation.json", content + "\n")
     lines = [

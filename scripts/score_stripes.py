@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     result = score(arguments.run, arguments.checkpoint)
     titles = TITLES[serialization.load(pathlib.Path(arguments.run) / "config.json").config.data.dataset]
-    print(f"{'gray levels (0 to 255), lower is better':51} {'trained':>8} {'identity':>9}")
+    print(f"{'lower is better':51} {'trained':>8} {'identity':>9}")
     for direction, (trained, identity) in result.items():
         for key, title in titles[direction].items():
             print(f"{direction}: {title:43} {trained[key]:8.1f} {identity[key]:9.1f}")

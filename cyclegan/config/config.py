@@ -36,7 +36,6 @@ SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb"),
     *("preset", "verbose", "no_peak", "start_timeout", "rendezvous_secret_file"),
 }
-SSIM_SIDE = 11  # pixels, the window of SSIM
 SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
 
 
@@ -71,6 +70,10 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "load_size": (
         "--preprocess resize_and_crop, scale_width or scale_width_and_crop",
         lambda config: config.data.preprocess not in ("crop", "none") or config.data.is_embedded,
+    ),
+    **dict.fromkeys(
+        ("value_range_x", "value_range_y"),
+        ("a dataset other than stripes and scenes", lambda config: not config.data.is_embedded),
     ),
     "cache_gb": ("--cache auto", lambda config: config.data.cache == "auto"),
     "discriminator_layers": ("--discriminator patch", lambda config: config.networks.discriminator == "patch"),
@@ -133,7 +136,6 @@ class Config:
     def __post_init__(self) -> None:
         """Check what concerns several sections."""
         self._check_sizes()
-        self._check_structure()
         self._check_batch_normalization()
         self._check_recomputation()
         self._check_features()
@@ -207,13 +209,6 @@ class Config:
             raise UserError(
                 f"--discriminator_layers {layers}: halves images of {side} pixels to fewer than {needed}; expected fewer layers"
                 " or larger images"
-            )
-
-    def _check_structure(self) -> None:
-        side = min(self.data.image_shape)
-        if self.objective.lambda_ssim and side < SSIM_SIDE:
-            raise UserError(
-                f"--lambda_ssim {self.objective.lambda_ssim}: SSIM needs images of at least {SSIM_SIDE} pixels; these have {side}"
             )
 
     def _check_batch_normalization(self) -> None:

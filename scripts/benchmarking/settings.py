@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from cyclegan.config import Config
+from cyclegan.config.objective import OBJECTIVES
 
 LEVERS = {"steps": ("few", "norm", "both", "adam", "packed"), "data": ("ahead", "prefetch")}  # of --without, by part
 PLAIN = {
@@ -27,7 +28,7 @@ class Setting:
         precision: "float32", "bfloat16" or "float16"; "" for a stand-in.
         xla: "on" or "off"; "" for a stand-in.
         replicas: Devices that share the batch.
-        identity: Weight of the identity loss; `None` for a stand-in.
+        identity: Weight of the identity loss; `None` for a stand-in or an objective without one.
         steps_per_call: Steps of a call of the train function.
         filters: Filters of the first layers.
         residual_blocks: Residual blocks of the generators.
@@ -112,9 +113,13 @@ class Plan:
     def settings(self, **chosen: list[Any]) -> Iterator[Setting]:
         """Yield the settings of all combinations; lists in `chosen` replace the values of the plan."""
         values = {"form": ["default"], **self.values, **chosen}
-        for combination in itertools.product(*values.values()):
-            setting = dict(zip(values, combination))
-            blocks = self.residual_blocks
-            if blocks is None:
-                blocks = Config.from_settings(image_size=setting["size"]).networks.residual_blocks
-            yield Setting(**setting, filters=self.filters, residual_blocks=blocks)
+        made = (self._setting(dict(zip(values, combination))) for combination in itertools.product(*values.values()))
+        yield from dict.fromkeys(made)
+
+    def _setting(self, chosen: dict[str, Any]) -> Setting:
+        blocks = self.residual_blocks
+        if blocks is None:
+            blocks = Config.from_settings(image_size=chosen["size"]).networks.residual_blocks
+        if "lambda_identity" not in OBJECTIVES[chosen.get("objective", Setting.objective)].own_flags:
+            chosen["identity"] = None
+        return Setting(**chosen, filters=self.filters, residual_blocks=blocks)
