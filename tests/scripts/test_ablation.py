@@ -68,7 +68,9 @@ def test_runs_are_trained_scored_and_kept(stand_ins, monkeypatch):
     ]
     monkeypatch.setattr(ablation, "train_for", None)  # finished runs are not trained again
     assert ablation.main([*FLAGS, "--output", str(stand_ins), "--", "--batch_size", "2"]) == results
-    with pytest.raises(UserError, match="runs of another dataset, wall time, commit or flags; expected another --output"):
+    with pytest.raises(
+        UserError, match="runs of another dataset, wall time, commit or flags; expected another --output"
+    ):
         ablation.main([*FLAGS, "--output", str(stand_ins)])
 
 
