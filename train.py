@@ -1,63 +1,9 @@
 #!/usr/bin/env python
 """Train a CycleGAN between two unpaired sets of images, on every GPU there is: `python train.py --help`."""
 
-from __future__ import annotations
+from cyclegan.commands.train import main, program
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
-import functools
-import logging
-import pathlib
-from collections.abc import Sequence
-from typing import Optional
-
-from cyclegan import console, supervisor
-from cyclegan.config.command_line import parse_args
-from cyclegan.training import signals
-
-GPU_REQUIREMENTS = pathlib.Path(__file__).resolve().parent / "requirements-gpu.txt"
-logger = logging.getLogger("cyclegan.train")
-
-
-def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
-    """Train as the command line says; return the metrics of the last epoch, by split and name.
-
-    Raises:
-        UserError: The request can't work, or training failed. A run that had begun keeps its last checkpoint.
-    """
-    config = parse_args(argv)
-    console.configure_logging(config.run.verbose)
-    signals.ignore_save_signal()
-    from cyclegan.checkpointing.folder import describe_last
-
-    last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
-    if supervisor.is_limited():
-        supervisor.supervise(last_checkpoint)
-    with console.start():  # not earlier: --help and wrong flags need not wait for TensorFlow
-        from cyclegan.checkpointing.run_directory import RunDirectory
-        from cyclegan.distribution.gpus import explain_unseen_gpus
-        from cyclegan.distribution.startup import start_workers
-        from cyclegan.evaluation.in_training import make_evaluator
-        from cyclegan.networks import compat
-        from cyclegan.training.out_of_memory import name_checkpoint
-        from cyclegan.training.setup import config_of_worker, load_data, make_trainer
-
-        workers = start_workers(config.distribution)
-    config = config_of_worker(config, workers)
-    console.configure_logging(config.run.verbose, workers.index)
-    if notice := explain_unseen_gpus(GPU_REQUIREMENTS):
-        logger.warning(notice)
-    with (
-        workers.report_lost(last_checkpoint),
-        RunDirectory(config, compat.stack(), workers.is_chief) as run,
-        name_checkpoint(run.path),
-    ):
-        data = load_data(config, workers, run)
-        trainer = make_trainer(config, workers, run, data, make_evaluator)
-        return trainer.fit()
-
+__all__ = ["main"]
 
 if __name__ == "__main__":
-    message = "stopped before the first step; the same command begins again, or resumes"
-    console.leave(console.run(main, message, needs_stdout=False))
+    program()

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from cyclegan.inference.model import load
     from cyclegan.inference.translate_files import translate
 
-__all__ = ["load", "translate"]
+__version__ = "1.0.0"
+
+__all__ = ["__version__", "load", "translate"]
 
 # Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". `distribution.gpus` still reports GPUs that
 # TensorFlow does not see, and errors still come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.

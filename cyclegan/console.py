@@ -16,13 +16,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from cyclegan import stderr_filter
-from cyclegan.errors import ENVIRONMENT, UserError, printable
+from cyclegan import program_name, stderr_filter
+from cyclegan.errors import UserError, printable
 from cyclegan.streams import open_closed_descriptors, outlive_the_terminal
 from cyclegan.temporary_folder import temporary_files
 
 # Lines that TensorFlow 2.21 writes while it is imported and looks for devices, whatever TF_CPP_MIN_LOG_LEVEL is.
 NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
+ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
+REINSTALL = "install the package again with its dependencies: python -m pip install PATH_OF_THE_CLONE"
 END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
 PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
@@ -133,7 +135,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, UserError):
         return printable(error), error.exit_code
     if isinstance(error, ModuleNotFoundError):
-        return f"{error}: {ENVIRONMENT}", 2
+        return f"{error}: {REINSTALL if program_name.is_command() else ENVIRONMENT}", 2
     return "not enough memory; ulimit -a shows the limits of the process", 1
 
 
@@ -141,7 +143,7 @@ def _report(text: str, before: str = "") -> None:
     """Print why the program ends."""
     if any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv):
         text = text.replace("the same command", "the same command without --clear_output_dir")
-    print(f"{before}{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr)
+    print(f"{before}{program_name.own()}: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager

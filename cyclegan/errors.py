@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
-
 
 class UserError(Exception):
     """A mistake in a request of the user. The text names the received and the expected value, and the fix.

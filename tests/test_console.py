@@ -12,7 +12,8 @@ import pytest
 import tqdm
 
 from cyclegan import console
-from cyclegan.errors import ENVIRONMENT, TrainingError, UserError
+from cyclegan.console import ENVIRONMENT
+from cyclegan.errors import TrainingError, UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -64,7 +64,7 @@ def test_every_promise_names_a_test() -> None:
 @each_page
 def test_flags_exist(page: pathlib.Path) -> None:
     flags = {f"--{name}" for name in SECTION_OF} | {"--config", "--help"} | FLAGS_OF_OTHER_PROGRAMS
-    for script in (ROOT / "scripts").rglob("*.py"):
+    for script in (*(ROOT / "scripts").rglob("*.py"), *(ROOT / "cyclegan").rglob("*.py")):
         flags.update(re.findall(r'"(--[a-z]\w*)"', script.read_text(encoding="utf-8")))
     for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text(encoding="utf-8")):
         assert flag in flags, flag

@@ -34,7 +34,7 @@ sys.meta_path.insert(0, Finder())
         ("scripts/evaluate.py", "cyclegan.console"),
         ("scripts/translate.py", "PIL"),
         ("scripts/export.py", "cyclegan.config"),
-        ("scripts/benchmark.py", "scripts.benchmarking"),
+        ("scripts/benchmark.py", "cyclegan.benchmarking"),
         ("scripts/import_torch.py", "cyclegan.interop"),
         ("scripts/score_stripes.py", "numpy"),
         ("scripts/inspect_data.py", "cyclegan.config"),

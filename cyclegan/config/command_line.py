@@ -1,4 +1,4 @@
-"""The command line of `train.py`, made from the configuration's sections."""
+"""The command line of training, made from the configuration's sections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
-from cyclegan.config import defaults, serialization
+from cyclegan import program_name
+from cyclegan.config import argument_types, defaults, serialization
 from cyclegan.config.argument_types import protect_ranges
 from cyclegan.config.config import NEEDS, SECTIONS, SETTINGS_OF_A_START, Config
 from cyclegan.config.fields import Section, field_types
@@ -59,12 +60,13 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
         SystemExit: As in `parse_args`.
     """
     parser = _Parser(
-        prog="train.py",
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
-        epilog="The same command again resumes the run. CUDA_VISIBLE_DEVICES=0,1,2 python train.py uses three GPUs.",
+        epilog="The same command again resumes the run."
+        f" CUDA_VISIBLE_DEVICES=0,1,2 {program_name.of('train')} uses three GPUs.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
+    argument_types.add_version(parser)
     parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
     for section in SECTIONS.values():
         group = parser.add_argument_group(section.TITLE)

@@ -8,12 +8,14 @@ import os
 import pathlib
 from typing import Any, NamedTuple, Union
 
+import cyclegan
 from cyclegan import whole_file
 from cyclegan.config.config import SECTIONS, Config
 from cyclegan.config.fields import check_type, field_types
 from cyclegan.errors import UserError
 
 PARTS = ("config", "stack", "data")
+VERSION = "version"  # of the package that wrote the file, for the reader
 FACTS = ("imported", "has_checkpoint")  # older files lack some
 STACK_KEYS = {"keras", "tensorflow"}
 
@@ -46,6 +48,7 @@ def save(
 ) -> None:
     """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
     parts: dict[str, Any] = {"config": dataclasses.asdict(config), "stack": stack, "data": data}
+    parts[VERSION] = cyclegan.__version__
     parts.update(imported=imported or not data, has_checkpoint=has_checkpoint)
     whole_file.write(path, json.dumps(parts, indent=2) + "\n")
 
@@ -73,7 +76,7 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         raise UserError(
             f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
         ) from error
-    unknown = [*(set(saved) - {*PARTS, *FACTS}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
+    unknown = [*(set(saved) - {*PARTS, *FACTS, VERSION}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
     if unknown:
         raise UserError(
             f"{path}: unknown fields {', '.join(sorted(map(repr, unknown)))}: another version wrote it;"

@@ -57,7 +57,7 @@ def explain_unseen_gpus(requirements: Union[str, pathlib.Path]) -> Optional[str]
     """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`.
 
     Args:
-        requirements: Path of the requirements file that installs the CUDA libraries.
+        requirements: Path of the requirements file that installs the CUDA libraries; an installed package has none.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
     if hidden or tf.config.list_physical_devices("GPU") or not shutil.which("nvidia-smi"):
@@ -65,12 +65,14 @@ def explain_unseen_gpus(requirements: Union[str, pathlib.Path]) -> Optional[str]
     names = _names_by_nvidia_smi()
     if not names:
         return None
+    exists = os.path.exists(requirements)
+    packages = f"-r {shlex.quote(str(requirements))}" if exists else f"'tensorflow[and-cuda]=={tf.__version__}'"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     where = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
     return (
         f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so training would"
         f" run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m pip install"
-        f" -r {shlex.quote(str(requirements))}"
+        f" {packages}"
     )
 
 

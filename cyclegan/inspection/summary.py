@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cyclegan import program_name
 from cyclegan.config.data import DataConfig
 from cyclegan.data.sources import SPLITS, Domains, is_tfds
 from cyclegan.images import geometry
@@ -32,7 +33,7 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
     if found and not is_tfds(data.dataset):
-        command = f"python scripts/inspect_data.py {shlex.quote(data.dataset)}"
+        command = f"{program_name.of('inspect')} {shlex.quote(data.dataset)}"
         found = [*found[: MAX_LINES - 1], f"Data: {command} explains these findings and looks for more"]
     return found[:MAX_LINES]
 

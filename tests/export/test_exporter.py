@@ -13,6 +13,7 @@ from PIL import Image
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.commands import export as script
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.export import exporter, portable
@@ -20,7 +21,6 @@ from cyclegan.export.export_format import ExportFormat
 from cyclegan.export.exporter import ExportError, ExportOptions, export
 from cyclegan.export.formats import FORMATS
 from cyclegan.networks import compat
-from scripts import export as script
 from tests.export.models import TINY, UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

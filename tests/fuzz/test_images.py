@@ -10,13 +10,13 @@ import time
 import pytest
 
 from cyclegan import console
+from cyclegan.commands import evaluate
 from cyclegan.data import loading
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import reader
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
 from cyclegan.reporting import html_report
-from scripts import evaluate
 from tests.data.image_folders import image_sets, load
 from tests.fuzz import corpus
 from tests.inference.test_restore import make_run

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cyclegan.commands import export, import_torch
 from cyclegan.errors import UserError
 from cyclegan.evaluation.score_options import ScoreOptions
 from cyclegan.images import writer
@@ -11,7 +12,6 @@ from cyclegan.inference.model import Model
 from cyclegan.inference.restore import restore
 from cyclegan.inference.score_run import score_run
 from cyclegan.inference.translate_files import translate
-from scripts import export, import_torch
 from tests.inference.arrays import images
 from tests.inference.test_restore import make_run
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.commands import evaluate
 from cyclegan.config import serialization
 from cyclegan.config.config import Config
 from cyclegan.data import sources
@@ -21,7 +22,6 @@ from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.networks import compat
 from cyclegan.training.gan import GAN
-from scripts import evaluate
 from tests.evaluation.drawings import draw
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -47,7 +47,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     ],
 )
 def test_mistakes_on_the_command_line_are_named(run_folder, arguments, text, capsys):
-    from scripts import translate
+    from cyclegan.commands import translate
 
     try:
         translate.main([str(run_folder) if part == "RUN" else part for part in arguments])

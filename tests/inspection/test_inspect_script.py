@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tifffile
 
+from cyclegan.commands import inspect_data
 from cyclegan.errors import UserError
-from scripts import inspect_data
 from tests.inspection.datasets import planted_folder, save, sound_folder, texture
 
 

@@ -7,13 +7,12 @@ import pytest
 from PIL import Image
 
 import cyclegan
-import train
 from cyclegan.checkpointing.manager import CheckpointManager
+from cyclegan.commands import import_torch, train
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
 from cyclegan.training.gan import GAN
-from scripts import import_torch
 from tests.interop.pytorch_networks import patch_state, resnet_state
 from tests.interop.test_weights import filled
 

@@ -9,12 +9,12 @@ import sys
 import pytest
 import tensorflow as tf
 
+from cyclegan.benchmarking import command_line, feeding, forms
+from cyclegan.benchmarking.settings import Setting
+from cyclegan.benchmarking.timed_step import TimedStep, compare, spread
+from cyclegan.commands import benchmark
 from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
-from scripts import benchmark
-from scripts.benchmarking import command_line, feeding, forms
-from scripts.benchmarking.settings import Setting
-from scripts.benchmarking.timed_step import TimedStep, compare, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BRIEF = ["--size", "16", "--batch", "2", "--runs", "2"]

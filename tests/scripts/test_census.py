@@ -5,13 +5,13 @@ import collections
 import pytest
 import tensorflow as tf
 
+from cyclegan.benchmarking import census
+from cyclegan.commands import benchmark
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import LOSSES
-from scripts import benchmark
-from scripts.benchmarking import census
 
 MODEL = census.Model(1e9, {"float32": 1e12}, 4e-3)
 

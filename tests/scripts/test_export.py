@@ -1,8 +1,8 @@
 import logging
 import types
 
+from cyclegan.commands import export
 from cyclegan.config.data import DataConfig
-from scripts import export
 
 
 def test_values_of_ranges_are_logged(caplog):

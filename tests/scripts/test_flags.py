@@ -7,12 +7,12 @@ import types
 
 import pytest
 
+from cyclegan.commands import import_torch
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.inference import model, score_run
-from scripts import import_torch
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+COMMANDS = pathlib.Path(__file__).resolve().parents[2] / "cyclegan" / "commands"
 ALONE = {  # flags that have an effect with any others
     "translate": "--direction --checkpoint --size --format --batch_size --tile --devices",
     "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --real --paired --max_images --batch_size --seed"
@@ -48,12 +48,15 @@ def test_flags_without_effect_are_refused(monkeypatch, script, flags, text):
     monkeypatch.setattr(score_run, "restore", lambda *_: types.SimpleNamespace(config=Config()))
     monkeypatch.setattr(model, "load_on_devices", lambda *_: [])
     with pytest.raises(UserError) as error:
-        importlib.import_module(f"scripts.{script}").main(["run", *flags.split()])
+        importlib.import_module(f"cyclegan.commands.{script}").main(["run", *flags.split()])
     assert text in str(error.value)
 
 
 @pytest.mark.parametrize("script", ALONE)
 def test_the_tables_name_all_flags(script):
     refused = " ".join(flags for name, flags, _ in REFUSED if name == script)
-    flags = set(re.findall(r'"(--[a-z]\w*)"', (SCRIPTS / f"{script}.py").read_text(encoding="utf-8"))) - {"--help"}
+    flags = set(re.findall(r'"(--[a-z]\w*)"', (COMMANDS / f"{script}.py").read_text(encoding="utf-8"))) - {
+        "--help",
+        "--version",
+    }
     assert flags <= {*ALONE[script].split(), *refused.split()}

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from cyclegan.benchmarking import command_line, gpu_day
+from cyclegan.benchmarking.gpu_day import GROUPS, Group, measure_gpu_day
+from cyclegan.commands import benchmark
 from cyclegan.errors import UserError
-from scripts import benchmark
-from scripts.benchmarking import command_line, gpu_day
-from scripts.benchmarking.gpu_day import GROUPS, Group, measure_gpu_day
 
 TINY = (
     "--steps",

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cyclegan.benchmarking import forms, levers
+from cyclegan.benchmarking.settings import LEVERS, Setting
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.networks import instance_normalization
 from cyclegan.training import in_flight
 from cyclegan.training.metric_names import LOSSES, SAMPLES
-from scripts import levers
-from scripts.benchmarking import forms
-from scripts.benchmarking.settings import LEVERS, Setting
 
 
 def operations(strategy, lever):

@@ -3,13 +3,13 @@
 import pytest
 import tensorflow as tf
 
+from cyclegan.benchmarking import tutorial_step
 from cyclegan.config import Config
 from cyclegan.networks import instance_normalization
 from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.transposed_convolution import TransposedConvolution
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from scripts import tutorial_step
 
 
 @pytest.mark.slow

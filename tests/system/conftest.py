@@ -2,7 +2,7 @@
 
 import pytest
 
-import train
+from cyclegan.commands import train
 from tests.system import worker_processes
 from tests.system.runs import SMALLEST, photograph
 

@@ -9,8 +9,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-import train
 from cyclegan.checkpointing import manifest
+from cyclegan.commands import train
 from cyclegan.errors import UserError
 from tests.system.runs import SMALLEST, TINY, assert_same, lines, metrics, run, start, variables, wait_for_line
 

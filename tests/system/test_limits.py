@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-import train
+from cyclegan.commands import train
 from tests.system.runs import TINY
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -76,7 +76,7 @@ def test_too_little_address_space_to_start_is_one_line(photos, tmp_path):
 # Leave almost no address space from the second epoch on.
 SITE = """
 import resource, sys
-import train
+from cyclegan.commands import train
 from cyclegan import console
 from cyclegan.training.trainer import Trainer
 

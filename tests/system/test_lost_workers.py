@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 HANG = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-import train
+from cyclegan.commands import train
 from cyclegan import console
 from cyclegan.training.pass_runner import PassRunner
 

@@ -11,8 +11,8 @@ import zipfile
 import pytest
 import tensorflow_datasets as tfds
 
-import train
 from cyclegan.checkpointing import run_directory
+from cyclegan.commands import train
 from cyclegan.config import serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.data import tfds_source

@@ -8,11 +8,11 @@ import re
 import pytest
 import tensorflow as tf
 
+from cyclegan.benchmarking import census
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
-from scripts.benchmarking import census
 
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
 PER_PIXEL = {False: 8050, True: 4400}  # numbers that a pair of images keeps for the backward pass, by --recompute

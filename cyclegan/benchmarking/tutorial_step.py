@@ -59,7 +59,7 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[
             mock.patch.object(instance_normalization, "make_instance_normalization", _normalization),
         ):
             gan = GAN(batch, config)
-        gan.generator_optimizer = gan.discriminator_optimizer = None  # to free their memory
+        del gan.generator_optimizer, gan.discriminator_optimizer  # to free their memory
         networks = [*gan.networks.generators.values(), *gan.networks.discriminators.values()]
         optimizers = [tf.keras.optimizers.Adam(2e-4, 0.5) for _ in networks]
         for optimizer, network in zip(optimizers, networks):

@@ -18,12 +18,12 @@ from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_gra
 from tensorflow.python.framework import convert_to_constants  # not in tf
 from tensorflow.python.grappler import cluster, tf_optimizer
 
+from cyclegan.benchmarking.settings import Plan, Setting
+from cyclegan.benchmarking.turns import Keep, Row, with_bar
 from cyclegan.distribution import hardware
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
-from scripts.benchmarking.settings import Plan, Setting
-from scripts.benchmarking.turns import Keep, Row, with_bar
 
 # Operations that start no kernel on a GPU, because they rename or keep memory or run on the host.
 WITHOUT_KERNEL = {
@@ -92,7 +92,7 @@ def trace(setting: Setting) -> Any:
             update(gan, gradients, finite, carry, number, rates)
             return metrics
 
-        others = (([setting.batch], tf.float32), ([], tf.int64), ([2], tf.float32))
+        others: list[tuple[list[int], tf.DType]] = [([setting.batch], tf.float32), ([], tf.int64), ([2], tf.float32)]
         return step.get_concrete_function(image, image, *itertools.starmap(tf.TensorSpec, others))
 
 

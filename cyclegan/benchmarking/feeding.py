@@ -8,13 +8,13 @@ import statistics
 import time
 from typing import Any
 
+from cyclegan.benchmarking import levers
+from cyclegan.benchmarking.noise import make_dataset
+from cyclegan.benchmarking.settings import Plan
+from cyclegan.benchmarking.timed_step import TimedStep, compare
+from cyclegan.benchmarking.turns import Keep, Row, build, with_bar
 from cyclegan.reporting.throughput import PREFIX, Throughput
 from cyclegan.training import in_flight
-from scripts import levers
-from scripts.benchmarking.noise import make_dataset
-from scripts.benchmarking.settings import Plan
-from scripts.benchmarking.timed_step import TimedStep, compare
-from scripts.benchmarking.turns import Keep, Row, build, with_bar
 
 DRAIN_SECONDS = 1.0  # of one measurement of the pipeline alone
 FEED_SECONDS = 2.0  # of one turn of steps that are fed, at least

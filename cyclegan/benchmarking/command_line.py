@@ -7,14 +7,15 @@ import itertools
 import math
 import pathlib
 from collections.abc import Collection, Sequence
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
+from cyclegan.benchmarking.settings import LEVERS, Plan
+from cyclegan.config import argument_types
 from cyclegan.config.objective import OBJECTIVES
 from cyclegan.errors import UserError
-from scripts.benchmarking.settings import LEVERS, Plan
 
 BOTH = ["auto", "float32"]
-DEFAULTS: dict[str, dict[str, list]] = {  # of the parts
+DEFAULTS: dict[str, dict[str, list[Any]]] = {  # of the parts
     "steps": {"batch": [1], "replicas": [1], "precision": BOTH, "objective": ["cyclegan"]},
     "data": {"batch": [1], "replicas": [1], "precision": BOTH, "cache": ["ram"], "elsewhere": [0.0]},
     "scaling": {"batch": [6], "replicas": [1, 2, 3], "precision": BOTH},
@@ -36,7 +37,11 @@ OF_NETWORKS = {
     "residual_blocks",
     "deterministic",
 }  # which a stand-in for a step does not have
-ALONE = {"xla": ["off"], "steps_per_call": [1], "replicas": [1]}  # of --census, which counts one step on one GPU
+ALONE: dict[str, list[Any]] = {
+    "xla": ["off"],
+    "steps_per_call": [1],
+    "replicas": [1],
+}  # of --census, which counts one step on one GPU
 FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
 
 
@@ -72,6 +77,7 @@ def _at_least(least: int, multiple: int = 1) -> Callable[[str], int]:
 def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Time training on synthetic images.", allow_abbrev=False)
+    argument_types.add_version(parser)
     parts = parser.add_argument_group("parts, each of which prints a table; --steps if none is given")
     parts.add_argument("--steps", action="store_true", help="training steps, in all combinations of the flags below")
     parts.add_argument("--data", action="store_true", help="the input pipeline alone, and steps that it feeds")
@@ -128,8 +134,10 @@ def plan_parts(options: argparse.Namespace) -> list[Plan]:
     plans = []
     for part in _asked(options):
         fields = (*FIELDS, *(name for name in DEFAULTS[part] if name not in FIELDS))
-        fixed = ALONE if part == "census" else {}
-        values = {name: fixed.get(name) or getattr(options, name) or DEFAULTS[part][name] for name in fields}
+        fixed: dict[str, list[Any]] = ALONE if part == "census" else {}
+        values: dict[str, list[Any]] = {
+            name: fixed.get(name) or getattr(options, name) or DEFAULTS[part][name] for name in fields
+        }
         if part == "data" and "prefetch" in options.without and values["replicas"] != [1]:
             raise UserError(f"--without prefetch on --replicas {max(values['replicas'])}: expected 1")
         if part == "steps" and "packed" in options.without and values["replicas"] == [1]:

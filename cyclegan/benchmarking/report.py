@@ -12,6 +12,8 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+import cyclegan
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 COLUMNS = {
@@ -71,9 +73,8 @@ def describe_machine() -> dict[str, Any]:
     """Return facts about the machine and the software that measurements depend on."""
     lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
     models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
-        "commit": git.stdout.strip() or "unknown",
+        "commit": _commit(),
         "cpu": next(models, "unknown"),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
@@ -82,6 +83,14 @@ def describe_machine() -> dict[str, Any]:
         "tensorflow": tf.__version__,
         "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS"),
     }
+
+
+def _commit() -> str:
+    """Return the commit of the clone; the version if the package is installed."""
+    if not (ROOT / ".git").exists():
+        return cyclegan.__version__
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return git.stdout.strip() or "unknown"
 
 
 def format_table(part: str, rows: Sequence[dict[str, Any]]) -> str:

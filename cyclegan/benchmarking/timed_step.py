@@ -11,13 +11,12 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
+from cyclegan.benchmarking import forms, levers
+from cyclegan.benchmarking.noise import make_dataset
+from cyclegan.benchmarking.settings import Setting
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.distribution.workers import Workers
-from scripts import levers
-from scripts.benchmarking import forms
-from scripts.benchmarking.noise import make_dataset
-from scripts.benchmarking.settings import Setting
 
 # Errors of TensorFlow if a device lacks a kernel or memory; it raises the last three while it traces.
 DEVICE_ERRORS = (tf.errors.OpError, MemoryError, NotImplementedError, TypeError, ValueError)

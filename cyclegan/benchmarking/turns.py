@@ -7,9 +7,9 @@ from typing import Any, Callable, TypeVar
 
 import tqdm
 
+from cyclegan.benchmarking.settings import PLAIN, Plan, Setting
+from cyclegan.benchmarking.timed_step import TimedStep, compare
 from cyclegan.distribution import hardware
-from scripts.benchmarking.settings import PLAIN, Plan, Setting
-from scripts.benchmarking.timed_step import TimedStep, compare
 
 Row = dict[str, Any]
 Keep = Callable[[list[Row]], None]  # called with all rows of a table after each turn

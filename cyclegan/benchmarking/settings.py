@@ -22,7 +22,7 @@ class Setting:
     """A step to time.
 
     Attributes:
-        form: "default", "plain" or "without LEVER", see `scripts.levers`.
+        form: "default", "plain" or "without LEVER", see `benchmarking.levers`.
         size: Height and width of the images in pixels.
         batch: Global batch in pairs.
         precision: "float32", "bfloat16" or "float16"; "" for a stand-in.
@@ -120,6 +120,7 @@ class Plan:
         blocks = self.residual_blocks
         if blocks is None:
             blocks = Config.from_settings(image_size=chosen["size"]).networks.residual_blocks
+            assert blocks is not None
         if "lambda_identity" not in OBJECTIVES[chosen.get("objective", Setting.objective)].own_flags:
             chosen["identity"] = None
         return Setting(**chosen, filters=self.filters, residual_blocks=blocks)

@@ -9,11 +9,11 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow as tf
 
+from cyclegan.benchmarking import tutorial_step
+from cyclegan.benchmarking.settings import Setting
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import SAMPLES
-from scripts import tutorial_step
-from scripts.benchmarking.settings import Setting
 
 
 class CompiledStep(NamedTuple):

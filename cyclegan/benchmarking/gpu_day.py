@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from cyclegan.benchmarking.turns import Keep, Row, with_bar
 from cyclegan.errors import UserError
-from scripts.benchmarking.turns import Keep, Row, with_bar
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "benchmark.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]  # has the package
 SHARE = 0.35  # of the budget that one group may use, because XLA may compile for minutes
 BASE = ("--steps", "--size", "256", "--runs", "20", "--warmup", "3")
 BFLOAT16 = ("--precision", "bfloat16")
@@ -105,9 +105,10 @@ def time_group(group: Group, base: Sequence[str], limit: float) -> list[Row]:
     """Return the rows of a group, from a process that may take `limit` seconds."""
     with tempfile.TemporaryDirectory(prefix="cyclegan-") as folder:
         path = pathlib.Path(folder, "rows.json")
-        command = [sys.executable, str(PROGRAM), *base, *group.flags, "--json", str(path)]
+        command = [sys.executable, "-m", "cyclegan.commands.benchmark", *base, *group.flags, "--json", str(path)]
         try:
-            environment = {**os.environ, **group.environment}
+            search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+            environment = {**os.environ, "PYTHONPATH": search, **group.environment}
             result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
             lines = result.stderr.strip().splitlines()
             failure = f"exit code {result.returncode}: {lines[-1] if lines else ''}"[:200] if result.returncode else ""

@@ -1,0 +1,130 @@
+"""Export a trained generator: `cyclegan-export runs/horse2zebra horse2zebra.onnx --format onnx`.
+
+The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept only if its
+output there agrees with the network's. docs/export.md shows how to use each format.
+"""
+
+from __future__ import annotations
+
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import argparse
+import logging
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cyclegan import console
+from cyclegan.config import argument_types
+from cyclegan.config.directions import DIRECTIONS
+from cyclegan.errors import UserError
+
+if TYPE_CHECKING:
+    from cyclegan.config.data import DataConfig
+    from cyclegan.export.exporter import ExportOptions
+
+logger = logging.getLogger("cyclegan.export")
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of the command line."""
+    parser = argparse.ArgumentParser(
+        description="Export a trained generator, and compare the output of the file with the network's."
+    )
+    argument_types.add_version(parser)
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel")
+    parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite"))
+    parser.add_argument(
+        "--direction", default="x2y", choices=tuple(DIRECTIONS), help="from domain X to Y, or back (default: x2y)"
+    )
+    parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
+    parser.add_argument(
+        "--uint8", action="store_true", help="input and output are uint8 in [0, 255], not float32 in [-1, 1]"
+    )
+    parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
+    parser.add_argument(
+        "--size",
+        type=argument_types.size,
+        metavar="WIDTH[xHEIGHT]",
+        help="one image of this size at a time, for devices that need fixed sizes (default: any number of any size)",
+    )
+    parser.add_argument(
+        "--pictures",
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by TensorFlow"
+        " Datasets and still exists; otherwise drawn ones)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> float:
+    """Export, and log the input and output of the file. Return the largest difference from the network.
+
+    Raises:
+        UserError: The export can't be made; OUT is unchanged.
+    """
+    given = parse(argv)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
+    with console.start():
+        from cyclegan.data.comparison_images import comparison_images
+        from cyclegan.export.exporter import ExportOptions, check, export
+        from cyclegan.inference.restore import restore
+
+    size = given.size and given.size[::-1]
+    options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
+    check(given.out, options)
+    run = restore(given.run, given.checkpoint, "float32")
+    generator = run.generator(given.direction)
+    multiple = run.config.networks.multiple
+    if size and any(side % multiple for side in size):
+        raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
+    images, description = comparison_images(run.config.data, given.direction, multiple, given.pictures, size)
+    difference = export(generator, given.out, images, options)
+    _log_signature(given.out, options, run.channels(given.direction), multiple, run.checkpoint)
+    _log_ranges(options, run.config.data, given.direction)
+    logger.info(
+        "largest difference from the network: %.2g %s, allowed %g; on %s",
+        difference,
+        "grey levels" if options.uint8 else "in [-1, 1]",
+        options.tolerance,
+        description,
+    )
+    return difference
+
+
+def _log_signature(
+    out: str, options: ExportOptions, channels: tuple[int, int], multiple: int, checkpoint: pathlib.Path
+) -> None:
+    """Log the size, the input and the output of an exported file."""
+    from cyclegan.export.export_format import INPUT, OUTPUT
+
+    files = [pathlib.Path(out), *pathlib.Path(out).rglob("*")]
+    megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+    kind = "uint8" if options.uint8 else "float32"
+    height, width = options.size or ("H", "W")
+    shape = f"{1 if options.size else 'N'}, {height}, {width}"
+    condition = "" if options.size else f", H and W multiples of {multiple}"
+    logger.info("%s: %s, %.1f MB, of %s", out, options.format, megabytes, checkpoint)
+    logger.info("%s: %s [%s, %d]%s", INPUT, kind, shape, channels[0], condition)
+    logger.info("%s: %s [%s, %d]", OUTPUT, kind, shape, channels[1])
+
+
+def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> None:
+    """Log the values that the lowest and the highest numbers of an exported file stand for."""
+    from cyclegan.export.export_format import INPUT, OUTPUT
+
+    low, high = (0, 255) if options.uint8 else (-1, 1)
+    for name, domain in zip((INPUT, OUTPUT), direction.split("2")):
+        if value_range := data.value_range(domain):
+            logger.info("%s: %d and %d stand for the values %g and %g", name, low, high, *value_range)
+
+
+def program() -> int:
+    """Run the command in a terminal; return the exit code."""
+    return console.run(main, "stopped; OUT is unchanged")
