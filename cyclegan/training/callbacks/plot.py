@@ -33,19 +33,16 @@ class PlotCallback(Callback):
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due."""
-        is_due = epoch.state.epoch % self._every == 0
-        if not is_due and not epoch.is_last:
-            return
-        cycles = plot_samples(self._model, self._dataset, self._summary, epoch.state.epoch)
-        for network, cycle in zip("GF", cycles):
-            if (
-                cycle and is_due
-            ):  # the last epoch of a run may be in the middle of a longer one, whose state is the same
+        samples = translate_samples(self._model, self._dataset)
+        if epoch.state.epoch % self._every == 0 or epoch.is_last:
+            write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
+        for network, cycle in zip("GF", samples):
+            if cycle:  # not only when samples are written: the state of a run does not depend on --plot_every
                 warn_once(self._summary, epoch, find_collapse(network, *cycle[:2]))
 
 
-def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> tuple[Cycle, Cycle]:
-    """Write the translations of the first held-out images; return those of X and those of Y."""
+def translate_samples(model: GAN, dataset: UnpairedDataset) -> tuple[Cycle, Cycle]:
+    """Return the first held-out images of X with their translations, and those of Y."""
     count = min(SAMPLES, dataset.epoch_size)
     x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
     beside = model.objective.translate_samples(model.networks.in_use, x, y)
@@ -53,5 +50,10 @@ def plot_samples(model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, e
         (images, *(each.numpy() for each in translations)) if translations else ()
         for images, translations in zip((x, y), beside)
     )
-    summary.write_cycles(epoch, forward, backward, [part[:count] for part in dataset.names])
     return forward, backward
+
+
+def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:
+    """Write samples from `translate_samples`."""
+    count = max(len(cycle[0]) for cycle in samples if cycle)
+    summary.write_cycles(epoch, *samples, [part[:count] for part in dataset.names])
