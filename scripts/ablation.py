@@ -49,6 +49,7 @@ SETTINGS = {  # flags of train.py
     "hinge": "--adversarial hinge",
     "SSIM": "--lambda_ssim 1",
     "TTUR": "--lr 0.0005 --lr_discriminator 0.002",
+    "paired share 0.1": "--lambda_paired 10 --paired_names --paired_share 0.1",
     "CUT": "--objective cut",
     "FastCUT": "--objective fastcut",
 }

@@ -98,6 +98,13 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     "recompute": ("a ResNet with residual blocks", lambda config: bool(config.networks.residual_blocks)),
     **dict.fromkeys(
+        ("lambda_paired", "paired_names", "paired_share"),
+        (
+            "--lambda_paired and --paired_names together, a folder or --dataset scenes, and --objective cyclegan or cut",
+            lambda config: config.uses_pairs,
+        ),
+    ),
+    **dict.fromkeys(
         ("evaluate_features", "patience"),
         ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
     ),
@@ -165,6 +172,12 @@ class Config:
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, without the sections."""
         return {name: getattr(getattr(self, section), name) for name, section in SECTION_OF.items()}
+
+    @property
+    def uses_pairs(self) -> bool:
+        """Whether training uses pairs of images of the same name."""
+        objective = self.objective
+        return self.data.has_pairs and objective.lambda_paired > 0 and "lambda_paired" in objective.facts.own_flags
 
     @property
     def unused(self) -> set[str]:

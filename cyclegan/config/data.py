@@ -13,6 +13,7 @@ from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
 EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their test images show the ground truth
+ALIGNED = ("scenes",)  # those whose training images of the same number show the same
 AUTO = "auto"
 ValueRange = tuple[float, float]  # the values of a file that become -1 and 1 in the networks
 
@@ -60,6 +61,15 @@ class DataConfig(Section):
         "resize_and_crop",
     )
     no_flip: bool = flag("do not flip training images at random", False, WARN)
+    paired_names: bool = flag(
+        "images whose paths below trainA and trainB are equal but for the extension are pairs (scenes: all images of the same"
+        " number), which --lambda_paired needs; they are cropped and flipped alike",
+        False,
+        WARN,
+    )
+    paired_share: float = flag(
+        "probability with which a pair is drawn together, not each image with any other", 1.0, WARN
+    )
     max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
     channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)
     channels_y: int = flag("channels of the images of domain Y", 3)
@@ -89,6 +99,12 @@ class DataConfig(Section):
     def is_embedded(self) -> bool:
         """Whether the program draws the dataset itself."""
         return self.dataset in EMBEDDED
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether images of the same name are pairs; names in TensorFlow Datasets are numbers without a meaning."""
+        is_named = not self.is_embedded and not self.dataset.startswith("cycle_gan/")
+        return self.paired_names and (is_named or self.dataset in ALIGNED)
 
     @property
     def image_shape(self) -> tuple[int, int]:
@@ -133,6 +149,8 @@ class DataConfig(Section):
         self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")
         self.check_at_most(MAX_SIDE, "image_size", "image_width", "load_size", unit="pixels")
         self.check_finite("cache_gb")
+        if not 0 < self.paired_share <= 1:
+            refuse("paired_share", self.paired_share, "above 0 and at most 1")
         for name in ("value_range_x", "value_range_y"):
             text = getattr(self, name)
             if text not in (None, AUTO) and not parse_range(text):

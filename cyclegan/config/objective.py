@@ -18,7 +18,7 @@ class ObjectiveFacts(NamedTuple):
     Attributes:
         summary: Text for --help.
         directions: Directions of its generators; see `DIRECTIONS`.
-        own_flags: Flags of `ObjectiveConfig` that other objectives lack.
+        own_flags: Flags of `ObjectiveConfig` that some other objectives lack.
         pool_size: Default of --pool_size.
         compares_features: Whether it compares features of images and of their translations in a ResNet generator.
     """
@@ -35,11 +35,11 @@ OBJECTIVES = {
     "cyclegan": ObjectiveFacts(
         "two generators that undo each other",
         tuple(DIRECTIONS),
-        ("lambda_cycle", "lambda_ssim", "lambda_identity"),
+        ("lambda_cycle", "lambda_ssim", "lambda_identity", "lambda_paired"),
         50,
         False,
     ),
-    "cut": ObjectiveFacts("one generator X -> Y that keeps the content of each patch"),
+    "cut": ObjectiveFacts("one generator X -> Y that keeps the content of each patch", own_flags=("lambda_paired",)),
     "fastcut": ObjectiveFacts("cut without identity loss, with random flips"),
 }
 
@@ -61,6 +61,9 @@ class ObjectiveConfig(Section):
     )
     lambda_identity: float = flag(
         "weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels", 5.0, WARN
+    )
+    lambda_paired: float = flag(
+        "weight of the mean absolute error of the translations of pairs (--paired_names)", 0.0, WARN
     )
     adversarial: Literal["lsgan", "bce", "hinge", "wgan-gp"] = flag("adversarial loss", "lsgan", WARN)
     lambda_gp: float = flag("weight of the gradient penalty of wgan-gp", 10.0, WARN)
@@ -92,7 +95,7 @@ class ObjectiveConfig(Section):
         """Raise `UserError` if a value cannot work."""
         if self.objective not in OBJECTIVES:
             refuse("objective", self.objective, f"one of {', '.join(OBJECTIVES)}")
-        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity", "lambda_gp", "r1")
+        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity", "lambda_paired", "lambda_gp", "r1")
         self.check_fraction("label_smoothing")
         self.check_at_least(0, "pool_size")
         unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]

@@ -115,7 +115,7 @@ class UnpairedSampler:
         end = min((block + 1) * steps_per_call, done + self.steps_left(position))
         return Call(epoch, position + (start - done) * self.global_batch_size, end - start)
 
-    def _stream(self, domain: int, purpose: int, number: int, reshuffles: int) -> tuple[int | None, ...]:
+    def _stream(self, domain: int, purpose: int, number: int, reshuffles: int) -> tuple[Any, ...]:
         return (self.seed, domain, purpose, number, *([reshuffles] if reshuffles else []))
 
 

@@ -18,6 +18,7 @@ from cyclegan.config.data import AUTO, EMBEDDED, DataConfig, parse_range
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
 from cyclegan.data.lazy_images import LazyImages
+from cyclegan.data.pairs import find_pairs
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 from cyclegan.images.image_array import ImageArray
@@ -61,6 +62,7 @@ class Domains:
         size: (height, width) in pixels of the crops that the networks see.
         notes: Remarks for the user.
         value_ranges: The settings `value_range_x` and `value_range_y`, measured where they were "auto".
+        pairs: Indices of training images of the same name, see `find_pairs`; `None` without `--paired_names`.
     """
 
     train_x: Optional[ImageSet]
@@ -70,6 +72,7 @@ class Domains:
     size: tuple[int, int]
     notes: Sequence[str] = ()
     value_ranges: Mapping[str, Optional[str]] = dataclasses.field(default_factory=dict)
+    pairs: Optional[np.ndarray] = None
 
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, wherever it lies and however it is cached.
@@ -127,7 +130,7 @@ def load_domains(
 
     Raises:
         UserError: The dataset is missing; or a domain is empty; or images cannot be decoded, or their sizes do not fit
-            --preprocess. If images are decoded later, only damaged headers and ends of files are found now.
+            --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
     found = _find(data, splits, bars)
     facts = _check(data, found.sources, bars)
@@ -139,6 +142,7 @@ def load_domains(
         np.concatenate([files[split].sizes for split in splits]),
         [name for split in splits for name in found.names[split]],
     )
+    pairs, counted = _find_pairs(data, found.names, files)
     images, notes = _decode(data, files, cache_dir, local_workers, bars)
     sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
     ranges = {name: getattr(data, name) for name in RANGES.values()}
@@ -148,8 +152,9 @@ def load_domains(
         sets["testA"],
         sets["testB"],
         size,
-        (*found.notes, *measured, *notes),
+        (*found.notes, *counted, *measured, *notes),
         ranges,
+        pairs,
     )
 
 
@@ -232,6 +237,20 @@ def _describe(
         value_range = data.value_range(domain)
         files[split] = loading.ImageFiles(split, part, facts[split], sizes, channels, dtype, value_range)
     return files
+
+
+def _find_pairs(
+    data: DataConfig, names: Mapping[str, Sequence[str]], files: Mapping[str, loading.ImageFiles]
+) -> tuple[Optional[np.ndarray], Sequence[str]]:
+    """Return the pairs of training images, if the settings ask for them, and remarks for the user."""
+    if not data.has_pairs or "trainA" not in names:
+        return None, ()
+    pairs = find_pairs(names, {split: part.sizes for split, part in files.items()})
+    counts = (f"{len(names[split]) - len(pairs)} more images in {split}" for split in RANGES)
+    return pairs, [
+        f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are drawn together with"
+        f" probability {data.paired_share:g}"
+    ]
 
 
 def _sizes(facts: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.data.cores import available_cores
+from cyclegan.data.paired_sampler import PairedSampler
 from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
 from cyclegan.images.image_array import ImageArray
 
@@ -61,6 +62,21 @@ class UnpairedDataset:
         self.epoch_size = self.sampler.epoch_size
         self.steps_per_epoch = self.steps_left(0)
 
+    def draw_pairs(self, pairs: np.ndarray, share: float) -> None:
+        """Let partners come together with a probability; see `PairedSampler`.
+
+        Args:
+            pairs: Indices of partners in X and in Y, int [K, 2].
+            share: The probability.
+        """
+        order = self.sampler
+        self.sampler = PairedSampler(order.counts, order.global_batch_size, order.seed, pairs, share)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether partners come together, so that the batches have a fourth array."""
+        return isinstance(self.sampler, PairedSampler)
+
     @property
     def failure(self) -> Optional[str]:
         """Why an image could not be read; `None` if all could."""
@@ -98,7 +114,7 @@ class UnpairedDataset:
 
     def batches(
         self, epoch: int, position: int, steps: int, reshuffles: int = 0, replica: int = 0, replicas: int = 1
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, ...]:
         """Return the share of a replica in the batches of consecutive steps.
 
         Args:
@@ -111,18 +127,21 @@ class UnpairedDataset:
 
         Returns:
             Images of X and of Y, [steps_per_call, N, height, width, C], and their weights, float32 [steps_per_call, N], with N
-            pairs per replica. A weight is 1, or 0 for padding. Entries after the first `steps` are zeros.
+            pairs per replica. A weight is 1, or 0 for padding. Entries after the first `steps` are zeros. With partners, a fourth
+            array is 1 where the images of a sample are partners, float32 [steps_per_call, N].
         """
         share = self.global_batch_size // replicas
         shape = (self.steps_per_call, share, *self.size)
         x, y = (np.zeros((*shape, domain.shape[3]), domain.dtype) for domain in self.domains)
-        weight = np.zeros((self.steps_per_call, share), np.float32)
+        weight, is_pair = (np.zeros((self.steps_per_call, share), np.float32) for _ in range(2))
         for step, sample in np.ndindex(steps, share):
             at = position + step * self.global_batch_size + replica * share + sample
             pair, weight[step, sample] = sample_at(at, self.epoch_size)
             x[step, sample] = self.image(0, epoch, pair, reshuffles)
             y[step, sample] = self.image(1, epoch, pair, reshuffles)
-        return x, y, weight
+            if isinstance(self.sampler, PairedSampler):
+                is_pair[step, sample] = self.sampler.is_pair(epoch, pair, reshuffles)
+        return (x, y, weight, is_pair) if self.has_pairs else (x, y, weight)
 
     def tf_dataset(
         self,
@@ -145,9 +164,10 @@ class UnpairedDataset:
             The elements are what `batches` returns: for each call, one element per local replica.
         """
         local = range(replicas) if local_replicas is None else local_replicas
-        dtypes = (*(tf.as_dtype(domain.dtype) for domain in self.domains), tf.float32)
+        per_sample = 2 if self.has_pairs else 1  # arrays of a number per sample
+        dtypes = (*(tf.as_dtype(domain.dtype) for domain in self.domains), *per_sample * [tf.float32])
         steps = (self.steps_per_call, self.global_batch_size // replicas)
-        shapes = (*((*steps, *self.size, domain.shape[3]) for domain in self.domains), steps)
+        shapes = (*((*steps, *self.size, domain.shape[3]) for domain in self.domains), *per_sample * [steps])
 
         def read(index: np.int64) -> tuple[np.ndarray, ...]:
             number, replica = divmod(int(index), len(local))

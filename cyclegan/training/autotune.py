@@ -83,7 +83,7 @@ def _arguments(gan: GAN, dataset: UnpairedDataset, workers: Workers) -> tuple[tu
     random = np.random.default_rng(0)
     shapes = ((steps, count, *dataset.size, domain.shape[3]) for domain in dataset.domains)
     values = [random.integers(0, 256, shape).astype(d.dtype) for shape, d in zip(shapes, dataset.domains)]
-    values.append(np.full([steps, count], np.nan, np.float32))
+    values += [np.full([steps, count], np.nan, np.float32)] * (2 if dataset.has_pairs else 1)
     batches = tuple(_distribute(workers.strategy, value) for value in values)
     totals, rates = MetricTotals(gan.metric_names["train"], {}).tensors, tf.zeros([steps, 2])
     requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Callable
+from typing import Any, Callable
 
 import tensorflow as tf
 
 from cyclegan.distribution.train_function import make_train_function
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import StepNoise, draw_noise, test_step, train_step
+from cyclegan.training.step import Carry, Gradients, Metrics, StepNoise, draw_noise, test_step, train_step
 from cyclegan.training.update import update
 
 
@@ -21,8 +21,12 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         gan: The networks and all other state.
         xla: Whether XLA compiles the steps.
     """
-    step, apply = functools.partial(train_step, gan), functools.partial(update, gan)
+    apply = functools.partial(update, gan)
     shard_size = gan.global_batch_size // strategy.num_replicas_in_sync
+
+    def step(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *others: Any) -> tuple[Metrics, Gradients, Carry]:
+        *is_pair, number, noise = others  # `is_pair` only in batches with partners
+        return train_step(gan, x, y, weight, number, noise, *is_pair)
 
     def draw(number: tf.Tensor) -> StepNoise:
         return draw_noise(gan, number, shard_size)

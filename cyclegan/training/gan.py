@@ -72,8 +72,9 @@ class GAN:
             if size
         }
         weight_decay = WEIGHT_DECAY if self.optimization.weight_decay else ()
+        paired = self.objective.paired_names if config.uses_pairs else ()
         self.metric_names = {
-            "train": (*self.objective.loss_names, *self.objective.adversarial.penalty_names, *weight_decay),
+            "train": (*self.objective.loss_names, *paired, *self.objective.adversarial.penalty_names, *weight_decay),
             "test": (*self.objective.loss_names, *self.objective.test_names),
         }
 

@@ -294,6 +294,8 @@ def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pe
             (data.test_x, data.test_y, None),
         )
     )
+    if config.uses_pairs and data.pairs is not None:
+        train.draw_pairs(data.pairs, config.data.paired_share)
     train_step, test_step = compile_train_step(strategy, model), compile_test_step(strategy, model)
     return (
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),

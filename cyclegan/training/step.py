@@ -76,6 +76,7 @@ def train_step(
     weight: tf.Tensor,
     step: Union[tf.Tensor, int] = 0,
     noise: Optional[StepNoise] = None,
+    is_pair: Optional[tf.Tensor] = None,
 ) -> tuple[Metrics, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -88,6 +89,7 @@ def train_step(
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
         noise: Random numbers from `draw_noise`, which this function calls by default.
+        is_pair: Where x and y show the same, float32 [N]: 1 or 0; `None` without losses of pairs.
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, penalties, weight
@@ -101,17 +103,20 @@ def train_step(
     # The tapes meet at the fakes: the generators' tape continues from the gradients that the discriminators' tape computes there.
     with tf.GradientTape() as tape:
         generated = gan.objective.generate(networks, _to_float(x), _to_float(y), weight, random, noise.generators)
+        parts = dict(generated.losses)
+        if is_pair is not None:
+            parts.update(gan.objective.paired_losses(generated, weight * is_pair))
         decay = _weight_decay(gan.optimization.weight_decay, networks.generator_variables)
         decay_share = tf.nn.scale_regularization_loss(decay)
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise.pools)
     images = DiscriminatorInput(generated.reals, generated.fakes, shown)
     discriminated = _discriminate(gan, images, weight, noise.adversarial, scale)
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
-    targets = [*generated.losses.values(), *generated.fakes, decay_share]
-    seeds = [*[scale] * len(generated.losses), *discriminated.fake_gradients, scale]
+    targets = [*parts.values(), *generated.fakes, decay_share]
+    seeds = [*[scale] * len(parts), *discriminated.fake_gradients, scale]
     generator_gradients = _gradients(tape, targets, networks.generator_variables, seeds)
     gradients = pack(generator_gradients), pack(discriminated.gradients)
-    metrics = gan.objective.collect({**generated.losses, **discriminated.losses}, weight)
+    metrics = gan.objective.collect({**parts, **discriminated.losses}, weight)
     if gan.optimization.weight_decay:
         decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
         metrics.update({name: metrics[SAMPLES] * value for name, value in zip(WEIGHT_DECAY, decays)})

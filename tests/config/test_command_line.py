@@ -239,12 +239,33 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
         ("--channels_y 1", "--lambda_identity 5.0", "--objective cyclegan and --channels_x equal to --channels_y"),
         ("--generator unet_256", "--recompute", "a ResNet with residual blocks"),
         ("--residual_blocks 0", "--recompute", "a ResNet with residual blocks"),
+        *(
+            (
+                switch,
+                flag,
+                "--lambda_paired and --paired_names together, a folder or --dataset scenes, and --objective cyclegan or cut",
+            )
+            for switch, flag in (
+                ("--dataset scenes", "--lambda_paired 1.0"),
+                ("--dataset scenes --lambda_paired 0", "--paired_names"),
+                ("--dataset scenes", "--paired_share 0.5"),
+                ("--paired_names", "--lambda_paired 1.0"),
+                ("--dataset stripes --paired_names", "--lambda_paired 1.0"),
+                ("--dataset mine --objective fastcut --paired_names", "--lambda_paired 1.0"),
+            )
+        ),
     ],
 )
 def test_flags_without_effect_are_refused(switch, flag, wanted):
     with pytest.raises(UserError) as error:
         parse_args([*switch.split(), *flag.split()])
     assert str(error.value) == f"{flag}: has no effect here; expected it with {wanted} only: drop the flag"
+
+
+@pytest.mark.parametrize("switch", ["--dataset scenes", "--dataset mine", "--dataset mine --objective cut"])
+def test_pairs_are_used(switch):
+    config = parse_args([*switch.split(), "--lambda_paired", "2", "--paired_names", "--paired_share", "0.5"])
+    assert config.uses_pairs and (config.objective.lambda_paired, config.data.paired_share) == (2, 0.5)
 
 
 def test_lambda_identity_0_is_accepted_without_effect():
@@ -260,6 +281,9 @@ def test_flags_at_their_default_are_accepted_without_effect():
         "norm_affine",
         "evaluate_features",
         "patience",
+        "lambda_paired",
+        "paired_names",
+        "paired_share",
     }
     drawn = parse_args(["--dataset", "stripes", "--preprocess", "none", "--load_size", "80"])
     assert drawn.data.load_size == 80 and not drawn.unused & {"load_size"}
@@ -275,6 +299,7 @@ def test_flags_at_their_default_are_accepted_without_effect():
         ({"decay_from": 3}, "--lr_schedule constant"),
         ({"load_size": 300}, "--preprocess crop"),
         ({"cache_gb": 2.0}, "--cache disk"),
+        ({"lambda_paired": 1.0, "paired_names": True, "paired_share": 0.5}, "--objective fastcut"),
     ],
     ids=str,
 )

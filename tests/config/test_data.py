@@ -19,6 +19,8 @@ from tests.config.helpers import refusal_of
         ("--value_range_y 5:5", "--value_range_y 5:5: expected LO:HI, two numbers with LO < HI, or auto"),
         ("--value_range_y=-inf:5", "--value_range_y -inf:5: expected LO:HI, two numbers with LO < HI, or auto"),
         ("--value_range_x a:b:c", "--value_range_x a:b:c: expected LO:HI"),
+        ("--paired_share 0", "--paired_share 0.0: expected above 0 and at most 1"),
+        ("--paired_share 1.5", "--paired_share 1.5: expected above 0 and at most 1"),
         ("--max_dataset_size 0", "--max_dataset_size 0: expected at least 1"),
     ],
 )

@@ -11,6 +11,7 @@ from tests.config.helpers import refusal_of
     "flags, text",
     [
         ("--lambda_cycle -1", "--lambda_cycle -1.0: expected a finite number of at least 0"),
+        ("--lambda_paired -1", "--lambda_paired -1.0: expected a finite number of at least 0"),
         ("--r1 -1", "--r1 -1.0: expected a finite number of at least 0"),
         ("--pool_size -1", "--pool_size -1: expected at least 0"),
         ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cyclegan.config import Config
-from cyclegan.data import sources
+from cyclegan.data import drawn_builder, sources
 from cyclegan.errors import UserError
 from tests.data.image_folders import BANDS, CACHES, image_sets, load, load_config, noise, photograph, save
 
@@ -53,6 +53,32 @@ def test_crop_keeps_sizes_and_depth(bands, tmp_path, cache):
             domains.train_y.images[i], 257 * y.astype(np.uint16)
         )  # all images have the same depth
     assert domains.test_y.images.shape == (1, 40, 35, 5)
+
+
+@pytest.mark.parametrize("cache", ["ram", "disk"])
+def test_training_images_of_equal_names_are_pairs(photos, cache):
+    settings = {"cache": cache, "paired_names": True, "paired_share": 0.25}
+    domains = load(photos, **settings)
+    assert [(domains.train_x.names[i], domains.train_y.names[j]) for i, j in domains.pairs] == [
+        (f"trainA/{name}", f"trainB/{name}") for name in ("s0/0.jpg", "s0/2.webp", "s0/4.gif", "s1/1.png", "s1/3.bmp")
+    ]
+    expected = (
+        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are drawn together"
+        " with probability 0.25"
+    )
+    assert expected in domains.notes
+    assert load(photos).pairs is None
+    config = Config.from_settings(dataset=str(photos), image_size=16, load_size=24, **settings)
+    assert load_config(config, splits=sources.TEST_SPLITS).pairs is None
+    photograph(photos / "trainB" / "s0" / "0.jpg", 0, 40)
+    with pytest.raises(UserError, match="trainA/s0/0.jpg .19 x 24 pixels. and trainB/s0/0.jpg .35 x 40 pixels. differ"):
+        load(photos, preprocess="crop", **settings)
+
+
+def test_images_of_scenes_are_pairs(monkeypatch, tmp_path):
+    monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", {"trainA": 2, "trainB": 3, "testA": 1, "testB": 1})
+    domains = load("scenes", load_size=16, data_dir=str(tmp_path), paired_names=True)
+    assert domains.pairs.tolist() == [[0, 0], [1, 1]]
 
 
 def test_files_with_other_bands_are_named(bands, folder):

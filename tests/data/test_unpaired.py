@@ -230,11 +230,52 @@ def test_deterministic_operations_read_calls_at_the_same_time_and_in_order(monke
         np.testing.assert_array_equal(one, other)
 
 
+def paired(counts=(7, 9), batch=2, steps=1, size=6, share=0.6, flip=True):
+    """Return a dataset in which images of the same number are partners, but for the last one."""
+    x, y = (numbered(count, size + 2) for count in counts)
+    dataset = UnpairedDataset(x, y, batch, (size, size), seed=1, steps_per_call=steps, flip=flip)
+    dataset.draw_pairs(np.stack([np.arange(min(counts) - 1)] * 2, axis=1), share)
+    return dataset
+
+
+def test_partners_are_equal_in_number_crop_and_flip():
+    alike = {0: [], 1: []}
+    for epoch in range(8):
+        for x, y, weight, is_pair in rest(paired(steps=4), epoch):
+            for i in np.flatnonzero(weight):
+                alike[is_pair[i]].append(np.array_equal(x[i], y[i]))
+    assert all(alike[1]) and not any(alike[0]) and min(map(len, alike.values())) > 10
+    everything = rest(paired((7, 7), share=1.0), 0)
+    assert sum((weight * is_pair).sum() for *_, weight, is_pair in everything) == 6
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_replicas_share_partners_in_order(replicas):
+    whole = paired(batch=6, steps=2).batches(0, 0, 2)
+    shares = [paired(batch=6, steps=2).batches(0, 0, 2, 0, replica, replicas) for replica in range(replicas)]
+    for part, *others in zip(whole, *shares):
+        np.testing.assert_array_equal(np.concatenate(others, axis=1), part)
+    assert whole[3].shape == (2, 6) and 0 < whole[3].mean() < 1
+
+
+def test_an_epoch_with_partners_resumes_at_any_pair():
+    def flat(parts):
+        return [(x[i], y[i], pair[i]) for x, y, weight, pair in parts for i in range(len(x)) if weight[i]]
+
+    whole = flat(rest(paired(), 4))
+    for first in (0, 2, 5):
+        found = flat(rest(paired(batch=3, steps=2), 4, first))
+        for one, other in itertools.zip_longest(found, whole[first:]):
+            assert all(map(np.array_equal, one, other))
+
+
 def test_batches_have_static_shapes():
     gray = numbered(8)[..., :1].astype(np.uint16)
     spec = UnpairedDataset(gray, numbered(8), 6, (4, 5), seed=0, steps_per_call=5).tf_dataset(0).element_spec
     assert [tuple(part.shape) for part in spec] == [(5, 6, 4, 5, 1), (5, 6, 4, 5, 3), (5, 6)]
     assert [part.dtype for part in spec] == [tf.uint16, tf.uint8, tf.float32]
+    spec = paired(batch=6, steps=5).tf_dataset(0).element_spec
+    assert tuple(spec[3].shape) == (5, 6) and spec[3].dtype == tf.float32
 
 
 @pytest.mark.parametrize("dtype, most", [(np.uint8, 255), (np.uint16, 65535)])

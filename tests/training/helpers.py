@@ -31,12 +31,8 @@ SETS = {
     },
     "cut": {"objective": "cut", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
     "bce": {
-        **FEW_LAYERS,
-        "adversarial": "bce",
-        "label_smoothing": 0.2,
-        "generator_steps": 2,
-        "pool_size": 4,
-        "lambda_ssim": 2.0,
+        **{**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
+        **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0, "lambda_ssim": 2.0},
     },
     "unet": {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},

@@ -15,17 +15,22 @@ from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("replicas, norm", [(2, "instance"), (1, "batch")])
+@pytest.mark.parametrize(
+    "replicas, norm, pairs",
+    [(2, "instance", {}), (1, "batch", {"dataset": "folder", "paired_names": True, "lambda_paired": 1.0})],
+)
 def test_a_trial_takes_the_fastest_form_and_changes_nothing(
-    strategies, make_images, replicas, norm, caplog, monkeypatch
+    strategies, make_images, replicas, norm, pairs, caplog, monkeypatch
 ):
     caplog.set_level(logging.WARNING)
     strategy = strategies[replicas]
     options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3, "norm": norm}
     with strategy.scope():
-        gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options})))
+        gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options, **pairs})))
     x, y = make_images(6, 16, 1), make_images(6, 16, 2)
     dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
+    if pairs:
+        dataset.draw_pairs(np.array([[0, 0]]), 1.0)
     before, step, calls, resets, beats = state_values(gan), compile_train_step(strategy, gan), [], [], []
     monkeypatch.setattr(hardware, "reset_peak_memory", lambda: resets.append(len(calls)))
 

@@ -60,6 +60,8 @@ DATA_FLAGS = {
     **{"cache": ["disk", "none"], "cache_gb": [0.0], "data_dir": ["elsewhere"]},
 }
 RANGE_FLAGS = {"value_range_x": ["10:200"], "value_range_y": ["10:200"]}  # these act alike in all contexts
+PAIRS = {"dataset": "folder", "image_size": 32, "paired_names": True, "lambda_paired": 1.0}
+PAIR_FLAGS = {"paired_names": [True], "paired_share": [0.5], "lambda_paired": [1.0]}
 DATA_CONTEXTS = [
     {"dataset": "folder", "image_size": 32},
     *({"dataset": "folder", "image_size": 32, "preprocess": way} for way in DATA_FLAGS["preprocess"]),
@@ -91,6 +93,8 @@ def first_batches(config):
     for x, y, seed in sets:
         batch, flip = config.optimization.batch_size, not config.data.no_flip
         dataset = UnpairedDataset(x.images, y.images, batch, domains.size, seed, flip=flip)
+        if x is domains.train_x and config.uses_pairs:
+            dataset.draw_pairs(domains.pairs, config.data.paired_share)
         found += [
             repr((dataset.epoch_size, part.shape, part.dtype, part.tobytes())) for part in dataset.batches(0, 0, 1)
         ]
@@ -99,7 +103,14 @@ def first_batches(config):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("context, flag", [*pairs(DATA_CONTEXTS, DATA_FLAGS), *pairs(DATA_CONTEXTS[:2], RANGE_FLAGS)])
+@pytest.mark.parametrize(
+    "context, flag",
+    [
+        *pairs(DATA_CONTEXTS, DATA_FLAGS),
+        *pairs(DATA_CONTEXTS[:2], RANGE_FLAGS),
+        *pairs([PAIRS, *DATA_CONTEXTS[:2]], PAIR_FLAGS),
+    ],
+)
 def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch, tmp_path, context, flag):
     monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     monkeypatch.chdir(home)
@@ -209,6 +220,7 @@ def test_flags_of_a_step_change_it_or_are_refused(context, flag):
     "base, contexts, flags",
     [
         (SMALL, DATA_CONTEXTS, {**DATA_FLAGS, **RANGE_FLAGS}),
+        (SMALL, [{key: PAIRS[key] for key in PAIRS if key != name} for name in PAIR_FLAGS], PAIR_FLAGS),
         ({**SMALL, "image_size": 16}, NETWORK_CONTEXTS, NETWORK_FLAGS),
         (
             {**BASE, "image_size": 16, "discriminator_layers": 1},
@@ -216,7 +228,7 @@ def test_flags_of_a_step_change_it_or_are_refused(context, flag):
             STEP_FLAGS,
         ),
     ],
-    ids=["data", "networks", "step"],
+    ids=["data", "pairs", "networks", "step"],
 )
 def test_every_flag_is_accepted_somewhere(base, contexts, flags):
     for name, values in flags.items():
@@ -226,5 +238,5 @@ def test_every_flag_is_accepted_somewhere(base, contexts, flags):
 
 
 def test_every_flag_is_tried():
-    tried = {*DATA_FLAGS, *RANGE_FLAGS, *NETWORK_FLAGS, *STEP_FLAGS, *ELSEWHERE, *ROUNDING}
+    tried = {*DATA_FLAGS, *RANGE_FLAGS, *PAIR_FLAGS, *NETWORK_FLAGS, *STEP_FLAGS, *ELSEWHERE, *ROUNDING}
     assert {*SECTION_OF} - tried == {"dataset"}

@@ -59,6 +59,7 @@ CHOSEN = {
     "lambda_cycle": [0.0, 1.0],
     "lambda_ssim": [1.0],
     "lambda_identity": [0.0, 1.0],
+    "lambda_paired": [{"dataset": "folder", "paired_names": True, "lambda_paired": 1.0}],
     "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],
     "r1": [1.0],
     "label_smoothing": [0.1],
@@ -100,7 +101,8 @@ def outcome(options):
         rng.integers(0, 256, (1, *config.data.image_shape, channels)).astype(np.uint8)
         for channels in (config.data.channels_x, config.data.channels_y)
     )
-    metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]))
+    is_pair = tf.ones([1]) if config.uses_pairs else None
+    metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]), is_pair=is_pair)
     rates = tf.constant(schedule.learning_rates(config.optimization, 0.75), tf.float32)
     update(gan, gradients, tf.constant(True), carry, learning_rates=rates)
     evolved = [v for part in gan.state().values() for v in part.variables]
@@ -158,8 +160,10 @@ def seen(folder, options):
     pairs = UnpairedDataset(
         domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.data.no_flip
     )
+    if domains.pairs is not None:
+        pairs.draw_pairs(domains.pairs, config.data.paired_share)
     gan = GAN(1, config, domains.size)
-    x, y, weight = (part[0] for part in pairs.batches(0, 0, 1))
+    x, y, weight, *_ = (part[0] for part in pairs.batches(0, 0, 1))
     metrics, gradients, carry = train_step(gan, x, y, tf.constant(weight))
     update(gan, gradients, tf.constant(True), carry)
     assert np.isfinite([float(value) for value in metrics.values()]).all()
@@ -170,6 +174,8 @@ IMAGE_OPTIONS = [
     *({"preprocess": way} for way in ("crop", "scale_width", "scale_width_and_crop", "none")),
     *({"no_flip": True}, {"max_dataset_size": 2}, {"load_size": 40}, {"image_width": 36}, {"image_size": 28}),
     *({"channels_x": 1}, {"channels_y": 1}),
+    *({"value_range_x": "10:200"}, {"value_range_y": "10:200"}),
+    *({"paired_names": True}, {"paired_names": True, "paired_share": 0.5}),
 ]
 SAME_IMAGES = [
     {"cache": "ram"},

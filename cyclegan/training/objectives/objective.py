@@ -137,6 +137,22 @@ class Objective(abc.ABC):
             macs += of_discriminator * flops.count_macs(network, height, width)
         return 2.0 * macs
 
+    @property
+    def paired_names(self) -> tuple[str, ...]:
+        """Names of the losses of pairs, which training has if it uses pairs."""
+        return tuple(f"{each.generator_losses}/paired" for each in self.adversaries)
+
+    def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the weighted mean absolute error of each generator, by name.
+
+        Args:
+            generated: Outputs of `generate`.
+            weight: Weights of the samples, float32 [N]; 0 where the images are not a pair.
+        """
+        errors = map(losses.mae, generated.reals, generated.fakes)
+        means = (self.mean(weight, self.settings.lambda_paired * error) for error in errors)
+        return dict(zip(self.paired_names, means))
+
     def collect(self, parts: dict[str, tf.Tensor], weight: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the losses with the totals of the generators, the penalties, and the share of samples in the batch.
 
@@ -145,10 +161,11 @@ class Objective(abc.ABC):
             weight: Weights of the samples, float32 [N].
         """
         metrics = {}
-        for name in self.loss_names:
+        all_losses = *self.loss_names, *(name for name in self.paired_names if name in parts)
+        for name in all_losses:
             network, part = name.split("/")
             if part == "total":
-                terms = [parts[other] for other in self.loss_names if other.startswith(f"{network}/") and other != name]
+                terms = [parts[other] for other in all_losses if other.startswith(f"{network}/") and other != name]
                 # Not a chain of additions: TensorFlow fuses it into one operation that adds in the order of arrival.
                 metrics[name] = tf.reduce_sum(tf.stack(terms))
             else:

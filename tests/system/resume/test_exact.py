@@ -26,6 +26,7 @@ METHODS = {
     },
     "wgan-gp": {
         **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
+        **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0},
     },
     "cut": {"objective": "cut", "dropout": 0.3, "residual_blocks": 1, "ema": 0.9},
     "paper": {

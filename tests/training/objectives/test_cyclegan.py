@@ -7,8 +7,9 @@ from cyclegan.images.value_range import to_float
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks.silent_failures import find_silent_failures
 from cyclegan.training.gan import GAN
+from cyclegan.training.gradients import pack
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
-from tests.training.helpers import TINY, eager_step, weights
+from tests.training.helpers import TINIER, TINY, as_trained, eager_step, flat, weights
 
 
 def test_no_identity_loss_no_identity_pass(make_images):
@@ -47,6 +48,31 @@ def test_errors_and_changes_by_hand(make_images):
     assert metrics["loss_G/cycle"] == pytest.approx(10 * expected["error/MAE(Y, G(F(Y)))"], rel=1e-5)
     assert metrics["loss_F/identity"] == pytest.approx(5 * expected["error/MAE(X, F(X))"], rel=1e-5)
     assert all(np.array_equal(a, b) for a, b in zip(before, weights(gan)))
+
+
+def test_losses_of_pairs_and_their_gradients(make_images):
+    """Compare with the errors by hand, and with the gradients of a step without pairs."""
+    options = {"dataset": "folder", "paired_names": True, "lambda_paired": 100.0, "pool_size": 0}
+    x, y, weight = make_images(3, 16, seed=1), make_images(3, 16, seed=2), tf.constant([1.0, 1.0, 0.0])
+    gan = as_trained(GAN(3, Config.from_settings(**{**TINIER, **options})))
+    (metrics, both, _), (_, alone, _) = (
+        step_module.train_step(gan, x, y, weight, is_pair=tf.constant(is_pair))
+        for is_pair in ([1.0, 0.0, 1.0], [0.0, 0.0, 0.0])
+    )
+    assert set(gan.metric_names["train"]) == {*LOSSES, "loss_G/paired", "loss_F/paired"} < set(metrics)
+    assert not {"loss_G/paired", "loss_F/paired"} & {*gan.metric_names["test"]}
+    pair_x, pair_y = to_float(x[:1]), to_float(y[:1])
+    with tf.GradientTape() as tape:
+        errors = {"G": pair_y - gan.networks["G"](pair_x), "F": pair_x - gan.networks["F"](pair_y)}
+        expected = {name: 100 * tf.reduce_mean(tf.abs(error)) / 3 for name, error in errors.items()}
+        loss = tf.add_n(list(expected.values()))
+    for name, value in expected.items():
+        assert float(metrics[f"loss_{name}/paired"]) == pytest.approx(float(value), rel=1e-5)
+        parts = [float(metrics[f"loss_{name}/{part}"]) for part in ("loss", "cycle", "identity", "paired")]
+        assert float(metrics[f"loss_{name}/total"]) == pytest.approx(sum(parts), rel=1e-5)
+    np.testing.assert_array_equal(flat(both[1]), flat(alone[1]))  # the discriminators
+    gradient = flat(pack(tape.gradient(loss, gan.networks.generator_variables)))
+    np.testing.assert_allclose(flat(both[0]) - flat(alone[0]), gradient, atol=2e-3 * np.abs(gradient).max())
 
 
 @pytest.mark.parametrize(
