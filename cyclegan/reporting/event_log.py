@@ -16,6 +16,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
 from tensorboard.plugins.scalar.metadata import create_summary_metadata as scalar_metadata
+from tensorboard.plugins.text.metadata import create_summary_metadata as text_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from cyclegan.reporting.append_file import AppendFile
@@ -74,6 +75,11 @@ class EventLog:
         tensor = TensorProto(dtype=tf.string.as_datatype_enum, tensor_shape=shape, string_val=strings)
         metadata = image_metadata(tag, "", converted_to_tensor=False)
         self._add(step, [Summary.Value(tag=tag, tensor=tensor, metadata=metadata)])
+
+    def add_text(self, step: int, tag: str, text: str) -> None:
+        """Add a text of a step, which TensorBoard shows under the tag."""
+        tensor = TensorProto(dtype=tf.string.as_datatype_enum, string_val=[text.encode()])
+        self._add(step, [Summary.Value(tag=tag, tensor=tensor, metadata=text_metadata(tag, ""))])
 
     def flush(self) -> bool:
         """Try again to write the waiting events; return whether all events are written."""

@@ -96,6 +96,18 @@ class SummaryWriter:
         """
         self._write_line(split=split, epoch=epoch, step=step, event=event, **details)
 
+    def write_warning(self, epoch: int, step: int, name: str, text: str) -> None:
+        """Write a warning as an event of the test pass, and for TensorBoard.
+
+        Args:
+            epoch: The epoch, from 1.
+            step: Global steps done.
+            name: Short name of the warning.
+            text: Text of the warning.
+        """
+        self.write_event("test", epoch, step, name)
+        self._events["test"].add_text(epoch, f"warnings/{name}", text)
+
     def write_cycles(self, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> pathlib.Path:
         """Write X -> G(X) -> F(G(X)) and Y -> F(Y) -> G(F(Y)) for TensorBoard, as a grid, as image files and in the report.
 
@@ -142,6 +154,9 @@ class NullSummaryWriter:
         """Do nothing."""
 
     def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
+        """Do nothing."""
+
+    def write_warning(self, epoch: int, step: int, name: str, text: str) -> None:
         """Do nothing."""
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorflow.core.util import event_pb2
 
 from cyclegan.reporting.summaries import SummaryWriter
@@ -66,6 +67,15 @@ def restarts(folder):
         for record in tf.data.TFRecordDataset(str(path))
     ]
     return [event.step for event in records if event.session_log.status == event_pb2.SessionLog.START]
+
+
+def test_a_warning_is_an_event_and_a_text_in_tensorboard(tmp_path):
+    SummaryWriter(tmp_path).write_warning(3, 9, "G inverts", "G(x) is the negative of x")
+    assert lines(tmp_path) == [{"split": "test", "epoch": 3, "step": 9, "event": "G inverts"}]
+    events = EventAccumulator(str(tmp_path / "test")).Reload()
+    (warning,) = events.Tensors("warnings/G inverts")
+    assert warning.step == 3 and warning.tensor_proto.string_val == [b"G(x) is the negative of x"]
+    assert events.PluginTagToContent("text").keys() == {"warnings/G inverts"}
 
 
 def test_events_and_steps_are_logged(tmp_path):

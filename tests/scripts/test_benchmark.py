@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BRIEF = ["--size", "16", "--batch", "2", "--runs", "2"]
 TINY = [*BRIEF, "--filters", "2", "--residual_blocks", "0"]
 VALUES = {
+    "objective": "cut",
     "precision": "float32",
     "xla": "off",
     "cache": "none",
@@ -212,7 +213,7 @@ def test_flags_without_effect_are_refused_for_each_part():
     alike = {"size", "batch", "precision", "identity", "filters", "residual_blocks"}
     timed = {*alike, "xla", "replicas", "steps_per_call", "runs", "warmup", "deterministic"}
     assert accepted == {
-        "steps": {*timed, "no_plain"},
+        "steps": {*timed, "no_plain", "objective"},
         "data": {*timed, "cache", "elsewhere"},
         "scaling": timed,
         "census": {*alike, "variant", "architecture"},

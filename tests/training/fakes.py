@@ -34,6 +34,9 @@ class Recorder:
     def write_event(self, split, epoch, step, event, **details):
         self.calls.append((event, epoch, step, details))
 
+    def write_warning(self, epoch, step, name, text):
+        self.calls.append((name, epoch, step, text))
+
     def rewind(self, log_bytes, epoch, step):
         self.calls.append(("rewind", epoch, step))
 

@@ -50,7 +50,7 @@ def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> No
         if name not in state.warned:
             state.warned.append(name)
             logger.warning(f"epoch {state.epoch}: {text}")
-            summary.write_event("test", state.epoch, state.step, name)
+            summary.write_warning(state.epoch, state.step, name, text)
 
 
 def find_silent_failures(
