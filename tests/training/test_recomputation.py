@@ -38,6 +38,7 @@ def test_a_step_is_the_same(strategies, replicas, more):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_fits_with_and_without(tmp_path):
     plain, again = (GAN(1, Config.from_settings(**TINIER, recompute=recompute, seed=recompute)) for recompute in (0, 1))
     for number, (source, target) in enumerate(((plain, again), (again, plain))):
@@ -60,7 +61,7 @@ def train(gan, *images):
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras warns when it saves
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", [True, False])
 def test_a_run_is_restored_exported_and_continued_with_and_without(tmp_path, recompute):
     first, other = (Config.from_settings(**OPTIONS, recompute=flag) for flag in (recompute, not recompute))

@@ -111,6 +111,7 @@ def test_all_options_give_the_same_result_on_three_replicas(strategies, options)
     np.testing.assert_allclose(state, state_too, atol=2e-2 * np.abs(moved).max())
 
 
+@pytest.mark.slow
 def test_one_of_three_replicas_returns_a_third(strategies, make_images):
     strategy = strategies[3]
     with strategy.scope():

@@ -18,7 +18,7 @@ COMPILED = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas, name", [(1, "a pool"), (2, "a pool"), *((1, name) for name in list(COMPILED)[1:])])
 def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
     strategies, make_images, replicas, name, monkeypatch
