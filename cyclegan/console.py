@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from cyclegan import program_name, stderr_filter
 from cyclegan.errors import UserError, printable
@@ -28,6 +28,7 @@ REINSTALL = "install the package again with its dependencies: python -m pip inst
 END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
 PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
+logger = logging.getLogger(__name__)
 _FILTERS: list[subprocess.Popen[bytes]] = []  # still running, see `start`
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 
@@ -79,6 +80,40 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
         others.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
         others.addFilter(lambda record: not record.name.startswith("cyclegan"))
         logging.root.addHandler(others)
+
+
+@contextlib.contextmanager
+def phase(text: str, visible: bool = True) -> Iterator[None]:
+    """Log what the program does inside the context; a terminal also shows for how long.
+
+    Args:
+        text: What the program does.
+        visible: Whether to do so.
+    """
+    if visible:
+        logger.info(text)
+    handlers = [each for each in logging.getLogger("cyclegan").handlers if isinstance(each, _TerminalHandler)]
+    if not (visible and sys.stderr.isatty() and any(each.level <= logging.INFO for each in handlers)):
+        yield
+        return
+    done = threading.Event()
+    terminal = os.fdopen(os.dup(2), "w")  # `start` may put its filter before descriptor 2 meanwhile
+    thread = threading.Thread(target=_show_time, args=(terminal, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(END_SECONDS)
+
+
+def _show_time(terminal: TextIO, done: threading.Event) -> None:
+    """Show the time since the call until `done`, then remove it."""
+    from tqdm import tqdm
+
+    with terminal, contextlib.suppress(OSError), tqdm(file=terminal, bar_format="  {elapsed}", leave=False) as bar:
+        while not done.wait(1):
+            bar.refresh()
 
 
 def run(main: Callable[[], object], interrupted: str = "stopped", needs_stdout: bool = True) -> int:

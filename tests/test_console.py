@@ -2,6 +2,7 @@ import contextlib
 import logging
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -63,6 +64,33 @@ def test_logging_leaves_progress_bars_whole(configure_logging, capsys):
         logging.getLogger("cyclegan.data").warning("slow")
     lines = [line.split("\r")[-1] for line in capsys.readouterr().err.split("\n")]
     assert lines[0] == "Warning: slow" and lines[1].startswith(("100%", " 50%"))
+
+
+PHASE = """
+import time
+from cyclegan import console
+console.configure_logging()
+with console.phase("Waiting"), console.start():
+    time.sleep(2.5)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_a_phase_is_logged_and_its_time_shown_on_a_terminal(on_terminal):
+    reader, writer = os.openpty() if on_terminal else os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", PHASE], cwd=ROOT, stdout=writer, stderr=writer)
+    os.close(writer)
+    text = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(reader, 4096):
+            text += part
+    os.close(reader)
+    assert process.wait() == 0
+    lines = [line.strip() for line in re.split(r"[\r\n]+", text.decode()) if line.strip()]
+    assert lines[0] == "Waiting" and lines[-1] == "done"
+    assert len(lines[1:-1]) >= 2 if on_terminal else lines[1:-1] == []
+    assert all(re.fullmatch(r"00:\d\d", line) for line in lines[1:-1])
 
 
 def test_logging_reaches_other_handlers(configure_logging, caplog):

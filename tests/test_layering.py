@@ -21,14 +21,15 @@ MAY_IMPORT = {
     "config": {"errors", "program_name", "whole_file"},
     "images": {"errors", "config"},
     "distribution": {"errors", "console", "config"},
-    "data": {"errors", "config", "images"},
+    "data": {"errors", "console", "config", "images"},
     "networks": {"errors", "config", "distribution.hardware"},
     "checkpointing": {"errors", "whole_file", "config", "distribution"},
     "reporting": {"errors", "whole_file", "console", "config", "images", "distribution.hardware"},
     "evaluation": {"errors", "config", "images"},
     "inspection": {"errors", "program_name", "whole_file", "config", "images", "data", "reporting"},
     "training": {
-        *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "inspection"),
+        *("errors", "console", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"),
+        "inspection",
     },
     "inference": {
         *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "evaluation"),

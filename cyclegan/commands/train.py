@@ -33,7 +33,8 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     if supervisor.is_limited():
         supervisor.supervise(last_checkpoint)
-    with console.start():  # not earlier: --help and wrong flags need not wait for TensorFlow
+    # Not earlier: --help and wrong flags need not wait for TensorFlow.
+    with console.phase("Starting TensorFlow"), console.start():
         from cyclegan.checkpointing.run_directory import RunDirectory
         from cyclegan.distribution.gpus import explain_unseen_gpus
         from cyclegan.distribution.startup import start_workers

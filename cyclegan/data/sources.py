@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
+from cyclegan import console
 from cyclegan.config.data import AUTO, EMBEDDED, DataConfig, parse_range
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
@@ -132,7 +133,8 @@ def load_domains(
         UserError: The dataset is missing; or a domain is empty; or images cannot be decoded, or their sizes do not fit
             --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
-    found = _find(data, splits, bars)
+    with console.phase("Finding the images", bars):
+        found = _find(data, splits, bars)
     facts = _check(data, found.sources, bars)
     data, measured = _measure_ranges(data, found.sources, bars)
     files = _describe(data, multiple, found.sources, facts)

@@ -73,6 +73,8 @@ class PassRunner:
                 self._begin_call(call, in_flight, clock)
                 with clock.waiting():
                     batches = self._next_batches(split, state, totals, in_flight)
+                if not split.is_traced:
+                    bar.set_postfix_str("tracing the step")
                 in_flight.add(self._start_call(split, call, batches, totals))
                 pairs = _advance(split, call)
                 due = [callback.is_due_after(call) for callback in self.callbacks]

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Optional, cast
 
+from cyclegan import console
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.run_directory import RunDirectory
 from cyclegan.checkpointing.train_state import TrainState
@@ -122,17 +123,18 @@ def make_trainer(
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
     """
     hardware.set_arithmetic(config.performance.tf32 == "on", config.performance.deterministic)
-    peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
-    global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
-    with workers.strategy.scope():
-        model = workers.keep_alive(GAN(global_batch_size, config, data.size))
-        checkpoints = workers.keep_alive(
-            CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
-        )
-        restored = None if config.run.clear_output_dir else checkpoints.restore()
-    run.check_restored(restored and restored.train_state)
-    state = restored[0] if restored else TrainState()
-    train, test = _make_splits(config, workers, model, data, peak)
+    with console.phase("Building the networks"):
+        peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
+        global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
+        with workers.strategy.scope():
+            model = workers.keep_alive(GAN(global_batch_size, config, data.size))
+            checkpoints = workers.keep_alive(
+                CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
+            )
+            restored = None if config.run.clear_output_dir else checkpoints.restore()
+        run.check_restored(restored and restored.train_state)
+        state = restored[0] if restored else TrainState()
+        train, test = _make_splits(config, workers, model, data, peak)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         config = _choose_form(config, workers, run, model, train, _make_watchdog(config, workers, checkpoints))
         test.dataset.steps_per_call = train.dataset.steps_per_call
@@ -220,9 +222,8 @@ def _choose_form(
     train.function = next(iter(forms.values()))
     chooses_steps = not config.performance.steps_per_call and bool(config.run.checkpoint_minutes)
     if is_open or chooses_steps:
-        if is_open:
-            logger.info("Timing the training step with and without XLA")
-        with explain_out_of_memory(), watchdog:
+        text = "Timing the training step with and without XLA" if is_open else "Tracing the training step"
+        with console.phase(text), explain_out_of_memory(), watchdog:
             trial = try_forms(forms, model, train.dataset, workers, watchdog.beat)
         train.function = forms[trial.fastest]
         if chooses_steps:
