@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from cyclegan import console
 from cyclegan.config import argument_types
-from cyclegan.config.data import DataConfig, ValueRange, parse_range
+from cyclegan.config.data import AUTO, DataConfig, ValueRange, parse_range
 from cyclegan.errors import UserError, printable
 
 
@@ -64,7 +64,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _value_range(text: str) -> ValueRange:
     if not (found := parse_range(text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected LO:HI, two numbers with LO < HI")
+        hint = "; training with auto prints them and keeps them in config.json" if text.strip() == AUTO else ""
+        raise argparse.ArgumentTypeError(f"{text!r}: expected LO:HI, two numbers with LO < HI{hint}")
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from cyclegan.config.data import ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.inspection import copies, findings
 from cyclegan.inspection.findings import Finding
 from cyclegan.inspection.measure import MEASURES, measure
@@ -25,6 +25,7 @@ SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates 
 EXTENSIONS = {
     **dict.fromkeys(("JPEG", "MPO"), (".jpg", ".jpeg")),  # cameras write MPO
     **{"PNG": (".png",), "BMP": (".bmp",), "WEBP": (".webp",), "GIF": (".gif",), "TIFF": (".tif", ".tiff")},
+    "DICOM": (".dcm", ".dicom"),
 }
 
 
@@ -75,6 +76,7 @@ def inspect(
 
     Raises:
         UserError: A folder is missing or empty.
+        MissingPackageError: The images need a package that is not installed.
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
@@ -89,6 +91,8 @@ def inspect(
             path = os.path.join(folder, found[split][index])
             domain = "AB".index(split[-1])
             parts[split][index] = measure(path, channels[domain], value_ranges[domain])
+        except MissingPackageError:
+            raise
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[starts[split] + index] = printable(loading.describe_error(error))
 

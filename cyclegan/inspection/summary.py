@@ -33,7 +33,10 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
     if found and not is_tfds(data.dataset):
-        command = f"{program_name.of('inspect')} {shlex.quote(data.dataset)}"
+        settings = {name: getattr(data, name) for name in ("load_size", "channels_x", "channels_y")}
+        flags = {**settings, **domains.value_ranges}  # ranges as measured
+        other = [f"--{name} {value}" for name, value in flags.items() if value != getattr(DataConfig, name)]
+        command = " ".join([program_name.of("inspect"), shlex.quote(data.dataset), *other])
         found = [*found[: MAX_LINES - 1], f"Data: {command} explains these findings and looks for more"]
     return found[:MAX_LINES]
 

@@ -41,5 +41,14 @@ def test_all_pairs_are_found(count):
     assert groups == [[i, count + i] for i in range(count)]
 
 
+@pytest.mark.parametrize("between, groups", [(copies.MAX_NEIGHBORS - 1, [[0, 1]]), (copies.MAX_NEIGHBORS, [])])
+def test_a_hash_is_compared_with_the_next_ones_of_a_band(between, groups):
+    first = np.uint64(0)
+    last = flip_bits(first, 51, 33, 23, 3)  # agrees in the first band only, and lies behind the others there
+    others = np.random.default_rng(2).integers(1, 2**51, between, np.uint64)
+    hashes = np.array([first, last, *others])
+    assert copies.near_groups(hashes, np.zeros((len(hashes), 1)), 8) == groups
+
+
 def test_many_equal_hashes_are_one_group():
     assert copies.near_groups(np.zeros(1000, np.uint64), np.zeros((1000, 1)), 8) == [[*range(1000)]]

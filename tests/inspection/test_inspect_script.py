@@ -46,7 +46,10 @@ def test_mistakes_are_named(tmp_path, capsys):
         inspect_data.main([str(sound_folder(tmp_path)), "--html", str(tmp_path / "testB")])
     with pytest.raises(SystemExit):
         inspect_data.main([str(tmp_path), "--value_range_x", "5:1"])
-    assert "'5:1': expected LO:HI, two numbers with LO < HI" in capsys.readouterr().err
+    assert "'5:1': expected LO:HI, two numbers with LO < HI\n" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        inspect_data.main([str(tmp_path), "--value_range_x", "auto"])
+    assert "'auto': expected LO:HI, two numbers with LO < HI; training with auto prints them" in capsys.readouterr().err
 
 
 def test_values_need_a_range(tmp_path, capsys):

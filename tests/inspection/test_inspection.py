@@ -1,9 +1,12 @@
+import sys
+
 import pytest
 
-from cyclegan.errors import UserError
+from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.inspection import table
 from cyclegan.inspection.findings import UNREADABLE
 from cyclegan.inspection.inspection import inspect
+from tests.images.dicom_samples import dicom, twelve_bits
 from tests.inspection.datasets import planted_folder, save, sound_folder, texture
 
 
@@ -80,6 +83,23 @@ def test_nothing_but_unreadable_files(tmp_path):
     inspection = inspect(sound_folder(tmp_path), load_size=64, channels=(5, 5))
     assert [(finding.kind, len(finding)) for finding in inspection.findings] == [(UNREADABLE, 18)]
     assert table.statistics(inspection)[1] == ["images", "0", "0", "0", "0"]
+
+
+def test_dicom_under_another_name(tmp_path):
+    pytest.importorskip("pydicom")
+    sound_folder(tmp_path)
+    for i, name in enumerate(("1.dcm", "2.DICOM", "3.png")):
+        (tmp_path / "testA" / name).write_bytes(dicom(twelve_bits(300, 300, seed=i)))
+    options = {"load_size": 64, "channels": (1, 1), "value_ranges": ((0, 4095), None)}
+    assert findings_of(inspect(tmp_path, **options)) == {"names that contradict the content": [["testA/3.png"]]}
+
+
+def test_a_missing_package_is_no_damage(tmp_path, monkeypatch):
+    pytest.importorskip("pydicom")
+    (sound_folder(tmp_path) / "trainA/1.dcm").write_bytes(dicom(twelve_bits()))
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    with pytest.raises(MissingPackageError, match="^DICOM files need the package pydicom: pip install pydicom$"):
+        inspect(tmp_path, load_size=64, value_ranges=((0, 4095), None))
 
 
 def test_a_missing_folder_is_refused(tmp_path):
