@@ -80,7 +80,7 @@ def read_dataset(file: BinaryIO, **options: Any) -> Any:
 
     Raises:
         MissingPackageError: There is no pydicom.
-        ValueError: The whole file is compressed.
+        ValueError: The whole file is compressed, or does not name its transfer syntax.
     """
     try:
         import pydicom
@@ -90,7 +90,10 @@ def read_dataset(file: BinaryIO, **options: Any) -> Any:
     if DEFLATED in file.read(META_BYTES):
         raise ValueError("deflated DICOM: expected another transfer syntax")
     file.seek(0)
-    return pydicom.dcmread(file, **options)
+    dataset = pydicom.dcmread(file, **options)
+    if "TransferSyntaxUID" not in dataset.file_meta:
+        raise ValueError("no TransferSyntaxUID: expected a DICOM file with one")
+    return dataset
 
 
 def frames(dataset: Any) -> int:

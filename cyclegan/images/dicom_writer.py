@@ -17,6 +17,7 @@ STALE = (
     *("NumberOfFrames", "FrameIncrementPointer", "VOILUTSequence", "IconImageSequence", "PixelDataProviderURL"),
     *("PlanarConfiguration", "PresentationLUTShape", "WindowCenterWidthExplanation", "VOILUTFunction"),
 )
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")  # in mm, of rows and of columns
 OVERLAY_GROUPS = range(0x6000, 0x6020, 2)
 DESCRIPTION_LENGTH = 1024  # of the value representation ST
 
@@ -38,12 +39,18 @@ def write_copy(
         value_range: The values that 0 and 65535 stand for.
         fractional: Whether to keep values between whole numbers, by a slope.
         description: How the pixels were derived.
+
+    Raises:
+        ValueError: The original lacks an identifier.
     """
     from pydicom.dataset import Dataset
     from pydicom.uid import generate_uid
 
     with open(original, "rb") as file:
         dataset = read_dataset(file)
+    for name in ("SOPClassUID", "SOPInstanceUID"):
+        if not dataset.get(name):
+            raise ValueError(f"no {name}: expected a DICOM file with one, or --format tiff or png")
     source = Dataset()
     source.ReferencedSOPClassUID, source.ReferencedSOPInstanceUID = dataset.SOPClassUID, dataset.SOPInstanceUID
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
@@ -70,7 +77,11 @@ def _set_pixels(dataset: Any, levels: np.ndarray, value_range: ValueRange, fract
         stored, slope, intercept = levels, (high - low) / np.iinfo(np.uint16).max, low
     else:
         stored = to_values(levels, value_range, np.int16 if dtype == np.int16 else np.uint16)
-    dataset.Rows, dataset.Columns = stored.shape[:2]
+    before, after = (dataset.Rows, dataset.Columns), stored.shape[:2]
+    for name in SPACINGS if before != after else ():
+        if spacing := dataset.get(name):
+            setattr(dataset, name, [f"{mm * old / new:.10g}" for mm, old, new in zip(spacing, before, after)])
+    dataset.Rows, dataset.Columns = after
     dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 16, 15
     dataset.PixelRepresentation = int(stored.dtype == np.int16)

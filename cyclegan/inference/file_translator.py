@@ -88,9 +88,8 @@ class FileTranslator:
         self._direction, self._size, self._format = direction, size, format
         self._page_folder = page_folder
         self._ranges = models[0].value_ranges(direction)
-        self._derivation = (
-            f"CycleGAN {direction}, {models[0].checkpoint.parent.parent.name}, {models[0].checkpoint.name}"
-        )
+        objective, checkpoint = models[0].config.objective.objective, models[0].checkpoint
+        self._derivation = f"{objective} {direction}, {checkpoint.parent.parent.name}, {checkpoint.name}"
         self._channels = models[0].translator(direction).channels_in
         self._models: queue.Queue[Model] = queue.Queue()
         for model in models:

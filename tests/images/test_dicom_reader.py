@@ -75,11 +75,12 @@ def test_a_range_is_needed_and_applied():
     [
         (lambda: dicom(twelve_bits(), PhotometricInterpretation="PALETTE COLOR"), "photometric interpretation PALETTE"),
         (lambda: dicom(twelve_bits(), Rows=60000, Columns=60000), "60000 x 60000 pixels: expected at most 180 million"),
+        (lambda: dicom(twelve_bits()).replace(b"\2\0\x10\0UI", b"\2\0\x11\0UI"), "no TransferSyntaxUID: expected"),
         (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected a DICOM image"),
         (lambda: dicom(twelve_bits())[:-20], "pixel data"),
         (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
     ],
-    ids=["palette", "huge", "no rows", "cut", "deflated"],
+    ids=["palette", "huge", "no syntax", "no rows", "cut", "deflated"],
 )
 def test_other_files_are_refused(content, text):
     with pytest.raises(Exception, match=text):

@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,21 @@ def test_a_copy_is_a_derived_image_of_the_patient(copied):
     assert first.SourceImageSequence[0].ReferencedSOPInstanceUID == "1.2.3.4" and first.PatientName == "Doe^Jane"
     assert first.PhotometricInterpretation == "MONOCHROME2"
     assert "SmallestImagePixelValue" not in first and "NumberOfFrames" not in second
+
+
+def test_pixels_of_another_size_fill_the_same_area(copied):
+    spacings = {"PixelSpacing": [0.5, 0.7], "ImagerPixelSpacing": [1, 1], "NominalScannedPixelSpacing": None}
+    resized = copied(np.zeros((15, 36), np.uint16), (0, 4095), **spacings)  # of 10 x 12 pixels
+    assert resized.PixelSpacing == [0.3333333333, 0.2333333333]
+    assert resized.ImagerPixelSpacing == [0.6666666667, 0.3333333333] and not resized.NominalScannedPixelSpacing
+    same = copied(np.zeros((10, 12), np.uint16), (0, 4095), **spacings)
+    assert same.PixelSpacing == [0.5, 0.7]
+
+
+@pytest.mark.parametrize("name", ["SOPClassUID", "SOPInstanceUID"])
+def test_an_original_without_identifier_is_refused(tmp_path, name):
+    dataset = pydicom.dcmread(io.BytesIO(dicom(twelve_bits())))
+    delattr(dataset, name)
+    dataset.save_as(tmp_path / "in.dcm")
+    with pytest.raises(ValueError, match=f"no {name}: expected"):
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, False, "")
