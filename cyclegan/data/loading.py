@@ -124,6 +124,8 @@ def sample_values(sources: Sequence[Source], channels: int, bars: bool = False) 
         with _named(_name(sources[index], split, index)):
             pixels = reader.decode_values(sources[index], channels).pixels
             values[position] = pixels.flat[np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)]
+            if np.isnan(values[position]).any():
+                raise ValueError("some values are not numbers (NaN): expected finite values")
 
     for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
     return values.ravel()

@@ -110,7 +110,10 @@ class Model:
         ranges = self.value_ranges(direction)
         decoded = conversions.resize(conversions.decode(image, translator.channels_in, ranges), size)
         translated = conversions.with_pixels(decoded, translator(decoded.pixels[None])[0])
-        return conversions.to_pillow(image_to_values(translated, ranges[1]) if ranges[1] else translated)
+        if ranges[1]:  # Pillow has no floats of several channels
+            fractional = translated.fractional and translated.pixels.shape[2] == 1
+            translated = image_to_values(translated, ranges[1], fractional)
+        return conversions.to_pillow(translated)
 
 
 load = Model  # `cyclegan.load`

@@ -58,6 +58,12 @@ def test_auto_is_measured_on_a_sample_of_the_training_images(camera, monkeypatch
     assert load(camera, value_range_x="auto", **AS_THEY_ARE).value_ranges == domains.value_ranges
 
 
+def test_values_that_are_no_numbers_are_named(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.full((16, 20), np.nan, np.float32))
+    with pytest.raises(UserError, match=r"1 of 1 images .*a\.tif \(some values are not numbers \(NaN\)"):
+        loading.sample_values([str(tmp_path / "a.tif")], 1)
+
+
 def test_auto_needs_different_values_and_training_images(camera):
     for i in range(4):
         tifffile.imwrite(camera / "trainA" / f"{i}.tif", np.full((16, 20), 7, np.uint16))

@@ -94,6 +94,16 @@ def test_python_gets_values_of_files_and_levels_of_arrays(folder):
         assert SameImage(value_range_x="0:4095", value_range_y=text).x2y(folder / "in" / "a.png").mode == mode
 
 
+@pytest.mark.parametrize("channels, mode", [(1, "F"), (3, "RGB")])
+def test_pillow_images_of_float_files_keep_fractions(tmp_path, channels, mode):
+    values = np.random.default_rng(0).uniform(0, 255, (16, 20, channels)).astype(np.float32)
+    tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack" if channels == 1 else "rgb")
+    found = SameImage(channels, **both("0:255")).x2y(tmp_path / "a.tif")
+    assert found.mode == mode
+    apart = np.abs(np.asarray(found, np.float32).reshape(values.shape) - values).max()
+    assert apart < (0.01 if mode == "F" else 0.51)
+
+
 def test_formats_that_cannot_hold_the_values_are_refused(folder):
     for text, format in (("0:4095", "jpeg"), ("-5:4095", "png"), ("0:1", "png")):
         with pytest.raises(UserError, match=f"don't fit into {format}; expected --format tiff"):
@@ -115,11 +125,14 @@ def test_dicom_in_and_out(tmp_path):
         found = pydicom.dcmread(tmp_path / "out" / f"series{i}" / "IM1.dcm")
         shown = found.pixel_array * float(found.RescaleSlope) + float(found.RescaleIntercept)
         np.testing.assert_array_equal(shown, values)
-        assert found.DerivationDescription == "CycleGAN x2y, ct, epoch_0002" and found.SOPInstanceUID != "1.2.3.4"
+        assert found.DerivationDescription == "cyclegan x2y, ct, epoch_0002" and found.SOPInstanceUID != "1.2.3.4"
     again = translate(model, tmp_path / "out", tmp_path / "back", "y2x", format="tiff")
     assert again.done == 2
     found = tifffile.imread(tmp_path / "back" / "series0" / "IM1.tif")
     np.testing.assert_array_equal(found, twelve_bits() - 1024.0)
+    source = tmp_path / "in" / "series0" / "IM1.dcm"
+    translate(SameImage(objective="cut", **both("0:4095")), source, tmp_path / "cut.dcm")
+    assert pydicom.dcmread(tmp_path / "cut.dcm").DerivationDescription == "cut x2y, ct, epoch_0002"
     with pytest.raises(UserError, match="expected DICOM files as originals, and 1 channel"):
         translate(SameImage(3, **both("0:4095")), tmp_path / "in", tmp_path / "no")
 
