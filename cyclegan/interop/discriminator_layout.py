@@ -34,7 +34,10 @@ def find_discriminator(state: StateDict) -> Layout:
     return Layout(
         EXPECTED,
         settings["discriminator"],
-        {"variant": "paper", **settings, "filters": first[0], **normalization_settings(state, normalizations[0])},
+        {
+            **{"variant": "paper", **settings, "filters": first[0], "discriminator_norm": "same"},
+            **normalization_settings(state, normalizations[0]),
+        },
         convolutions,
         normalizations,
         channels_in=first[1],

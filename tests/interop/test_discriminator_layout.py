@@ -3,7 +3,7 @@ import pytest
 
 from cyclegan.errors import UserError
 from cyclegan.interop.discriminator_layout import find_discriminator
-from tests.interop.pytorch_networks import resnet_state
+from tests.interop.pytorch_networks import patch_state, resnet_state
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,7 @@ from tests.interop.pytorch_networks import resnet_state
 def test_other_discriminators_are_refused(state):
     with pytest.raises(UserError, match="expected latest_net_D_A.pth or the like"):
         find_discriminator(state)
+
+
+def test_kernels_are_not_divided():
+    assert find_discriminator(patch_state()).settings["discriminator_norm"] == "same"

@@ -145,6 +145,7 @@ def test_refused_imports_leave_nothing_behind(write, tmp_path):
         ([a, "--discriminators", d, wide], r"W\.pth has filters 3; expected 2, as in .*A\.pth"),
         ([a, "--discriminators", d, a], r"A\.pth: its first tensors are .*; expected latest_net_D_A\.pth or the like"),
         ([a, "--discriminators", d, nan], r"N\.pth: its 'model.5.bias' has numbers that are not finite"),
+        ([a, "--discriminators", d, d, "--discriminator_norm", "spectral"], r"_norm spectral: .*D\.pth has same; drop"),
         ([a, "--discriminator", "pixel", "--discriminators", d, d], r"--discriminator pixel: .*D\.pth has patch; drop"),
     ):
         with pytest.raises(UserError, match=text):
