@@ -7,6 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 scripts/setup.sh
+cmp -s requirements-test.txt "$venv/.installed-test" \
+  || { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-test.txt \
+    && cp requirements-test.txt "$venv/.installed-test"; }
 # PyTorch, for the tests that compare with it, where pip finds a build without CUDA (builds with CUDA have 3 GB).
 "$venv/bin/python" -c 'import torch' 2>/dev/null \
   || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps torch==2.13.0+cpu filelock==4.2.11 \

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cyclegan
 from cyclegan.config import Config, serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTION_OF, SECTIONS
@@ -40,6 +41,16 @@ def test_save_and_load_round_trip(tmp_path):
 def test_imported_runs_are_marked(tmp_path, data, imported):
     serialization.save(tmp_path / "config.json", Config(), {"keras": 2}, data, imported)
     assert serialization.load(tmp_path / "config.json").imported
+
+
+def test_the_version_is_kept_and_refuses_nothing(tmp_path):
+    path = tmp_path / "config.json"
+    serialization.save(path, Config(), {}, {})
+    content = json.loads(path.read_text())
+    assert content["version"] == cyclegan.__version__
+    for other in ({**content, "version": "99.0"}, {name: content[name] for name in content if name != "version"}):
+        path.write_text(json.dumps(other))
+        assert serialization.load(path).config == Config()
 
 
 def test_files_of_older_versions_lack_facts(tmp_path):

@@ -58,8 +58,10 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 def test_unseen_gpus_are_explained_with_the_fix(nvidia_smi):
     nvidia_smi('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"; echo "GPU 1: NVIDIA A100 (UUID: GPU-2)"')
-    text = explain_unseen_gpus("requirements-gpu.txt")
-    assert "2 GPU(s) (NVIDIA A100)" in text and "-m pip install -r requirements-gpu.txt" in text
+    text = explain_unseen_gpus(__file__)
+    assert "2 GPU(s) (NVIDIA A100)" in text and text.endswith(f"-m pip install -r {__file__}")
+    installed = explain_unseen_gpus("missing.txt")
+    assert installed.endswith(f"-m pip install 'tensorflow[and-cuda]=={tf.__version__}'")
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
