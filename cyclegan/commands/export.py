@@ -35,10 +35,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     argument_types.add_version(parser)
     parser.add_argument("run", metavar="RUN", help="folder of the run")
-    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel")
-    parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite"))
+    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel and web")
+    parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite", "web"))
     parser.add_argument(
-        "--direction", default="x2y", choices=tuple(DIRECTIONS), help="from domain X to Y, or back (default: x2y)"
+        "--direction",
+        choices=tuple(DIRECTIONS),
+        help="from domain X to Y, or back (default: x2y; web: each direction of the run)",
     )
     parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
     parser.add_argument(
@@ -59,6 +61,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by TensorFlow"
         " Datasets and still exists; otherwise drawn ones)",
     )
+    parser.add_argument(
+        "--runtime",
+        metavar="DIR",
+        help="web: folder of the npm package onnxruntime-web to copy, or cdn for the public one (default: copied with npm)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     return parser.parse_args(argv)
 
@@ -76,18 +83,23 @@ def main(argv: Sequence[str] | None = None) -> float:
         from cyclegan.export.exporter import ExportOptions, check, export
         from cyclegan.inference.restore import restore
 
+    if given.format == "web":
+        return _export_page(given)
+    if given.runtime:
+        raise UserError(f"--runtime with --format {given.format}: expected it with web only")
+    direction = given.direction or "x2y"
     size = given.size and given.size[::-1]
     options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
     check(given.out, options)
     run = restore(given.run, given.checkpoint, "float32")
-    generator = run.generator(given.direction)
+    generator = run.generator(direction)
     multiple = run.config.networks.multiple
     if size and any(side % multiple for side in size):
         raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
-    images, description = comparison_images(run.config.data, given.direction, multiple, given.pictures, size)
+    images, description = comparison_images(run.config.data, direction, multiple, given.pictures, size)
     difference = export(generator, given.out, images, options)
-    _log_signature(given.out, options, run.channels(given.direction), multiple, run.checkpoint)
-    _log_ranges(options, run.config.data, given.direction)
+    _log_signature(given.out, options, run.channels(direction), multiple, run.checkpoint)
+    _log_ranges(options, run.config.data, direction)
     logger.info(
         "largest difference from the network: %.2g %s, allowed %g; on %s",
         difference,
@@ -95,6 +107,35 @@ def main(argv: Sequence[str] | None = None) -> float:
         options.tolerance,
         description,
     )
+    return difference
+
+
+def _export_page(given: argparse.Namespace) -> float:
+    """Export the networks of a run as a page, and log how to serve it. Return the largest difference from the networks."""
+    from cyclegan.data.comparison_images import comparison_images
+    from cyclegan.export import exporter, web_page
+    from cyclegan.inference.restore import restore
+
+    if given.uint8 or given.size:
+        raise UserError(f"--{'uint8' if given.uint8 else 'size'} with --format web: the page chooses type and size")
+    exporter.check(given.out, exporter.ExportOptions("web", float16=given.float16, overwrite=given.overwrite))
+    run = restore(given.run, given.checkpoint, "float32")
+    data, multiple = run.config.data, run.config.networks.multiple
+    if data.value_range("x") or data.value_range("y"):
+        raise UserError(
+            f"{given.run}: has value ranges; --format web needs a run on images of 8 bits, as browsers read"
+        )
+    directions = [given.direction] if given.direction else run.config.objective.facts.directions
+    page = web_page.Page(f"CycleGAN: {run.path.resolve().name}", max(data.image_shape), multiple, given.runtime)
+    web_page.check(page, [data.channels_x, data.channels_y])
+    generators = {direction: run.generator(direction) for direction in directions}
+    found = {direction: comparison_images(data, direction, multiple, given.pictures) for direction in directions}
+    images = {direction: images for direction, (images, _) in found.items()}
+    difference = web_page.export(generators, given.out, images, page, given.overwrite)
+    for direction, (_, description) in found.items():
+        logger.info("%s: compared with the network on %s", direction, description)
+    logger.info("largest difference from the networks: %.2g in [-1, 1], allowed %g", difference, exporter.TOLERANCE)
+    logger.info("%s: a page of %s; to look at it: python -m http.server -d %s", given.out, run.checkpoint, given.out)
     return difference
 
 

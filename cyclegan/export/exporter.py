@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
@@ -9,7 +10,7 @@ import pathlib
 import re
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -105,22 +106,41 @@ def export(
         ExportError: The difference is larger than `options.tolerance` or not a number.
     """
     check(out, options)
-    out, form = pathlib.Path(out), FORMATS[options.format]
+    with new_file(out) as made:
+        return write_checked(generator, made, images, options)
+
+
+@contextlib.contextmanager
+def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs.
+
+    Raises:
+        UserError: The file can't be written.
+    """
+    out = pathlib.Path(out)
     try:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
-            with console.start(EVERYTHING), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
-                form.write(portable.make_portable(generator, options.uint8, options.size), made, options.float16)
-                difference = _largest_difference(form.load(made), generator, images, options.uint8)
-            if not difference <= options.tolerance:  # also if it is NaN
-                raise ExportError(
-                    f"{options.format}: its output differs from the network's by up to {difference:.2g}, expected at most"
-                    f" {options.tolerance:g}; {printable(out)} was not written"
-                )
+            yield made
             _put_into_place(made, out)
     except OSError as error:
         raise UserError(f"{printable(out)} can't be written: {printable(error)}") from error
+
+
+def write_checked(
+    generator: tf.keras.Model, path: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
+) -> float:
+    """Write a generator to a path, load it, and return the largest difference; see `export`."""
+    form = FORMATS[options.format]
+    with console.start(EVERYTHING), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
+        form.write(portable.make_portable(generator, options.uint8, options.size), path, options.float16)
+        difference = _largest_difference(form.load(path), generator, images, options.uint8)
+    if not difference <= options.tolerance:  # also if it is NaN
+        raise ExportError(
+            f"{options.format}: its output differs from the network's by up to {difference:.2g}, expected at most"
+            f" {options.tolerance:g}; {printable(path.name)} was not written"
+        )
     return difference
 
 

@@ -137,7 +137,7 @@ def test_the_code_of_the_docs_works(form, uint8, exported, generator, tmp_path, 
 
 
 def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplog):
-    caplog.set_level(logging.INFO, "cyclegan.scripts.export")
+    caplog.set_level(logging.INFO, "cyclegan.export")
     out = str(tmp_path / "out.keras")
     flags = ["--format", "keras", "--direction", "y2x", "--checkpoint", "epoch_0001", "--size", "64x32"]
     assert script.main([str(run), out, *flags]) < 1e-4

@@ -1,0 +1,179 @@
+"""Export as a page that translates in the browser: a folder for any web server, with the networks as ONNX files."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.errors import UserError, printable
+from cyclegan.export import exporter
+from cyclegan.export.exporter import ExportOptions
+from cyclegan.export.formats import FORMATS
+
+SOURCE = pathlib.Path(__file__).with_name("web")
+PAGE_FILES = ("index.html", "style.css", "page.js", "image.js", "translator.js", "worker.js")
+RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
+RUNTIME_FILES = ("ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm")
+CDN = f"https://cdn.jsdelivr.net/npm/{RUNTIME}/dist/"
+SIDES = (128, 256, 384, 512, 768, 1024, 1536)  # longer sides in pixels, for the user to choose from
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """What a page shows, besides the networks.
+
+    Attributes:
+        title: Title, any text.
+        side: Longer side in pixels that the page chooses first: that of the training images.
+        multiple: Pixels by which the sides of the networks' input must be divisible.
+        runtime: Folder with ONNX Runtime Web, "cdn" for the public one, or `None` to copy it from its npm package.
+    """
+
+    title: str
+    side: int
+    multiple: int
+    runtime: str | None = None
+
+
+def check(page: Page, channels: Sequence[int]) -> None:
+    """Check that a page can be made, before anything is computed.
+
+    Args:
+        page: The page.
+        channels: Numbers of channels of the domains.
+
+    Raises:
+        UserError: A browser can't show such images, or ONNX Runtime Web is missing.
+    """
+    wrong = [count for count in channels if count not in (1, 3)]
+    if wrong:
+        raise UserError(f"--format web: {wrong[0]} channels; browsers show images of 1 or 3 channels only")
+    if page.runtime is None and not shutil.which("npm"):
+        raise UserError(
+            f"--format web needs npm to copy {RUNTIME}: install Node.js, or give --runtime DIR with the files"
+            f" {' and '.join(RUNTIME_FILES)}, or --runtime cdn"
+        )
+    if page.runtime and page.runtime != "cdn":
+        _runtime_folder(pathlib.Path(page.runtime))
+
+
+def export(
+    generators: Mapping[str, tf.keras.Model],
+    out: str | pathlib.Path,
+    images: Mapping[str, Sequence[np.ndarray]],
+    page: Page,
+    overwrite: bool = False,
+) -> float:
+    """Export generators as a page. The folder is created, or replaced, only if the networks' outputs are right.
+
+    Args:
+        generators: Results of `make_generator` that compute in float32, by direction.
+        out: Folder to make.
+        images: uint8 images [H, W, C] to compare on, by direction.
+        page: Contents of the page.
+        overwrite: Whether to replace an existing page.
+
+    Returns:
+        The largest difference of the ONNX files from the networks, in [-1, 1].
+
+    Raises:
+        UserError: See `check` and `exporter.check`; or ONNX Runtime Web can't be copied, or the folder not written.
+        ExportError: A difference is too large.
+    """
+    options = ExportOptions("web", overwrite=overwrite)
+    exporter.check(out, options)
+    with exporter.new_file(out) as made:
+        made.mkdir()
+        differences = [
+            exporter.write_checked(generator, made / f"{direction}.onnx", images[direction], options)
+            for direction, generator in generators.items()
+        ]
+        if page.runtime != "cdn":
+            (made / "runtime").mkdir()
+            _copy_runtime(page.runtime, made / "runtime")
+        _write_page(made, page, generators)
+    return max(differences)
+
+
+def _write_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
+    for name in PAGE_FILES:
+        shutil.copyfile(SOURCE / name, folder / name)
+    index = (folder / "index.html").read_text(encoding="utf-8")
+    index = index.replace("{{policy}}", policy(CDN if page.runtime == "cdn" else ""))
+    index = index.replace("{{title}}", html.escape(printable(page.title)))
+    (folder / "index.html").write_text(index, encoding="utf-8")
+    settings = {
+        "runtime": CDN if page.runtime == "cdn" else "runtime/",
+        "multiple": page.multiple,
+        "side": page.side,
+        "sides": sorted({*SIDES, page.side}),
+        "directions": [
+            {
+                "name": direction,
+                "label": " → ".join(direction.upper().split("2")),
+                "file": f"{direction}.onnx",
+                "inputs": generator.input_shape[-1],
+            }
+            for direction, generator in generators.items()
+        ],
+    }
+    (folder / FORMATS["web"].marker).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+def policy(runtime: str = "") -> str:
+    """Return a Content-Security-Policy that allows files beside the page, and those below the URL `runtime`.
+
+    The worker has the policy of the page, because it is started from a blob: URL. Images from files and from the camera are
+    blob: URLs, too.
+    """
+    sources = f"'self' {runtime}".rstrip()
+    return (
+        f"default-src 'none'; script-src {sources} 'wasm-unsafe-eval'; connect-src {sources}; worker-src blob:;"
+        " style-src 'self'; img-src blob: data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _runtime_folder(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder of ONNX Runtime Web's files: the given one, its `dist`, or the `runtime` of another page."""
+    for candidate in (folder, folder / "dist", folder / "runtime"):
+        if all((candidate / name).is_file() for name in RUNTIME_FILES):
+            return candidate
+    raise UserError(
+        f"--runtime {printable(folder)}: expected a folder with {' and '.join(RUNTIME_FILES)}, such as"
+        f" node_modules/onnxruntime-web of {RUNTIME}, or cdn"
+    )
+
+
+def _copy_runtime(given: str | None, to: pathlib.Path) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = _runtime_folder(pathlib.Path(given)) if given else _pack_runtime(pathlib.Path(temporary))
+        for name in RUNTIME_FILES:
+            shutil.copyfile(folder / name, to / name)
+
+
+def _pack_runtime(folder: pathlib.Path) -> pathlib.Path:
+    """Let npm download its package, or take it from its cache, and return the folder of the files."""
+    command = ["npm", "pack", RUNTIME, "--prefer-offline", "--silent", f"--pack-destination={folder}"]
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    packed = next(folder.glob("*.tgz"), None)
+    if done.returncode or not packed:
+        reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise UserError(
+            f"npm pack {RUNTIME} failed: {printable(reason[0])}; expected a network, --runtime DIR or --runtime cdn"
+        )
+    with tarfile.open(packed) as archive:
+        for name in RUNTIME_FILES:
+            member = archive.extractfile(f"package/dist/{name}")
+            assert member  # a file, not a folder
+            (folder / name).write_bytes(member.read())
+    return folder

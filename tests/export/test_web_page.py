@@ -1,0 +1,135 @@
+"""Pages that translate in the browser, served from 127.0.0.1 to headless Chromium with ONNX Runtime Web of npm."""
+
+import base64
+import functools
+import http.server
+import json
+import shutil
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cyclegan.errors import UserError
+from cyclegan.export import web_page
+from cyclegan.export.web_page import CDN, Page
+from tests.export.models import make_generator
+
+SIDE = 32
+STATE = """[document.querySelector('main').getAttribute('aria-busy'), document.querySelector('#error').textContent,
+    document.querySelector('#status').textContent]"""
+PIXELS = """(() => { const c = document.querySelector('%s'); let s = '';
+    for (const level of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) s += String.fromCharCode(level);
+    return [c.height, c.width, btoa(s)]; })()"""
+
+
+def test_policy_allows_no_other_origin():
+    assert "http" not in web_page.policy() and "unsafe-inline" not in web_page.policy()
+    allowed = [word for word in web_page.policy(CDN).replace(";", " ").split() if "//" in word]
+    assert allowed == [CDN, CDN] and CDN.startswith("https://") and CDN.endswith("/dist/")
+
+
+@pytest.mark.parametrize(
+    "channels, runtime, text",
+    [
+        ((3, 5), "cdn", "--format web: 5 channels; browsers show images of 1 or 3"),
+        ((3, 3), "nowhere", "--runtime nowhere: expected a folder with ort.webgpu"),
+        ((3, 3), None, "--format web needs npm"),
+    ],
+)
+def test_impossible_pages_are_refused(channels, runtime, text, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match=text):
+        web_page.check(Page("t", SIDE, 4, runtime), channels)
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    extensions_map = {".mjs": "text/javascript", ".js": "text/javascript", ".html": "text/html", ".css": "text/css"}
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def generators():
+    return {"x2y": make_generator(3, 1), "y2x": make_generator(1, 3)}
+
+
+@pytest.fixture(scope="module")
+def url(generators, tmp_path_factory):
+    """Return the address of a page with both directions, whose runtime is npm's."""
+    if not shutil.which("npm"):
+        pytest.skip("no npm on the PATH")
+    out = tmp_path_factory.mktemp("web") / "page"
+    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
+    images = {"x2y": [noise], "y2x": [noise[..., :1]]}
+    try:
+        web_page.export(generators, out, images, Page("a <run> & more", SIDE, 4))
+    except UserError as error:
+        if "npm pack" in str(error):
+            pytest.skip(str(error))
+        raise
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(out)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+def choose(browser, path):
+    """Choose a file, and return the (error, status) at the end."""
+    node = browser.send("Runtime.evaluate", expression="document.querySelector('#file')")["result"]["objectId"]
+    browser.send("DOM.setFileInputFiles", files=[str(path)], objectId=node)
+    deadline = time.monotonic() + 50
+    while (state := browser.js(STATE))[0] != "false":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
+    return state[1:]
+
+
+def pixels(browser, canvas):
+    height, width, data = browser.js(PIXELS % canvas)
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)[..., :3].astype(float)
+
+
+def translated(generator, levels):
+    return (generator(levels[None].astype(np.float32) / 127.5 - 1).numpy()[0] + 1) * 127.5
+
+
+@pytest.mark.slow
+def test_the_browser_computes_what_the_network_computes(browser, url, generators, tmp_path, make_images):
+    path = tmp_path / "Grüße 🦓.png"
+    (image,) = make_images(1, SIDE)
+    Image.fromarray(image).save(path)
+    browser.open(types.SimpleNamespace(as_uri=lambda: url), width=390, dark=True)
+    browser.wait_for(False, "document.querySelector('main').hidden")
+    error, status = choose(browser, path)
+    assert error == "" and status.startswith("Translated 32 \u00d7 32 pixels in ")
+    np.testing.assert_array_equal(pixels(browser, "#input"), image)
+    output = pixels(browser, "#output")
+    np.testing.assert_allclose(output, translated(generators["x2y"], image).repeat(3, axis=2), atol=2)
+    np.testing.assert_allclose(pixels(browser, "#cycle"), translated(generators["y2x"], output[..., :1]), atol=2)
+    assert browser.js("document.querySelector('#download').download") == "Grüße 🦓-x2y.png"
+    assert browser.js("document.title") == "a <run> & more"
+    assert browser.js("document.documentElement.scrollWidth") <= 390
+    browser.js("document.querySelector('#divider').focus()")
+    browser.press("Home")
+    assert browser.js("document.querySelector('.stage').style.getPropertyValue('--divider')") == "0%"
+    requests = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    assert [other for other in requests if not other.startswith((url, f"blob:{url}", "data:"))] == []
+    blocked = "fetch('http://127.0.0.1:1/').then(() => 'sent', () => 'blocked')"
+    browser.events.clear()
+    assert browser.js(blocked) == "blocked"
+    browser.js("0")
+    assert "Content Security Policy" in json.dumps(browser.events)
+
+    (tmp_path / "ä.jpg").write_text("no image")
+    assert choose(browser, tmp_path / "ä.jpg")[0].startswith("ä.jpg can't be read; expected an image that this browser")
+    Image.new("1", (12000, 12000)).save(tmp_path / "large.png")
+    error, _ = choose(browser, tmp_path / "large.png")
+    assert error == "large.png: 12000 \u00d7 12000 pixels are too many for memory; expected at most 134 million."
+    Image.fromarray(image).resize((45, 20)).save(tmp_path / "odd.png")
+    assert choose(browser, tmp_path / "odd.png")[0] == "" and pixels(browser, "#output").shape == (14, 32, 3)
