@@ -7,6 +7,7 @@ import sys
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
 
 
 def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -16,4 +17,11 @@ def _report(kind: type[BaseException], error: BaseException, traceback: Tracebac
         sys.stderr.write(f"\n{sys.argv[0].rpartition('/')[2]}: stopped\n")
 
 
+def _report_ignored(ignored: Any) -> None:
+    """Say nothing of a Ctrl-C inside a destructor, where Python cannot raise it; the next Ctrl-C counts."""
+    if ignored.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(ignored)
+
+
 sys.excepthook = _report
+sys.unraisablehook = _report_ignored

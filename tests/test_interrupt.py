@@ -56,3 +56,10 @@ def test_ctrl_c_during_imports_is_one_line(tmp_path, program, module):
     )
     assert done.returncode in (-signal.SIGINT, 130)
     assert re.fullmatch(rf"\n{os.path.basename(program)}: stopped.*\n", done.stderr)
+
+
+@pytest.mark.parametrize("error, is_shown", [("KeyboardInterrupt", False), ("ValueError", True)])
+def test_ctrl_c_inside_a_destructor_prints_no_traceback(error, is_shown):
+    program = f"import cyclegan.interrupt\nclass A:\n    def __del__(self):\n        raise {error}\ndel [A()][0]"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("Traceback" in done.stderr) == is_shown and done.stdout == ""
