@@ -87,7 +87,8 @@ def translate(  # noqa: PLR0913  the public API
         format: One of `writer.FORMATS`; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.
-        html: Whether to write a page that shows the results. Each image is then translated back, too.
+        html: Whether to write a page that shows the results. If the run has both directions, each image is then translated
+            back, too.
         bars: Whether to show a progress bar.
         checkpoint: Name of a checkpoint, if `run` is a folder; by default the newest that can be read.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
