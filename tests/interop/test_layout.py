@@ -13,7 +13,8 @@ def test_a_layout_describes_the_network():
         "resnet_1blocks from 3 to 1 channels with dropout 0.0, filters 2, norm instance, norm_affine no, upsample transpose"
     )
     assert str(patch) == (
-        "patch from 3 to 1 channels with discriminator_layers 2, filters 2, norm instance, norm_affine no"
+        "patch from 3 to 1 channels with discriminator_layers 2, filters 2, discriminator_norm same, norm instance,"
+        " norm_affine no"
     )
 
 
