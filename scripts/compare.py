@@ -1,51 +1,11 @@
 #!/usr/bin/env python
-"""Compare runs: `python scripts/compare.py runs/a runs/b`.
-
-Prints the settings that differ, and the last and the best metrics of each run, and draws all curves into one PNG.
-"""
-
-from __future__ import annotations
+"""Compare runs: `python scripts/compare.py runs/a runs/b`."""
 
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
-import argparse
-from collections.abc import Sequence
-
-from cyclegan import console, whole_file
-from cyclegan.errors import UserError
-from cyclegan.reporting import comparison
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print the comparison, and write the curves.
-
-    Raises:
-        UserError: A folder holds no run, no run has finished an epoch, or the PNG can't be written.
-    """
-    parser = argparse.ArgumentParser(
-        description="Compare runs: settings that differ, last and best metrics side by side, and their curves."
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, which may still be training")
-    parser.add_argument(
-        "--png",
-        default="comparison.png",
-        metavar="FILE",
-        help="file for the curves, replaced (default: comparison.png)",
-    )
-    arguments = parser.parse_args(argv)
-    runs = comparison.read(arguments.runs)
-    print(*comparison.table(runs), sep="\n", flush=True)
-    try:
-        whole_file.write(arguments.png, comparison.curves_png(runs))
-    except OSError as error:
-        raise UserError(f"--png {arguments.png}: {error}; expected a file in a writable folder") from error
-    print(f"Curves: {arguments.png}")
-
+from cyclegan.commands.compare import program
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped"))
+    sys.exit(program())

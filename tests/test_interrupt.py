@@ -38,6 +38,7 @@ sys.meta_path.insert(0, Finder())
         ("scripts/import_torch.py", "cyclegan.interop"),
         ("scripts/score_stripes.py", "numpy"),
         ("scripts/inspect_data.py", "cyclegan.config"),
+        ("scripts/compare.py", "cyclegan.reporting"),
         ("scripts/soak.py", "scripts.soaking"),
         ("scripts/tutorials/linear_keras.py", "numpy"),
         ("scripts/tutorials/linear_keras.py", "tensorflow"),

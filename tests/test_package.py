@@ -20,7 +20,7 @@ from PIL import Image
 import cyclegan
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COMMANDS = ("train", "translate", "evaluate", "export", "inspect", "import-torch", "benchmark")
+COMMANDS = ("train", "translate", "evaluate", "export", "inspect", "compare", "import-torch", "benchmark")
 BUILD = "from setuptools import build_meta; build_meta.build_{}({!r})"
 TINY = "--image_size 32 --filters 2 --residual_blocks 1 --max_dataset_size 4 --steps_per_call 1 --no_peak"
 
@@ -63,6 +63,15 @@ def test_the_wheel_has_every_file_of_the_package(wheel):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     files = (path for path in (ROOT / "cyclegan").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert names == {str(path.relative_to(ROOT)) for path in files}
+
+
+def test_the_readme_lists_the_commands_of_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
+        found = re.findall(r"^cyclegan-([\w-]+) = ", archive.read(name).decode(), re.MULTILINE)
+    assert set(found) == set(COMMANDS)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`cyclegan-([\w-]+)`", text)) == set(COMMANDS)
 
 
 def test_dependencies_are_those_of_the_requirements_files(wheel):
@@ -113,6 +122,8 @@ def test_commands_of_an_installation(wheel, tmp_path, stripes_dir):
     call("translate", "run in.png out.png")
     with Image.open(here / "out.png") as image:
         assert image.size == (32, 32)
+    call("compare", "run")
+    assert (here / "comparison.png").exists()
     call("export", "run network.keras --format keras --pictures in.png")
     assert (here / "network.keras").exists()
     assert sorted(site.rglob("*")) == files  # nothing is written into the installed package

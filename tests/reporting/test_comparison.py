@@ -4,10 +4,10 @@ import json
 import pytest
 from PIL import Image
 
+from cyclegan.commands import compare
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.reporting import comparison
-from scripts import compare
 
 STACK = {"tensorflow": "2.15.1", "keras": "2.15.0"}
 
@@ -57,7 +57,7 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
     assert [run.name for run in comparison.read([runs[0], other])] == [str(runs[0]), str(other)]
 
 
-def test_the_script_prints_the_table_and_writes_the_curves(tmp_path, runs, capsys):
+def test_the_command_prints_the_table_and_writes_the_curves(tmp_path, runs, capsys):
     png = tmp_path / "curves.png"
     compare.main([*map(str, runs), "--png", str(png)])
     assert "best 1 in 2" in capsys.readouterr().out

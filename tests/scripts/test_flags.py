@@ -19,6 +19,7 @@ ALONE = {  # flags that have an effect with any others
     " --json",
     "export": "--format --direction --checkpoint --uint8 --size --pictures --overwrite",
     "inspect_data": "--html --strict --load_size --channels_x --channels_y --value_range_x --value_range_y",
+    "compare": "--png",
     "import_torch": "--discriminators",  # and those of train.py
 }
 REFUSED = [
