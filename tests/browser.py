@@ -12,6 +12,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FLAGS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
     *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),  # a camera that shows a test pattern
 ]
 KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36}
 KEY_CODES.update(ArrowLeft=37, ArrowUp=38, ArrowRight=39, ArrowDown=40)

@@ -88,9 +88,7 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
             raise UserError(f"--{name} {typed[name]}: {path} has {value}; drop the flag")
     config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
     if len(config.objective.facts.directions) == 1:
-        raise UserError(
-            f"--objective {config.objective.objective}: the files hold networks of a CycleGAN; drop the flag"
-        )
+        raise UserError(f"objective {config.objective.objective}: expected cyclegan, whose networks the files hold")
     if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
         raise UserError(
             f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known yet;"

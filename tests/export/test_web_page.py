@@ -25,6 +25,11 @@ PIXELS = """(() => { const c = document.querySelector('%s'); let s = '';
     for (const level of c.getContext('2d').getImageData(0, 0, c.width, c.height).data) s += String.fromCharCode(level);
     return [c.height, c.width, btoa(s)]; })()"""
 
+DROP = """(async () => { const canvas = new OffscreenCanvas(32, 32), context = canvas.getContext('2d');
+    context.fillStyle = 'red'; context.fillRect(0, 0, 32, 32);
+    const data = new DataTransfer(); for (const file of %s) data.items.add(file);
+    document.dispatchEvent(new DragEvent('drop', {dataTransfer: data})); })()"""
+
 
 def test_policy_allows_no_other_origin():
     assert "http" not in web_page.policy() and "unsafe-inline" not in web_page.policy()
@@ -59,30 +64,49 @@ def generators():
 
 
 @pytest.fixture(scope="module")
-def url(generators, tmp_path_factory):
-    """Return the address of a page with both directions, whose runtime is npm's."""
+def serve(tmp_path_factory):
+    """Return a function that exports a page with the runtime of npm, and returns its address."""
     if not shutil.which("npm"):
         pytest.skip("no npm on the PATH")
-    out = tmp_path_factory.mktemp("web") / "page"
-    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
-    images = {"x2y": [noise], "y2x": [noise[..., :1]]}
-    try:
-        web_page.export(generators, out, images, Page("a <run> & more", SIDE, 4))
-    except UserError as error:
-        if "npm pack" in str(error):
-            pytest.skip(str(error))
-        raise
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(out)))
+    root = tmp_path_factory.mktemp("web")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
+
+    def export(name, generators, images):
+        runtime = next((str(path.parent) for path in root.rglob("ort.webgpu*.mjs")), None)
+        try:
+            web_page.export(generators, root / name, images, Page("a <run> & more", SIDE, 4, runtime))
+        except UserError as error:
+            if "npm pack" in str(error):
+                pytest.skip(str(error))
+            raise
+        return f"http://127.0.0.1:{server.server_port}/{name}/"
+
+    yield export
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture(scope="module")
+def url(generators, serve):
+    """Return the address of a page with both directions."""
+    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
+    return serve("both", generators, {"x2y": [noise], "y2x": [noise[..., :1]]})
+
+
+def open_page(browser, url, **settings):
+    browser.open(types.SimpleNamespace(as_uri=lambda: url), **settings)
+    browser.wait_for(False, "document.querySelector('main').hidden")
 
 
 def choose(browser, path):
     """Choose a file, and return the (error, status) at the end."""
     node = browser.send("Runtime.evaluate", expression="document.querySelector('#file')")["result"]["objectId"]
     browser.send("DOM.setFileInputFiles", files=[str(path)], objectId=node)
+    return wait_for_end(browser)
+
+
+def wait_for_end(browser):
     deadline = time.monotonic() + 50
     while (state := browser.js(STATE))[0] != "false":
         assert time.monotonic() < deadline, state
@@ -104,8 +128,7 @@ def test_the_browser_computes_what_the_network_computes(browser, url, generators
     path = tmp_path / "Grüße 🦓.png"
     (image,) = make_images(1, SIDE)
     Image.fromarray(image).save(path)
-    browser.open(types.SimpleNamespace(as_uri=lambda: url), width=390, dark=True)
-    browser.wait_for(False, "document.querySelector('main').hidden")
+    open_page(browser, url, width=390, dark=True)
     error, status = choose(browser, path)
     assert error == "" and status.startswith("Translated 32 \u00d7 32 pixels in ")
     np.testing.assert_array_equal(pixels(browser, "#input"), image)
@@ -118,8 +141,9 @@ def test_the_browser_computes_what_the_network_computes(browser, url, generators
     browser.js("document.querySelector('#divider').focus()")
     browser.press("Home")
     assert browser.js("document.querySelector('.stage').style.getPropertyValue('--divider')") == "0%"
+    origin = url.removesuffix("both/")
     requests = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    assert [other for other in requests if not other.startswith((url, f"blob:{url}", "data:"))] == []
+    assert [other for other in requests if not other.startswith((url, f"blob:{origin}", "data:"))] == []
     blocked = "fetch('http://127.0.0.1:1/').then(() => 'sent', () => 'blocked')"
     browser.events.clear()
     assert browser.js(blocked) == "blocked"
@@ -133,3 +157,24 @@ def test_the_browser_computes_what_the_network_computes(browser, url, generators
     assert error == "large.png: 12000 \u00d7 12000 pixels are too many for memory; expected at most 134 million."
     Image.fromarray(image).resize((45, 20)).save(tmp_path / "odd.png")
     assert choose(browser, tmp_path / "odd.png")[0] == "" and pixels(browser, "#output").shape == (14, 32, 3)
+
+
+@pytest.mark.slow
+def test_images_come_by_drop_and_from_the_camera_of_a_page_with_one_direction(browser, serve, generators):
+    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
+    open_page(browser, serve("one", {"x2y": generators["x2y"]}, {"x2y": [noise]}))
+    assert browser.js("document.querySelector('#directions').hidden && document.querySelector('#result').hidden")
+    browser.js(DROP % "[]")
+    assert browser.js(STATE)[1] == "Nothing that was dropped is a file; expected an image file."
+    browser.js(DROP % "[new File([await canvas.convertToBlob()], 'red.png')]")
+    assert wait_for_end(browser)[0] == ""
+    red = np.full((SIDE, SIDE, 3), (255, 0, 0))
+    np.testing.assert_array_equal(pixels(browser, "#input"), red)
+    np.testing.assert_allclose(pixels(browser, "#output"), translated(generators["x2y"], red).repeat(3, axis=2), atol=2)
+    assert browser.js("document.querySelector('#back').hidden")  # nothing translates back
+
+    browser.js("document.querySelector('#camera').click()")
+    browser.wait_for(True, "document.querySelector('video').currentTime > 0.2")
+    browser.js("document.querySelector('#viewfinder button').click()")
+    browser.wait_for("camera.png", "document.querySelector('#name').textContent")
+    assert wait_for_end(browser)[0] == "" and pixels(browser, "#input").std() > 10

@@ -42,3 +42,14 @@ def dicom(stored, bits=12, syntax="1.2.840.10008.1.2.1", **tags):
 def twelve_bits(height=10, width=12, seed=0):
     """Return random values of 12 bits, uint16 [h, w]."""
     return np.random.default_rng(seed).integers(0, 4096, (height, width)).astype(np.uint16)
+
+
+def compressed(content):
+    """Return a DICOM file with its pixels in RLE Lossless, which pydicom encodes and decodes by itself."""
+    import pydicom
+
+    dataset = pydicom.dcmread(io.BytesIO(content))
+    dataset.compress(pydicom.uid.RLELossless, generate_instance_uid=False)
+    file = io.BytesIO()
+    dataset.save_as(file)
+    return file.getvalue()

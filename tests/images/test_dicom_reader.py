@@ -6,7 +6,7 @@ import pytest
 from cyclegan.data import loading
 from cyclegan.errors import MissingPackageError
 from cyclegan.images import reader
-from tests.images.dicom_samples import dicom, twelve_bits
+from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pytest.importorskip("pydicom")
 BIG_ENDIAN, DEFLATED, JPEG_LS = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.80"
@@ -27,6 +27,11 @@ def test_rescaled_values_of_12_and_16_bits(syntax):
     assert (values(dicom(deep, bits=16)) == deep).all()
     signed = (stored.astype(np.int16) - 2048) * 16
     assert (values(dicom(signed, bits=16, RescaleIntercept="")) == signed).all()
+
+
+def test_compressed_values_are_decoded():
+    stored = twelve_bits()
+    assert (values(compressed(dicom(stored, RescaleIntercept=-1024))) == stored - 1024.0).all()
 
 
 def test_slopes_between_whole_numbers_mark_the_values():

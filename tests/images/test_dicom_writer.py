@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cyclegan.images.dicom_writer import write_copy
-from tests.images.dicom_samples import dicom, twelve_bits
+from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
 
@@ -79,3 +79,12 @@ def test_an_original_without_identifier_is_refused(tmp_path, name):
     dataset.save_as(tmp_path / "in.dcm")
     with pytest.raises(ValueError, match=f"no {name}: expected"):
         write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, False, "")
+
+
+def test_a_copy_of_a_compressed_file_is_uncompressed(tmp_path):
+    (tmp_path / "in.dcm").write_bytes(compressed(dicom(twelve_bits())))
+    levels = np.random.default_rng(1).integers(0, 65536, (7, 9)).astype(np.uint16)
+    write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", levels[..., None], (0, 65535), False, "CycleGAN x2y, run")
+    dataset = pydicom.dcmread(tmp_path / "out.dcm")
+    assert not dataset.file_meta.TransferSyntaxUID.is_compressed
+    assert (real_values(dataset) == levels).all()

@@ -72,5 +72,5 @@ def test_exports_one_direction(one_way, tmp_path):
 
 def test_networks_of_a_cyclegan_cannot_begin_another_objective(tmp_path, monkeypatch):
     monkeypatch.setattr(import_torch, "combined_settings", lambda networks: {})
-    with pytest.raises(UserError, match="--objective cut: the files hold networks of a CycleGAN; drop the flag"):
+    with pytest.raises(UserError, match="objective cut: expected cyclegan, whose networks the files hold"):
         import_torch.configure(["--objective", "cut", "--output_dir", str(tmp_path)], {})
