@@ -86,7 +86,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> list[Result]:
-    """Train and score what is not finished, write the tables, and return the results of all runs.
+    """Train and score the unfinished runs, write the tables, and return the results of all runs.
 
     Raises:
         UserError: The output folder holds runs with other flags or another wall time.

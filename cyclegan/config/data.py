@@ -62,13 +62,13 @@ class DataConfig(Section):
     )
     no_flip: bool = flag("do not flip training images at random", False, WARN)
     paired_names: bool = flag(
-        "images whose paths below trainA and trainB are equal but for the extension are pairs (scenes: all images of the same"
-        " number), which --lambda_paired needs; they are cropped and flipped alike",
+        "use an image of trainA and one of trainB as a pair if their names (with subfolders, without extension) are equal, as"
+        " --lambda_paired needs; a pair has the same crop and flip; scenes: images of the same number are pairs",
         False,
         WARN,
     )
     paired_share: float = flag(
-        "probability with which a pair is drawn together, not each image with any other", 1.0, WARN
+        "probability that the images of a pair are used together, not each with any other image", 1.0, WARN
     )
     max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
     channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)
@@ -102,7 +102,7 @@ class DataConfig(Section):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether images of the same name are pairs; names in TensorFlow Datasets are numbers without a meaning."""
+        """Whether images of the same name are pairs. In TensorFlow Datasets they are not: names are numbers there."""
         is_named = not self.is_embedded and not self.dataset.startswith("cycle_gan/")
         return self.paired_names and (is_named or self.dataset in ALIGNED)
 

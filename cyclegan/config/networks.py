@@ -40,7 +40,7 @@ class NetworkConfig(Section):
     )
     norm: Literal["instance", "batch", "none"] = flag("normalization", "instance")
     discriminator_norm: Literal["same", "spectral"] = flag(
-        "normalization of the discriminators. same: that of --norm; spectral: kernels are divided by their largest singular value",
+        "normalization of the discriminators. same: as --norm says; spectral: each kernel is divided by its largest singular value",
         "same",
     )
     norm_affine: Literal["auto", "yes", "no"] = flag(

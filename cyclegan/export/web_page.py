@@ -30,7 +30,7 @@ SIDES = (128, 256, 384, 512, 768, 1024, 1536)  # longer sides in pixels, for the
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What a page shows, besides the networks.
+    """Texts and settings of a page.
 
     Attributes:
         title: Title, any text.

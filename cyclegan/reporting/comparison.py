@@ -17,7 +17,7 @@ from cyclegan.errors import UserError, printable
 ABSENT = "-"  # a setting without effect, or a metric that a run lacks
 LOWER_IS_BETTER = ("error/", "FID", "KID", "MAE", "/cycle", "/identity", "/nce", "/nce_identity")
 HIGHER_IS_BETTER = ("PSNR", "SSIM")
-# These metrics are of the training images; of those that both splits have, the held-out images count.
+# Metrics of the training images. All other metrics that exist for both splits are those of the held-out images.
 OF_TRAINING = ("epoch_seconds", "speed/images_per_second", "skipped_steps")
 OF_TIME = ("seconds", "speed/", "skipped_steps")
 COLUMNS = 4  # of the figure

@@ -15,7 +15,7 @@ from tests.distribution.meeting import addresses, meet
 
 @contextlib.contextmanager
 def flood(address, count, say=lambda connection: None):
-    """Keep up to `count` connections to a worker open as soon as it listens, and replace those that it closes."""
+    """Hold up to `count` connections to a worker from the moment that it listens; open a new one for each that it closes."""
     done, held = threading.Event(), []
 
     def fill():

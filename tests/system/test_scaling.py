@@ -1,4 +1,4 @@
-"""Run the examples of docs/scaling.md, and recompute its numbers."""
+"""Run the examples in scripts/cluster/ and docs/scaling.md, and recompute the numbers of that page."""
 
 import functools
 import json
@@ -15,17 +15,14 @@ from cyclegan.networks import discriminators, generators
 from cyclegan.training.network_set import NetworkSet
 from cyclegan.training.objectives import find_objective
 
-PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())  # without the ends of lines
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SHELL = [text for kind, text in BLOCKS if kind in ("sh", "bash")]
-YAML = "".join(text for kind, text in BLOCKS if kind == "yaml")
-
-
-def only(word):
-    """Return the only shell block that contains a word."""
-    (block,) = (text for text in SHELL if word in text)
-    return block
+SLURM, YAML, SSH = (
+    (ROOT / "scripts" / "cluster" / name).read_text(encoding="utf-8")
+    for name in ("train.sbatch", "train.yaml", "train_by_ssh.sh")
+)
+SHELL = [SLURM, SSH, *re.findall(r"^```(?:sh|bash)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)]
 
 
 def program(path, text):
@@ -57,7 +54,7 @@ def test_slurm_script_requeues_after_a_signal(tmp_path, code, requeued, restarts
     program(tmp_path / "scontrol", 'echo "$@" >>requeued')
     (tmp_path / "requeued").touch()
     count = {} if restarts is None else {"SLURM_RESTART_COUNT": restarts}
-    result = bash(only("#SBATCH"), tmp_path, SLURM_CPUS_PER_TASK="32", SLURM_JOB_ID="7", **count)
+    result = bash(SLURM, tmp_path, SLURM_CPUS_PER_TASK="32", SLURM_JOB_ID="7", **count)
     assert (result.returncode, result.stderr) == (code, "")
     assert (tmp_path / "requeued").read_text() == ("" if (code, restarts) == (137, "9") else requeued)
     assert re.search(
@@ -96,7 +93,7 @@ def test_yaml_is_consistent():
 def test_ssh_script_starts_a_worker_per_host(tmp_path):
     program(tmp_path / "ssh", 'echo "$1" >>hosts; exec bash -c "$2"')
     program(tmp_path / ".venv" / "bin" / "python", 'echo "$$ $# $@"; echo "$TF_CONFIG"')
-    script = only("@Q").replace("/shared/cyclegan", str(tmp_path))
+    script = SSH.replace("/shared/cyclegan", str(tmp_path))
     result = bash(script, tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     hosts = [f"10.0.0.{i}" for i in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""Run the script of docs/scaling.md under a real Slurm, which this file starts for itself on this machine.
+"""Run scripts/cluster/train.sbatch under a real Slurm, which this file starts for itself on this machine.
 
 It has its own configuration, ports and keys, so a Slurm of the machine is not touched, and needs no rights of root.
 `scancel --signal=KILL` kills all tasks of a step, so the test kills one task by its process identifier.
@@ -19,7 +19,7 @@ import pytest
 
 from tests.system.runs import ROOT, assert_same, metrics, variables
 
-PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+SCRIPT = (ROOT / "scripts" / "cluster" / "train.sbatch").read_text(encoding="utf-8")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 FLAGS = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--max_dataset_size", 24, "--no_peak"]
@@ -121,10 +121,8 @@ class Slurm:
                 os.kill(int((self.folder / f"{name}.pid").read_text()), signal.SIGTERM)
 
     def submit(self, name, *flags):
-        """Submit the script of docs/scaling.md, with another size, for a run NAME; return the number of the job."""
-        script = next(
-            text for text in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "#SBATCH" in text
-        )
+        """Submit the script, with another size, for a run NAME; return the number of the job."""
+        script = SCRIPT
         for pattern, text in (
             (r"--nodes=2", "--nodes=1"),
             (r"--ntasks-per-node=1", "--ntasks-per-node=2"),
