@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "checkpointing": {"errors", "whole_file", "config", "distribution"},
     "reporting": {"errors", "whole_file", "console", "config", "images", "distribution.hardware"},
     "evaluation": {"errors", "config", "images"},
-    "inspection": {"errors", "program_name", "whole_file", "config", "images", "data", "reporting"},
+    "inspection": {"errors", "program_name", "config", "images", "data", "reporting"},
     "training": {
         *("errors", "console", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting"),
         "inspection",

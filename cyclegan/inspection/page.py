@@ -6,10 +6,8 @@ import contextlib
 import html
 import os
 import pathlib
-import re
 from collections.abc import Iterator
 
-from cyclegan import whole_file
 from cyclegan.data.sources import SPLITS
 from cyclegan.errors import UserError, printable
 from cyclegan.images import reader
@@ -51,9 +49,6 @@ def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Pat
     name = inspection.folder.resolve().name
     findings = list(enumerate(inspection.findings, 1))
     parts = {
-        "policy": html_report.policy(style),
-        "style": style,
-        "title": _escape(f"{name}: {len(findings) or 'no'} finding{'s'[: len(findings) != 1]}"),
         "table": _table(inspection),
         "notes": "".join(f"<li>{_escape(note)}</li>" for note in (table.LEGEND, *inspection.notes)),
         "contents": "".join(
@@ -62,9 +57,8 @@ def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Pat
         ),
         "sections": "".join(part for i, finding in findings for part in _section(folder, inspection, i, finding)),
     }
-    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], TEMPLATE.read_text(encoding="utf-8"))
-    whole_file.write(folder / "index.html", page)
-    return folder / "index.html"
+    title = f"{name}: {len(findings) or 'no'} finding{'s'[: len(findings) != 1]}"
+    return html_report.write_page(folder, TEMPLATE, title, parts, style)
 
 
 def _escape(text: str) -> str:

@@ -19,6 +19,7 @@ from cyclegan import whole_file
 from cyclegan.errors import printable
 
 SOURCE = pathlib.Path(__file__).with_name("report.html")  # report.css and report.js lie beside it
+HEAD = SOURCE.with_name("page_head.html")
 JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 
 
@@ -75,19 +76,25 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
     folder = pathlib.Path(folder)
     style, script = (SOURCE.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".css", ".js"))
     parts = {
-        "policy": policy(style, script),
-        "style": style,
-        "script": script,
-        "title": html.escape(printable(title)),
         "notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes),
         "data": _to_json({"aspect": _aspect(folder, items), "items": [_item_values(item) for item in items]}),
     }
-    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], SOURCE.read_text(encoding="utf-8"))
+    return write_page(folder, SOURCE, title, parts, style, script)
+
+
+def write_page(
+    folder: pathlib.Path, body: pathlib.Path, title: str, parts: Mapping[str, str], style: str, script: str = ""
+) -> pathlib.Path:
+    """Write `index.html` atomically, with `parts` (HTML by name) in the template of its body; return its path."""
+    head = {"policy": _policy(style, script), "title": html.escape(printable(title))}
+    parts = {**parts, **head, "style": style, "script": script}
+    template = HEAD.read_text(encoding="utf-8") + body.read_text(encoding="utf-8")
+    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], template)
     whole_file.write(folder / "index.html", page)
     return folder / "index.html"
 
 
-def policy(style: str, script: str = "") -> str:
+def _policy(style: str, script: str) -> str:
     """Return a Content-Security-Policy that allows this style, this script, and images beside the page."""
 
     def source(content: str) -> str:

@@ -18,7 +18,6 @@ from cyclegan.config import Config
 from cyclegan.config.performance import choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
-from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
@@ -38,7 +37,7 @@ from cyclegan.training.callbacks.profile import ProfileCallback
 from cyclegan.training.callbacks.report import ReportCallback
 from cyclegan.training.callbacks.silent_failures import SilentFailureCallback
 from cyclegan.training.checkpoint_policy import CheckpointPolicy
-from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.divergence import DivergencePolicy
 from cyclegan.training.gan import GAN
 from cyclegan.training.out_of_memory import explain_out_of_memory
@@ -46,7 +45,7 @@ from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
 from cyclegan.training.schedule import StepLearningRates
 from cyclegan.training.signals import Signals
-from cyclegan.training.splits import Split
+from cyclegan.training.splits import Split, make_splits
 from cyclegan.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ def make_trainer(
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         run.check_restored(restored and restored.train_state)
         state = restored[0] if restored else TrainState()
-        train, test = _make_splits(config, workers, model, data, peak)
+        train, test = make_splits(config, workers, model, data, peak)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         config = _choose_form(config, workers, run, model, train, _make_watchdog(config, workers, checkpoints))
         test.dataset.steps_per_call = train.dataset.steps_per_call
@@ -272,33 +271,3 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
     summary: Summary = SummaryWriter(run.path) if workers.is_chief else NullSummaryWriter()
     summary.rewind(state.log_bytes, state.epoch, state.step)
     return summary
-
-
-def _make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
-    """Return the training pairs and the held-out pairs with their steps; `peak` is the FLOP/s of a device, 0 if not measured."""
-    batch, strategy, shares = model.global_batch_size, workers.strategy, workers.speedup()
-    flops = model.flops(*data.size) * batch
-    assert data.train_x is not None and data.train_y is not None
-    train, test = (
-        UnpairedDataset(
-            x.images,
-            y.images,
-            batch,
-            data.size,
-            seed,
-            names=(x.names, y.names),
-            steps_per_call=config.performance.steps_per_call or 1,
-            flip=not config.data.no_flip,
-        )
-        for x, y, seed in (
-            (data.train_x, data.train_y, config.optimization.seed),
-            (data.test_x, data.test_y, None),
-        )
-    )
-    if config.uses_pairs and data.pairs is not None:
-        train.draw_pairs(data.pairs, config.data.paired_share)
-    train_step, test_step = compile_train_step(strategy, model), compile_test_step(strategy, model)
-    return (
-        Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),
-        Split("test", test, test_step, model.metric_names["test"], Throughput()),
-    )

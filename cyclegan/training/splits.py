@@ -9,9 +9,14 @@ from typing import Optional
 import tensorflow as tf
 
 from cyclegan.checkpointing.train_state import PassState, TrainState
+from cyclegan.config import Config
+from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
 from cyclegan.reporting.throughput import Throughput
+from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import SAMPLES
 
 # A compiled function that runs steps, see `distribution.train_function.make_train_function`.
@@ -64,3 +69,41 @@ class Split:
             )
         known = (*self.metric_names, SAMPLES)
         progress.sums = {name: value for name, value in progress.sums.items() if name in known}
+
+
+def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
+    """Return the training pairs and the held-out pairs with their steps.
+
+    Args:
+        config: The configuration.
+        workers: All workers.
+        model: The networks.
+        data: The images.
+        peak: FLOP/s of a device; 0 if not measured.
+    """
+    batch, strategy, shares = model.global_batch_size, workers.strategy, workers.speedup()
+    flops = model.flops(*data.size) * batch
+    assert data.train_x is not None and data.train_y is not None
+    train, test = (
+        UnpairedDataset(
+            x.images,
+            y.images,
+            batch,
+            data.size,
+            seed,
+            names=(x.names, y.names),
+            steps_per_call=config.performance.steps_per_call or 1,
+            flip=not config.data.no_flip,
+        )
+        for x, y, seed in (
+            (data.train_x, data.train_y, config.optimization.seed),
+            (data.test_x, data.test_y, None),
+        )
+    )
+    if config.uses_pairs and data.pairs is not None:
+        train.draw_pairs(data.pairs, config.data.paired_share)
+    train_step, test_step = compile_train_step(strategy, model), compile_test_step(strategy, model)
+    return (
+        Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),
+        Split("test", test, test_step, model.metric_names["test"], Throughput()),
+    )
