@@ -22,5 +22,12 @@ cmp -s requirements-test.txt "$venv/.installed-test" \
   || echo "No pydicom here: tests of DICOM files are left out"
 "$venv/bin/ruff" format --check .
 "$venv/bin/ruff" check .
-"$venv/bin/mypy"
-exec "$venv/bin/python" -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile "$@"
+types=$(mktemp)
+"$venv/bin/mypy" >"$types" 2>&1 &  # beside the tests
+mypy=$!
+trap 'kill $mypy 2>/dev/null || true; rm -f "$types"' EXIT
+result=0
+"$venv/bin/python" -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@" || result=$?
+wait $mypy || result=1
+cat "$types"
+exit $result

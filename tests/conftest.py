@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
-LONGEST = ("tests/system/", "tests/training/")
+LONGEST = ("tests/system/", "tests/training/", "tests/networks/", "tests/scripts/")  # folders
 make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 
@@ -33,7 +33,10 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselect the tests that only --all runs; start the longest files first, which balances the processes."""
+    """Deselect the tests that only --all runs; start the longest files first, which balances the processes.
+
+    Only with `--no-loadscope-reorder`: otherwise pytest-xdist starts files with many tests first, and long ones last.
+    """
     if not config.getoption("--all"):
         seen, kept, left_out = set(), [], []
         for item in items:

@@ -110,7 +110,7 @@ def test_tiny_step(capsys):
 
 
 # Bounds are up to 4 % above the counts, because other versions of TensorFlow may optimize differently.
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "batch, variant, kernels, gigabytes",
     [(1, "keras", 2300, 13.0), (1, "paper", 2120, 13.0), (4, "keras", 3940, 59.4), (4, "paper", 3780, 59.4)],
