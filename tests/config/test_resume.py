@@ -1,7 +1,7 @@
 from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.fields import FIXED, FREE, WARN
-from cyclegan.config.resume import changed_settings
+from cyclegan.config.resume import changed_settings, with_measured_ranges
 
 
 def test_changed_settings_lists_one_kind():
@@ -31,3 +31,11 @@ def test_settings_without_effect_may_change_on_resume():
         "norm 'batch' -> 'instance'",
         "norm_affine 'no' -> 'yes'",
     ]
+
+
+def test_a_resumed_run_keeps_the_ranges_that_it_measured():
+    saved = Config.from_settings(value_range_x="100:200", value_range_y="auto")
+    resumed = with_measured_ranges(saved, Config.from_settings(value_range_x="auto", value_range_y="auto"))
+    assert (resumed.data.value_range_x, resumed.data.value_range_y) == ("100:200", "auto")
+    given = Config.from_settings(value_range_x="0:300")
+    assert with_measured_ranges(saved, given) == given
