@@ -60,10 +60,11 @@ def measure_steps(plan: Plan, keep: Keep) -> list[Row]:
     settings = list(plan.settings(form=plan.forms))
     if plan.has_plain:
         settings = [*plan.settings(**{name: [value] for name, value in PLAIN.items()}), *settings]
-    settings.sort(key=lambda setting: (setting.size, setting.batch, setting.identity))
+    settings.sort(key=lambda setting: (setting.size, setting.batch, setting.identity or 0.0))
     steps = measure(settings, plan, keep)
     compare(steps, "ratio", PLAIN, lambda own, plain: plain / own)
-    compare(steps, "of_cyclegan", {"objective": "cyclegan"}, lambda own, cyclegan: own / cyclegan)
+    cyclegan = {"objective": "cyclegan", "identity": plan.values["identity"][0]}  # other objectives may have none
+    compare(steps, "of_cyclegan", cyclegan, lambda own, reference: own / reference)
     return [each.row for each in steps]
 
 

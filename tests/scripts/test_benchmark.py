@@ -9,7 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from cyclegan.benchmarking import command_line, feeding, forms
+from cyclegan.benchmarking import command_line, feeding, forms, turns
 from cyclegan.benchmarking.settings import Setting
 from cyclegan.benchmarking.timed_step import TimedStep, compare, spread
 from cyclegan.commands import benchmark
@@ -246,3 +246,20 @@ def test_compares_turn_by_turn():
     compare(rows, "relative", {"replicas": 4}, lambda own, fewest: own / fewest)
     assert [each.row.get("relative") for each in rows] == [None, None, None]
     assert spread([1.0, 2.0, 3.0, 4.0, 500.0]) == pytest.approx(2 / 3) and spread([1.0]) is None
+
+
+def test_objectives_are_compared_with_cyclegan(monkeypatch):
+    def timed(settings, plan, keep):
+        steps = [TimedStep(setting) for setting in settings]
+        for step in steps:
+            step.seconds = {"cyclegan": [2.0, 3.0], "cut": [1.0, 1.8]}[step.setting.objective]
+        return steps
+
+    monkeypatch.setattr(turns, "measure", timed)
+    (plan,) = command_line.plan_parts(command_line.parse(["--objective", "cyclegan", "cut", "--precision", "float32"]))
+    steps = turns.measure_steps(plan, print)
+    assert sorted((row["form"], row["objective"], row["of_cyclegan"]) for row in steps) == [
+        ("default", "cut", 0.55),
+        ("default", "cyclegan", 1.0),
+        ("plain", "cyclegan", 1.0),
+    ]
