@@ -10,7 +10,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, LOSSES
-from tests.training.helpers import assign_state, per_replica_batches, state_values, weights
+from tests.training.helpers import TINIER, assign_state, per_replica_batches, state_values, weights
 
 
 class Float16Run:
@@ -23,7 +23,7 @@ class Float16Run:
     def __init__(self, strategy):
         self.strategy, self.reductions = strategy, []
         with strategy.scope():
-            self.gan = GAN(2, Config.from_settings(filters=2, residual_blocks=0, image_size=16, precision="float16"))
+            self.gan = GAN(2, Config.from_settings(**{**TINIER, "filters": 2, "precision": "float16"}))
         self.step = compile_train_step(strategy, self.gan)
         self.start = state_values(self.gan)
 
