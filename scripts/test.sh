@@ -20,6 +20,12 @@ cmp -s requirements-test.txt "$venv/.installed-test" \
   || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     'pydicom==2.4.5 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"' >/dev/null 2>&1 \
   || echo "No pydicom here: tests of DICOM files are left out"
+# The trackers, which are optional, for their test; the versions that fit the packages that are here.
+"$venv/bin/python" -c 'from importlib.metadata import version as v; v("wandb"), v("mlflow-skinny")' 2>/dev/null \
+  || { "$venv/bin/python" -m pip freeze --exclude-editable 2>/dev/null | grep -v ' @ ' >"$venv/.constraints" \
+    && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$venv/.constraints" \
+      'wandb>=0.25' 'mlflow-skinny>=3.1' >/dev/null 2>&1; } \
+  || echo "No wandb and MLflow here: their test is left out"
 "$venv/bin/ruff" format --check .
 "$venv/bin/ruff" check .
 types=$(mktemp)

@@ -11,7 +11,7 @@ from cyclegan.checkpointing import files, folder
 # Regular expressions, one for each part of a path.
 EVENTS = r"events\.out\.tfevents\.[0-9]+(\..+\.profile-empty)?"  # the profiler adds a file with this ending
 FILES = (
-    *(r"metrics\.jsonl", r"config\.json", r"index\.html"),
+    *(r"metrics\.jsonl", r"config\.json", r"index\.html", r"trackers\.json"),
     *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}"),
     r"plugins/profile/[0-9_]+/.+\.xplane\.pb",
     r"samples/epoch_[0-9]+\.png",
@@ -28,9 +28,9 @@ CHECKPOINTS = tuple(
 )
 FOLDERS = (
     *("plugins/profile/[0-9_]+", "plugins/profile", "plugins"),
-    *("test", "steps", "samples/epoch_[0-9]+", "samples/inputs", "samples", "checkpoints"),
+    *("wandb", "test", "steps", "samples/epoch_[0-9]+", "samples/inputs", "samples", "checkpoints"),
 )
-REPLACED = {"config.json", "index.html"}  # these are replaced and not written to, so they may be links
+REPLACED = {"config.json", "index.html", "trackers.json"}  # these are replaced and not written to, so they may be links
 
 
 def find(run: pathlib.Path, patterns: Sequence[str]) -> list[pathlib.Path]:

@@ -13,6 +13,7 @@ from typing import NoReturn, Optional
 
 from cyclegan import console, supervisor
 from cyclegan.config.command_line import parse_args
+from cyclegan.reporting.trackers import check_packages
 from cyclegan.training import signals
 
 GPU_REQUIREMENTS = pathlib.Path(__file__).resolve().parents[2] / "requirements-gpu.txt"
@@ -27,6 +28,7 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
     """
     config = parse_args(argv)
     console.configure_logging(config.run.verbose)
+    check_packages(config.run)
     signals.ignore_save_signal()
     from cyclegan.checkpointing.folder import describe_last
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from typing import ClassVar, Literal, Optional
 
 from cyclegan.config.fields import FREE, Section, flag, refuse
+from cyclegan.errors import UserError
+
+# In a URI: a user, with or without a password, or a secret among the parameters.
+SECRET = re.compile(
+    r"^(?!file:|sqlite:)[\w+.-]+:.*@|[?&;]\w*(pass|pwd|token|secret|key)\w*=", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +42,33 @@ class RunConfig(Section):
         FREE,
     )
     log_every: int = flag("training steps between logged losses within an epoch", 100, FREE)
+    wandb: Optional[str] = flag(
+        "project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings;"
+        " needs: pip install wandb (default: none)",
+        None,
+        FREE,
+        metavar="PROJECT",
+    )
+    mlflow: Optional[str] = flag(
+        "MLflow server or store that also gets them; needs: pip install mlflow, or mlflow-skinny for a server (default: none)",
+        None,
+        FREE,
+        metavar="URI",
+    )
     keep: int = flag("number of checkpoints to keep, the newest ones", 3, FREE)
 
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""
         if not self.output_dir:
             refuse("output_dir", self.output_dir, "a folder (is a shell variable not set?)")
+        for name in ("wandb", "mlflow"):
+            if getattr(self, name) == "":
+                refuse(name, "", "a name (is a shell variable not set?)")
+        if SECRET.search(self.mlflow or ""):  # the text does not repeat it
+            raise UserError(
+                "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected a URI"
+                " without: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, or use the"
+                " database's own password file"
+            )
         self.check_at_least(1, "plot_every", "checkpoint_every", "log_every", "keep")
         self.check_finite("checkpoint_minutes")

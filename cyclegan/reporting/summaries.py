@@ -16,6 +16,7 @@ from cyclegan.reporting.append_file import AppendFile
 from cyclegan.reporting.event_log import EventLog
 from cyclegan.reporting.image_grid import grid_png
 from cyclegan.reporting.sample_images import Cycle
+from cyclegan.reporting.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +34,15 @@ class SummaryWriter:
 
     Args:
         folder: Folder of the run.
+        trackers: Trackers that also get the metrics and the grids of sample images.
 
     Attributes:
         folder: Folder of the run.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], trackers: Sequence[BackgroundTracker] = ()) -> None:
         self.folder = pathlib.Path(folder)
+        self._trackers = trackers
         self._lines = AppendFile(self.folder / "metrics.jsonl")
         self._events = {split: EventLog(self.folder / name) for split, name in SUBFOLDERS.items()}
 
@@ -83,6 +86,8 @@ class SummaryWriter:
         self._write_line(split=split, epoch=epoch, step=step, **values)
         position, prefix = (step, "steps/") if split == "steps" else (epoch, "")
         self._events[split].add_scalars(position, {prefix + name: value for name, value in values.items()})
+        for tracker in self._trackers:
+            tracker.write_scalars(split, epoch, step, values)
 
     def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
         """Write an event to `metrics.jsonl` only.
@@ -128,10 +133,21 @@ class SummaryWriter:
         with _warn_of_disk_errors():
             path.parent.mkdir(exist_ok=True)
             whole_file.write(path, grid_png([*zip(*forward, *backward)], columns)[0])
+            for tracker in self._trackers:
+                tracker.write_image(epoch, path)
             sample_images.write(self.folder, epoch, forward, backward, names)
             sample_images.write_report(self.folder)
         gc.collect()  # matplotlib's figures are reference cycles; ten of them uncollected cost 13 MB
         return path
+
+    def close(self, is_complete: bool) -> None:
+        """End the runs of the trackers.
+
+        Args:
+            is_complete: Whether all epochs are done.
+        """
+        for tracker in self._trackers:
+            tracker.finish(is_complete)
 
     def _write_line(self, **values: object) -> None:
         self._lines.append((json.dumps(values, allow_nan=False) + "\n").encode())
@@ -157,6 +173,9 @@ class NullSummaryWriter:
         """Do nothing."""
 
     def write_warning(self, epoch: int, step: int, name: str, text: str) -> None:
+        """Do nothing."""
+
+    def close(self, is_complete: bool) -> None:
         """Do nothing."""
 
 

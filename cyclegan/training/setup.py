@@ -23,7 +23,7 @@ from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
 from cyclegan.inspection import summary as inspection_summary
 from cyclegan.networks import compat
-from cyclegan.reporting import overview
+from cyclegan.reporting import overview, trackers
 from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.reporting.throughput import Throughput
 from cyclegan.training import schedule
@@ -268,6 +268,8 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
     for text in (*run.warnings, *warnings):
         logger.warning(text)
     run.start(data.fingerprint())
-    summary: Summary = SummaryWriter(run.path) if workers.is_chief else NullSummaryWriter()
+    summary: Summary = NullSummaryWriter()
+    if workers.is_chief:
+        summary = SummaryWriter(run.path, trackers.start(run.config, run.path))
     summary.rewind(state.log_bytes, state.epoch, state.step)
     return summary

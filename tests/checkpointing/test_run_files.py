@@ -16,6 +16,7 @@ def test_clearing_removes_only_files_of_a_run(run_folder):
         "test/events.out.tfevents.2",
         "steps/events.out.tfevents.0000000001",
         "index.html",
+        "trackers.json",
         "samples/epoch_010.png",
         "samples/epoch_010/frames.json",
         "samples/epoch_010/fake_y_1.png",
@@ -49,6 +50,7 @@ FOREIGN = (
     *("events.out.tfevents.mine", "plugins/profile/mine/host.xplane.pb"),
     *("checkpoints/.backup_epoch_0001/state.index", "checkpoints/epoch_1_notes/state.index"),
     *("checkpoints/.partial_epoch_notes/x.txt", "checkpoints/best-x2x/state.index"),
+    "wandb/offline-run-1/run-1.wandb",  # which may not be sent yet
     *("samples/epoch_notes.png", "samples/epoch_mine/fake_x_1.png", "samples/inputs/x_mine.png"),
 )
 

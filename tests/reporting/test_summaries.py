@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -134,6 +135,20 @@ def test_cycles_of_different_channels_are_drawn(tmp_path):
     width, height, png = tags["X_cycle/sample_1"][7]
     image = tf.io.decode_png(png).numpy()
     assert image.shape[:2] == (int(height), int(width)) and int(width) > 2 * int(height)
+
+
+def test_trackers_get_metrics_and_samples(tmp_path, monkeypatch):
+    monkeypatch.setattr("cyclegan.reporting.summaries.grid_png", lambda rows, titles: (b"", 1, 1))  # slow
+    flat, tracker = (np.zeros((1, 16, 16, 3), np.float32),) * 3, mock.Mock()
+    summary = SummaryWriter(tmp_path, [tracker])
+    summary.write_scalars("steps", 1, 9, {"loss_G/loss": 0.5})
+    path = summary.write_cycles(1, flat, flat, ("x", "y"))
+    summary.close(True)
+    assert tracker.mock_calls == [
+        mock.call.write_scalars("steps", 1, 9, {"loss_G/loss": 0.5}),
+        mock.call.write_image(1, path),
+        mock.call.finish(True),
+    ]
 
 
 def test_report_follows_rewind(tmp_path, monkeypatch):

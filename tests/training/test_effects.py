@@ -25,6 +25,7 @@ from tests.training.test_options import BASE, outcome
 ELSEWHERE = {
     *("data_dir", "output_dir", "clear_output_dir", "cache", "cache_gb", "preset"),
     *("verbose", "plot_every", "log_every", "evaluate_every", "evaluate_features", "patience", "profile", "no_peak"),
+    *("wandb", "mlflow"),
     *("checkpoint_every", "checkpoint_minutes", "keep", "max_bad_steps"),
     *("steps_per_call", *(field.name for field in dataclasses.fields(SECTIONS["distribution"]))),
 }

@@ -25,6 +25,7 @@ class MetricsCallback(Callback):
         self._every = every
         self._learning_rates = learning_rates
         self._throughput = throughput
+        self._is_complete = False
 
     def is_due_after(self, call: Call) -> bool:
         """Return whether a log line is due."""
@@ -42,5 +43,10 @@ class MetricsCallback(Callback):
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Log the metrics of the epoch."""
+        self._is_complete = epoch.is_last
         for split, values in epoch.metrics.items():
             self._summary.write_scalars(split, epoch.state.epoch, epoch.state.step, values)
+
+    def on_train_end(self) -> None:
+        """Close the writer."""
+        self._summary.close(self._is_complete)

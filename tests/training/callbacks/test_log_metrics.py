@@ -1,5 +1,6 @@
 import pytest
 
+from cyclegan.errors import TrainingError
 from cyclegan.training.metric_names import LOSSES
 from tests.training.fakes import RATES, without_times
 
@@ -13,3 +14,10 @@ def test_lines_within_an_epoch_are_means_since_the_last_one(fit):
     assert [set(without_times(values)) for values in recorder.values_of("steps")] == [
         {*LOSSES, *RATES}, {*RATES}, {*LOSSES, *RATES}
     ]  # fmt: skip
+
+
+def test_the_writer_is_closed_at_the_end(fit):
+    assert fit(1)[1].is_complete
+    with pytest.raises(TrainingError):
+        fit(1, bad=range(99), max_bad_steps=1)
+    assert not fit.recorder.is_complete
