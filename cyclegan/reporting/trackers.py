@@ -101,7 +101,7 @@ class BackgroundTracker:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%s: %s. Training continues; the tracker may lack values, which TensorBoard and metrics.jsonl have",
+                "%s: %s. Training does not depend on it; the tracker may lack values, which TensorBoard and metrics.jsonl have",
                 self._tracker.NAME,
                 problem,
             )

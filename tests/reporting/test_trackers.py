@@ -100,7 +100,7 @@ def test_failing_calls_are_lost_with_one_warning(tmp_path, fakes, caplog):
     tracker.finish(True)
     assert fakes[0].calls[1:] == [("train", 1, 2, {"a": 0.5}), (1, tmp_path / "a.png"), True]
     (text,) = warnings(caplog)
-    assert text.startswith("Fake: disk full. Training continues; the tracker may lack values")
+    assert text.startswith("Fake: disk full. Training does not depend on it; the tracker may lack values")
 
 
 def test_a_tracker_that_hangs_delays_nothing(tmp_path, caplog, monkeypatch):
