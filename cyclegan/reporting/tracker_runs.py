@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 # A server that does not answer is given up after some seconds, not after MLflow's many minutes.
 MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
@@ -26,7 +26,7 @@ class WandbTracker:
         settings: The configuration.
     """
 
-    NAME = "Weights & Biases"
+    NAME: ClassVar[str] = "Weights & Biases"
 
     def __init__(self, project: str, run_id: Optional[str], folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
         self._wandb: Any = importlib.import_module("wandb")
@@ -75,7 +75,7 @@ class MLflowTracker:
         settings: The configuration. Parameters of a run are final, so a setting that a resumed run changes becomes a tag.
     """
 
-    NAME = "MLflow"
+    NAME: ClassVar[str] = "MLflow"
 
     def __init__(self, uri: str, run_id: Optional[str], folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
         for name, value in MLFLOW_PATIENCE.items():
