@@ -17,6 +17,7 @@ FLAGS_OF_OTHER_PROGRAMS = {
     *("--map-root-user", "--net"),  # unshare
 }
 PAGES = [ROOT / "README.md", ROOT / "runs" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES.append(ROOT / "docs" / "quickstart.ipynb")
 PAGE_OF_SECTION = {  # the page that documents all flags of a section
     **dict.fromkeys(("networks", "objective", "optimization"), "method.md"),
     **{"data": "data.md", "evaluation": "evaluation.md"},
