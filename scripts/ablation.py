@@ -3,8 +3,8 @@
 
 Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step, at a
 constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are kept, and an
-unfinished one starts over. After each run, ablation.md and ablation.json in the output folder are written anew. Words after
-`--` are flags of train.py for all runs.
+unfinished one starts over; all runs of a folder have the same code. After each run, ablation.md and ablation.json are written
+anew, with all finished runs of the folder. Words after `--` are flags of train.py for all runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imp
 
 # isort: split
 import argparse
+import itertools
 import json
 import logging
 import pathlib
@@ -36,7 +37,10 @@ from scripts.score_stripes import TITLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, SCORE = ROOT / "train.py", ROOT / "scripts" / "score_stripes.py"
+CODE = ("cyclegan", "scripts", "train.py", "requirements.txt")
 POLL_SECONDS = 0.1
+RESULT = "{}-{}.json"  # file with the result of a run, by setting and seed
+START_SECONDS = 1800  # until the first epoch, at most
 BASELINE = "default"
 SETTINGS = {  # flags of train.py
     BASELINE: "",
@@ -54,6 +58,7 @@ SETTINGS = {  # flags of train.py
     "FastCUT": "--objective fastcut",
 }
 COMMON = "--lr_schedule constant --epochs 1000000 --plot_every 1000000 --checkpoint_every 1000000 --no_peak --keep 1"
+LAST = "--verbose 1"  # the clock starts with the line of the first epoch
 
 logger = logging.getLogger("cyclegan.ablation")
 Result = dict[str, Any]  # of a run: "setting", "seed", "epochs", "steps", "seconds" and "scores" by direction and name
@@ -96,27 +101,34 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
     console.configure_logging(1)
     output = arguments.output.expanduser()
     output.mkdir(parents=True, exist_ok=True)
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     protocol = {
         **{"dataset": arguments.dataset, "minutes": arguments.minutes, "flags": shlex.join(arguments.flags)},
-        "commit": git.stdout.strip() or "unknown",
+        "commit": code_version(),
     }
     _check_protocol(output / "protocol.json", protocol)
-    results, failed = [], []
-    for seed in range(
-        arguments.seeds
-    ):  # the inner loop has the settings, so that slow changes of the machine hit all of them
-        for setting in arguments.settings:
-            try:
-                results.append(finished_run(output, setting, seed, arguments))
-            except TrainingError as error:
-                failed.append(str(error))
-                logger.warning(printable(error))
-            write_tables(output, results, protocol)
+    failed = []
+    # The inner loop has the settings, so that slow changes of the machine hit all of them.
+    for seed, setting in itertools.product(range(arguments.seeds), arguments.settings):
+        try:
+            finish_run(output, setting, seed, arguments)
+        except TrainingError as error:
+            failed.append(str(error))
+            logger.warning(printable(error))
+        write_tables(output, load_results(output), protocol)
     print((output / "ablation.md").read_text(encoding="utf-8"))
     if failed:
-        raise TrainingError(f"{len(failed)} of {len(failed) + len(results)} runs failed: {failed[0]}")
-    return results
+        raise TrainingError(f"{len(failed)} of {arguments.seeds * len(arguments.settings)} runs failed: {failed[0]}")
+    return load_results(output)
+
+
+def code_version() -> str:
+    """Return the commit that last changed the code, and whether the code differs from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words, "--", *CODE], cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    return (git("log", "-1", "--format=%h") or "unknown") + ("-dirty" if git("status", "--porcelain") else "")
 
 
 def _check_protocol(path: pathlib.Path, protocol: Mapping[str, Any]) -> None:
@@ -128,22 +140,22 @@ def _check_protocol(path: pathlib.Path, protocol: Mapping[str, Any]) -> None:
         )
 
 
-def finished_run(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> Result:
-    """Return the result of a run; train and score it first if it is not finished.
+def finish_run(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> None:
+    """Train and score a run if it is not finished.
 
     Raises:
         TrainingError: Training or scoring failed.
     """
-    run = output / f"{setting.replace(' ', '_')}-{seed}"
-    file = run.with_suffix(".json")
+    file = output / RESULT.format(setting.replace(" ", "_"), seed)
+    run = file.with_suffix("")
     if file.exists():
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return
     logger.info(f"{setting}, seed {seed}")
     flags = [*COMMON.split(), *arguments.flags, *SETTINGS[setting].split(), "--dataset", arguments.dataset]
-    command = [str(TRAIN), *flags, "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
-    seconds = train_for(command, run.with_suffix(".log"), 60 * arguments.minutes)
+    command = [str(TRAIN), *flags, *LAST.split(), "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
+    seconds = train_for(command, file.with_suffix(".log"), 60 * arguments.minutes)
     state = manifest.verify(folder.checkpoints(run / "checkpoints")[-1])
-    scores = run.with_suffix(".scores")
+    scores = file.with_suffix(".scores")
     done = subprocess.run([sys.executable, str(SCORE), str(run), "--json", str(scores)], capture_output=True, text=True)
     if done.returncode:
         raise TrainingError(f"{setting}, seed {seed}: {SCORE.name} failed: {done.stderr.strip()[-300:]}")
@@ -152,7 +164,12 @@ def finished_run(output: pathlib.Path, setting: str, seed: int, arguments: argpa
         **{"epochs": state.epoch, "steps": state.step, "scores": json.loads(scores.read_text(encoding="utf-8"))},
     }
     whole_file.write(file, json.dumps(result, indent=2) + "\n")
-    return result
+
+
+def load_results(output: pathlib.Path) -> list[Result]:
+    """Return the results of all finished runs, by seed, in the order of the settings."""
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in output.glob(RESULT.format("*", "*"))]
+    return sorted(found, key=lambda result: (result["seed"], list(SETTINGS).index(result["setting"])))
 
 
 def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> float:
@@ -164,11 +181,11 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> floa
         seconds: The wall time.
 
     Raises:
-        TrainingError: Training failed.
+        TrainingError: Training failed, or did not begin.
     """
     with open(log, "wb") as output:
         process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
-    begin = None
+    start, begin = time.monotonic(), None
     try:
         while process.poll() is None:
             now = time.monotonic()
@@ -178,9 +195,11 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> floa
                 process.send_signal(signal.SIGTERM)
                 process.wait()
                 break
+            if begin is None and now > start + START_SECONDS:
+                break
             time.sleep(POLL_SECONDS)
     finally:
-        if process.poll() is None:  # Ctrl-C
+        if process.poll() is None:  # Ctrl-C, or no first epoch
             process.terminate()
             process.wait()
     if begin is None or process.returncode != 128 + signal.SIGTERM:

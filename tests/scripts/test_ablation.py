@@ -1,6 +1,7 @@
 """Train, score and tabulate as scripts/ablation.py does, with stand-ins for train.py and the scoring."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -25,7 +26,8 @@ def stop(*_):
 signal.signal(signal.SIGTERM, stop)
 if "hinge" in flags:
     sys.exit("--adversarial: not today")
-print("Epoch 001/100", flush=True)
+if flags[len(flags) - flags[::-1].index("--verbose")] == "1":
+    print("Epoch 001/100", flush=True)
 time.sleep(60)
 """
 SCORE = """
@@ -68,10 +70,41 @@ def test_runs_are_trained_scored_and_kept(stand_ins, monkeypatch):
     ]
     monkeypatch.setattr(ablation, "train_for", None)  # finished runs are not trained again
     assert ablation.main([*FLAGS, "--output", str(stand_ins), "--", "--batch_size", "2"]) == results
+    few = [
+        *FLAGS[:1],
+        "1",
+        *FLAGS[2:-1],
+        "--output",
+        str(stand_ins),
+        "--",
+        "--batch_size",
+        "2",
+    ]  # one seed, one setting
+    assert ablation.main(few) == results == json.loads((stand_ins / "ablation.json").read_text())["results"]
     with pytest.raises(
         UserError, match="runs of another dataset, wall time, commit or flags; expected another --output"
     ):
         ablation.main([*FLAGS, "--output", str(stand_ins)])
+
+
+def test_each_run_has_files_of_its_own(stand_ins):
+    """A setting with a full stop in its name; training without a word about its epochs."""
+    flags = [*FLAGS[:4], "--settings", "paired share 0.1", "--output", str(stand_ins), "--", "--verbose", "0"]
+    assert [run["seed"] for run in ablation.main(flags)] == [0, 1]
+
+
+def test_training_that_does_not_begin_is_a_failed_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(ablation, "START_SECONDS", 0.2)
+    with pytest.raises(TrainingError, match="no output"):
+        ablation.train_for(["-c", "import time; time.sleep(60)"], tmp_path / "log", 1)
+
+
+def test_commits_to_the_docs_do_not_matter(monkeypatch):
+    seen = []
+    answer = subprocess.CompletedProcess([], 0, stdout="abc")
+    monkeypatch.setattr(ablation.subprocess, "run", lambda command, **_: seen.append(command) or answer)
+    assert ablation.code_version() == "abc-dirty"
+    assert all("docs" not in command and "cyclegan" in command for command in seen)
 
 
 def test_a_failed_run_does_not_stop_the_others(stand_ins):
