@@ -32,6 +32,7 @@ from typing import Any
 from cyclegan import console, whole_file
 from cyclegan.checkpointing import folder, manifest
 from cyclegan.config.data import EMBEDDED
+from cyclegan.data import cores
 from cyclegan.errors import TrainingError, UserError, printable
 from scripts.score_stripes import TITLES
 
@@ -210,7 +211,7 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> floa
 
 def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:
     """Write ablation.json and ablation.md."""
-    facts = {**protocol, "cores": os.cpu_count(), "command": shlex.join(sys.argv)}
+    facts = {**protocol, "cores": cores.available_cores(), "command": shlex.join(sys.argv)}
     content = json.dumps({**facts, "results": results}, indent=2)
     whole_file.write(output / "ablation.json", content + "\n")
     lines = [
