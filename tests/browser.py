@@ -31,19 +31,29 @@ class Browser:
         self.session = {"sessionId": self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)  # to workers
 
     def send(self, method, **params):
         """Call a method of the protocol; return its result. Events that arrive before it go to `events`."""
-        self.count += 1
-        message = {"id": self.count, "method": method, "params": params, **self.session}
-        self.process.stdin.write(json.dumps(message).encode() + b"\0")
-        self.process.stdin.flush()
+        number = self._post(method, params, self.session)
         while True:
             answer = self.receive()
-            if answer.get("id") == self.count:
+            if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]
-            self.events.append(answer)
+            if answer.get("method") == "Target.attachedToTarget":  # a worker, which waits
+                for each in ("Network.enable", "Runtime.runIfWaitingForDebugger"):
+                    self._post(each, {}, {"sessionId": answer["params"]["sessionId"]})
+            elif "method" in answer:
+                self.events.append(answer)
+
+    def _post(self, method, params, session):
+        """Send a call; return its number."""
+        self.count += 1
+        message = {"id": self.count, "method": method, "params": params, **session}
+        self.process.stdin.write(json.dumps(message).encode() + b"\0")
+        self.process.stdin.flush()
+        return self.count
 
     def receive(self):
         """Return the next message of the browser."""

@@ -10,12 +10,14 @@ from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imp
 
 # isort: split
 import argparse
+import dataclasses
 from collections.abc import Sequence
 
 from cyclegan import console
-from cyclegan.config import argument_types
-from cyclegan.config.data import AUTO, DataConfig, ValueRange, parse_range
+from cyclegan.config import Config, argument_types, command_line
+from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError, printable
+from cyclegan.inspection.inspection import FLAGS, inspect
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,14 +27,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         UserError: The request cannot work.
     """
     arguments = _parse(argv)
+    given = {name: value for name, value in vars(arguments).items() if name in FLAGS}
+    if "load_size" in given and "image_size" not in given:
+        given["image_size"] = min(DataConfig.image_size, given["load_size"])
+    config = Config.from_settings(**given)
     from cyclegan.inspection import page, table
-    from cyclegan.inspection.inspection import inspect
 
     if arguments.html:
         page.check_folder(arguments.html, arguments.folder)
-    channels = arguments.channels_x, arguments.channels_y
-    ranges = arguments.value_range_x, arguments.value_range_y
-    inspection = inspect(arguments.folder, arguments.load_size, channels, ranges, bars=True)
+    inspection = inspect(arguments.folder, config.data, config.networks.multiple, bars=True)
     print(*map(printable, table.lines(inspection)), sep="\n", flush=True)
     if arguments.html:
         try:
@@ -43,30 +46,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Inspect a folder of images before training on it.")
+    parser = argparse.ArgumentParser(
+        description="Inspect a folder of images before training on it. Most flags are those of training.",
+        argument_default=argparse.SUPPRESS,
+    )
     argument_types.add_version(parser)
     parser.add_argument("folder", help="folder with trainA and trainB, and optionally testA and testB")
-    parser.add_argument("--html", metavar="FOLDER", help="write index.html with the images concerned into this folder")
-    parser.add_argument("--strict", action="store_true", help="exit with code 1 if anything was found")
-    count = argument_types.count
-    for name, title in (
-        ("load_size", "side in pixels to which training resizes images"),
-        ("channels_x", "channels of the images of domain X"),
-        ("channels_y", "channels of the images of domain Y"),
-    ):
-        default = getattr(DataConfig, name)
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="N", help=f"{title} (default: {default})")
-    for name, domain in (("value_range_x", "X"), ("value_range_y", "Y")):
-        title = f"values of the files of domain {domain} that become black and white"
-        parser.add_argument(f"--{name}", type=_value_range, metavar="LO:HI", help=f"{title} (default: 8 or 16 bits)")
+    parser.add_argument(
+        "--html", metavar="FOLDER", default=None, help="write index.html with the images concerned into this folder"
+    )
+    parser.add_argument("--strict", action="store_true", default=False, help="exit with code 1 if anything was found")
+    for field in dataclasses.fields(DataConfig):
+        if field.name in FLAGS:
+            command_line.add_flag(parser, DataConfig, field)
     return parser.parse_args(argument_types.protect_ranges(argv))
-
-
-def _value_range(text: str) -> ValueRange:
-    if not (found := parse_range(text)):
-        hint = "; training with auto prints them and keeps them in config.json" if text.strip() == AUTO else ""
-        raise argparse.ArgumentTypeError(f"{text!r}: expected LO:HI, two numbers with LO < HI{hint}")
-    return found
 
 
 def program() -> int:

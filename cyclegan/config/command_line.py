@@ -71,7 +71,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
     for section in SECTIONS.values():
         group = parser.add_argument_group(section.TITLE)
         for field in dataclasses.fields(section):
-            _add_flag(group, section, field)
+            add_flag(group, section, field)
     return vars(parser.parse_args(protect_ranges(argv)))
 
 
@@ -106,7 +106,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
 
 
-def _add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
+def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
+    """Add the flag of a field of a section to an argument group or parser."""
     kind = field_types(section)[field.name]
     argument: dict[str, Any] = dict(field.metadata["argument"], help=_help(field))
     if kind.base is bool:

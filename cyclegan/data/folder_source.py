@@ -8,8 +8,10 @@ from collections.abc import Collection
 from typing import NoReturn, Union
 
 from cyclegan.errors import UserError, printable
+from cyclegan.images import dicom_reader
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".dcm", ".dicom")
+DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 
 
@@ -37,7 +39,7 @@ def find_images(folder: Union[str, os.PathLike[str]]) -> list[str]:
         found += [
             name if below == os.curdir else os.path.join(below, name)
             for name in files
-            if _is_image(name) and os.path.isfile(os.path.join(where, name))
+            if is_image(os.path.join(where, name))
         ]
     return sorted(found)
 
@@ -95,8 +97,26 @@ def _hold_out(names: list[str], folder: pathlib.Path, domain: str) -> tuple[list
     return names[:-count], names[-count:]
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+def is_image(path: str) -> bool:
+    """Return whether a file is an image by its extension, or a DICOM file without one by its content."""
+    name = os.path.basename(path)
+    if name.startswith(".") or not os.path.isfile(path):
+        return False
+    return name.lower().endswith(EXTENSIONS) or (stem(name) == name and name != DICOMDIR and _is_dicom(path))
+
+
+def stem(path: str) -> str:
+    """Return a path without its extension. The last number of a DICOM identifier, such as 1.2.840.113619, is none."""
+    without, extension = os.path.splitext(path)
+    return path if extension[1:].isdigit() else without
+
+
+def _is_dicom(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return dicom_reader.is_dicom(file)
+    except OSError:
+        return False
 
 
 def _refuse(error: OSError) -> NoReturn:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from cyclegan.data import folder_source
 from cyclegan.errors import UserError, printable
 from cyclegan.images.geometry import format_size
 
@@ -58,4 +58,4 @@ def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarra
 
 def _stem(name: str, split: str) -> str:
     """Return the path below the folder of a split without the extension; of TFDS's names, the index."""
-    return os.path.splitext(name.partition(split)[2])[0]
+    return folder_source.stem(name.partition(split)[2])

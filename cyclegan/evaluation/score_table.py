@@ -40,7 +40,7 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = [", ".join([result["checkpoint"], *result["aliases"]]) for result in results]
     width = max(map(len, [*names, "untranslated"]))
     rows = [[result["directions"][direction]["scores"][name] for direction, name in columns] for result in results]
-    best = [min(values) for values in zip(*rows)]
+    best = [min((value for value in values if not math.isnan(value)), default=None) for values in zip(*rows)]
     yield f"{results[0]['run']}: {len(results)} checkpoints; * marks the best of a column"
     yield ""
     yield f"{'':{width}} {'epoch':>6} {'step':>8} " + " ".join(f"{f'{d} {name}':>11} " for d, name in columns).rstrip()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from cyclegan import console
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
 from cyclegan.export.exporter import ExportOptions
@@ -23,7 +24,8 @@ from cyclegan.export.formats import FORMATS
 SOURCE = pathlib.Path(__file__).with_name("web")
 PAGE_FILES = ("index.html", "style.css", "page.js", "image.js", "translator.js", "worker.js")
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
-RUNTIME_FILES = ("ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm")
+SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
+COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
 CDN = f"https://cdn.jsdelivr.net/npm/{RUNTIME}/dist/"
 SIDES = (128, 256, 384, 512, 768, 1024, 1536)  # longer sides in pixels, for the user to choose from
 
@@ -61,10 +63,10 @@ def check(page: Page, channels: Sequence[int]) -> None:
     if page.runtime is None and not shutil.which("npm"):
         raise UserError(
             f"--format web needs npm to copy {RUNTIME}: install Node.js, or give --runtime DIR with the files"
-            f" {' and '.join(RUNTIME_FILES)}, or --runtime cdn"
+            f" {SCRIPT} and {WASM}, or --runtime cdn"
         )
-    if page.runtime and page.runtime != "cdn":
-        _runtime_folder(pathlib.Path(page.runtime))
+    if page.runtime is not None and page.runtime != "cdn":
+        _runtime_files(pathlib.Path(page.runtime))
 
 
 def export(
@@ -113,7 +115,7 @@ def _write_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ke
     index = index.replace("{{title}}", html.escape(printable(page.title)))
     (folder / "index.html").write_text(index, encoding="utf-8")
     settings = {
-        "runtime": CDN if page.runtime == "cdn" else "runtime/",
+        "runtime": CDN + SCRIPT if page.runtime == "cdn" else f"runtime/{COPIED_SCRIPT}",
         "multiple": page.multiple,
         "side": page.side,
         "sides": sorted({*SIDES, page.side}),
@@ -143,22 +145,25 @@ def policy(runtime: str = "") -> str:
     )
 
 
-def _runtime_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder of ONNX Runtime Web's files: the given one, its `dist`, or the `runtime` of another page."""
+def _runtime_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Return ONNX Runtime Web's script and WebAssembly, in this folder, in its `dist`, or in the `runtime` of another page."""
     for candidate in (folder, folder / "dist", folder / "runtime"):
-        if all((candidate / name).is_file() for name in RUNTIME_FILES):
-            return candidate
+        for script in (candidate / SCRIPT, candidate / COPIED_SCRIPT):
+            if script.is_file() and (candidate / WASM).is_file():
+                return script, candidate / WASM
     raise UserError(
-        f"--runtime {printable(folder)}: expected a folder with {' and '.join(RUNTIME_FILES)}, such as"
+        f"--runtime {printable(folder)}: expected a folder with {SCRIPT} and {WASM}, such as"
         f" node_modules/onnxruntime-web of {RUNTIME}, or cdn"
     )
 
 
 def _copy_runtime(given: str | None, to: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        folder = _runtime_folder(pathlib.Path(given)) if given else _pack_runtime(pathlib.Path(temporary))
-        for name in RUNTIME_FILES:
-            shutil.copyfile(folder / name, to / name)
+        with console.phase(f"Copying {RUNTIME}"):
+            folder = _pack_runtime(pathlib.Path(temporary)) if given is None else pathlib.Path(given)
+        script, wasm = _runtime_files(folder)
+        shutil.copyfile(script, to / COPIED_SCRIPT)
+        shutil.copyfile(wasm, to / WASM)
 
 
 def _pack_runtime(folder: pathlib.Path) -> pathlib.Path:
@@ -172,7 +177,7 @@ def _pack_runtime(folder: pathlib.Path) -> pathlib.Path:
             f"npm pack {RUNTIME} failed: {printable(reason[0])}; expected a network, --runtime DIR or --runtime cdn"
         )
     with tarfile.open(packed) as archive:
-        for name in RUNTIME_FILES:
+        for name in (SCRIPT, WASM):
             member = archive.extractfile(f"package/dist/{name}")
             assert member  # a file, not a folder
             (folder / name).write_bytes(member.read())

@@ -41,6 +41,11 @@ class DicomReader:
             raise ValueError(
                 "DICOM with a table of values or enhanced: expected one image per file with slope and intercept"
             )
+        highest = dataset.get("HighBit")
+        if highest is not None and highest != dataset.BitsStored - 1:
+            raise ValueError(
+                f"HighBit {highest} with {dataset.BitsStored} BitsStored: expected {dataset.BitsStored - 1}, as DICOM requires"
+            )
         height, width = dataset.Rows, dataset.Columns
         values = height * width * bands
         stored = values * frames(dataset) * dataset.BitsAllocated // 8

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cyclegan.config.data import ValueRange
+from cyclegan.errors import printable
 from cyclegan.images.dicom_reader import read_dataset
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
@@ -46,6 +47,7 @@ def write_copy(
     from pydicom.dataset import Dataset
     from pydicom.uid import generate_uid
 
+    description = printable(description).encode("ascii", "backslashreplace").decode()  # fits every character set
     with open(original, "rb") as file:
         dataset = read_dataset(file)
     for name in ("SOPClassUID", "SOPInstanceUID"):

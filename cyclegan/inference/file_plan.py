@@ -87,7 +87,7 @@ def _plan_file(source: str, target: str, format: Optional[str]) -> Plan:
                 f"{target}: --format {format} expects a name that ends in {' or '.join(writer.FORMATS[format])}"
             )
         return Plan([FileTask(1, name, source, pathlib.Path(target))], pathlib.Path(os.path.dirname(target)))
-    if not format and not writer.format_of(name):
+    if not format and not writer.format_of(name) and not folder_source.is_image(source):
         raise UserError(
             f"{printable(source)}: its name does not end in the suffix of a format; expected --format"
             f" ({', '.join(writer.FORMATS)}), or an output that is a file: {printable(pathlib.Path(name).stem)}.jpg"
@@ -100,7 +100,9 @@ def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: O
     tasks: list[FileTask] = []
     taken: dict[str, str] = {}
     for number, name in enumerate(names, 1):
-        target = os.path.splitext(name)[0] + writer.FORMATS[format][0] if format else name
+        target = folder_source.stem(name) + writer.FORMATS[format][0] if format else name
+        if writer.format_of(target) is None:  # of a DICOM file without an extension
+            target += writer.FORMATS["dicom"][0]
         key = target.casefold() if sys.platform == "darwin" else target  # file systems of macOS ignore case
         if key in taken:
             raise UserError(
@@ -129,7 +131,7 @@ def _find_images(source: str) -> tuple[str, list[str]]:
     found = sorted(
         os.path.relpath(path, base or os.curdir)
         for path in glob.glob(source, recursive=True)
-        if os.path.isfile(path) and path.lower().endswith(folder_source.EXTENSIONS)
+        if folder_source.is_image(path)
     )
     return base, found
 
@@ -146,13 +148,18 @@ def refuse_existing(targets: Sequence[pathlib.Path], overwrite: bool) -> None:
         )
 
 
+def _is_dicom(source: str) -> bool:
+    format = writer.format_of(source)
+    return format == "dicom" or (format is None and folder_source.is_image(source))
+
+
 def refuse_formats(
     tasks: Iterable[FileTask], format: Optional[str], channels: int, value_range: Optional[ValueRange] = None
 ) -> None:
     """Raise `UserError` if a format to write does not support so many channels, or the values of a range."""
     for task in tasks:
         wanted = format or writer.format_of(task.target.name)
-        if wanted == "dicom" and (channels != 1 or writer.format_of(task.source) != "dicom"):
+        if wanted == "dicom" and (channels != 1 or not _is_dicom(task.source)):
             raise UserError(
                 f"{printable(task.target)}: expected DICOM files as originals, and 1 channel ({channels} here): use --format tiff"
             )

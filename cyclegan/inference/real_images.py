@@ -65,7 +65,7 @@ def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
         UserError: They have other names.
     """
     x, y = (
-        [str(pathlib.PurePath(*pathlib.PurePath(name).parts[1:]).with_suffix("")) for name in names]
+        [folder_source.stem(os.path.join(*pathlib.PurePath(name).parts[1:])) for name in names]
         for names in (names_x, names_y)
     )
     if x != y:

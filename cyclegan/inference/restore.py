@@ -88,7 +88,7 @@ def restore(
     """
     run = pathlib.Path(run).expanduser()
     if not run.is_dir():
-        raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of train.py")
+        raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of training")
     saved = serialization.load(run / "config.json")
     config = saved.config
     run_directory.refuse_other_stack(run, saved.stack, compat.stack())

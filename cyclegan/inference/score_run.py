@@ -18,7 +18,7 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.config import NEEDS
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.data import sources
-from cyclegan.errors import UserError
+from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.evaluation.features import make_extractor
 from cyclegan.evaluation.score_options import ScoreOptions
@@ -51,14 +51,15 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
 
 
 def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> list[dict[str, Any]]:
-    """Score the generators of all checkpoints of a run; skip checkpoints that cannot be read, with a warning.
+    """Score the generators of all checkpoints of a run.
+
+    Skip checkpoints that cannot be read or whose translations are not finite, with a warning.
 
     Returns:
         The result of `score_run` for each checkpoint. It has a further item "aliases", the other names of the checkpoint.
 
     Raises:
-        UserError: As in `score_run`.
-        TrainingError: As in `score_run`.
+        UserError: As in `score_run`, or no checkpoint has scores.
     """
     restored = restore(run)
     options = _in_directions_of(restored, options)
@@ -74,9 +75,17 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
         same = [result for state, result in results if state == restored.train_state]
         if same:
             same[0]["aliases"].append(name)
-        else:
+            continue
+        try:
             scores = _score(restored, options, evaluator, untranslated)
-            results.append((restored.train_state, {**scores, "aliases": []}))
+        except TrainingError as error:
+            logger.warning(f"{name} has no scores: {error}")
+            continue
+        results.append((restored.train_state, {**scores, "aliases": []}))
+    if not results:
+        raise UserError(
+            f"{restored.path}: no checkpoint has scores, see above; expected one whose translations are finite"
+        )
     return [result for _, result in results]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 HASH_BITS = 64
 MAX_DISTANCE = 4  # bits in which the hashes of near duplicates differ at most
+MAX_ROUNDING, MAX_DIFFERENCE = 1.0, 0.2  # mean difference of pixels, in levels and as a share of the standard deviation
 MAX_NEIGHBORS = 64  # hashes with which each hash is compared in a band; bounds time and memory
 
 
@@ -18,18 +21,23 @@ def equal_groups(keys: np.ndarray) -> list[list[int]]:
     return list(groups.values())
 
 
-def near_groups(hashes: np.ndarray, colors: np.ndarray, color_tolerance: float) -> list[list[int]]:
-    """Return groups of similar images, like `equal_groups`.
+def near_groups(
+    hashes: np.ndarray, colors: np.ndarray, color_tolerance: float, miniatures: np.ndarray
+) -> list[list[int]]:
+    """Return groups of similar images, like `equal_groups`. Images that are similar to the same image are in the same group.
 
-    Two images are similar if at most `MAX_DISTANCE` bits of their hashes and no color differs much. Such hashes agree in at least
-    one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree in a band are compared, and no more than
-    `MAX_NEIGHBORS` of them, in order of the other bits. Memory and time grow in proportion to the number of images.
+    Two images are similar if at most `MAX_DISTANCE` bits of their hashes, no color and few pixels of their miniatures differ
+    much. Such hashes agree in at least one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree in a band are
+    compared, and no more than `MAX_NEIGHBORS` of them, in order of the other bits. Memory and time grow in proportion to the
+    number of images.
 
     Args:
         hashes: Perceptual hashes, uint64 [N].
         colors: Numbers that describe the colors of each image, [N, K].
         color_tolerance: Largest difference between these numbers.
+        miniatures: The images in few pixels, uint8 [N, ...].
     """
+    pixels = miniatures.reshape(len(miniatures), math.prod(miniatures.shape[1:]))
     bands = MAX_DISTANCE + 1
     starts = np.arange(bands + 1) * HASH_BITS // bands
     labels = np.arange(len(hashes))
@@ -45,9 +53,16 @@ def near_groups(hashes: np.ndarray, colors: np.ndarray, color_tolerance: float) 
             pairs = pairs[:, labels[pairs[0]] != labels[pairs[1]]]
             pairs = pairs[:, _distances(*hashes[pairs]) <= MAX_DISTANCE]
             pairs = pairs[:, (np.abs(colors[pairs[0]] - colors[pairs[1]]) <= color_tolerance).all(axis=1)]
+            pairs = pairs[:, _have_similar_pixels(*pixels[pairs])]
             if pairs.size:
                 labels = _merge(labels, pairs)
     return equal_groups(labels)
+
+
+def _have_similar_pixels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return for which pairs of miniatures [P, K] the mean difference is small, compared to the contrast: bool [P]."""
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    return np.abs(a - b).mean(axis=1) <= MAX_ROUNDING + MAX_DIFFERENCE * np.minimum(a.std(axis=1), b.std(axis=1))
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cyclegan.config.data import DataConfig
+from cyclegan.images import geometry
+
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
 UNEVEN = 2.0  # ratio of the numbers of training images
 
@@ -54,7 +57,8 @@ DUPLICATES = Kind(
 )
 NEAR_DUPLICATES = Kind(
     "near duplicates",
-    "They look alike, such as copies of other quality or size, or frames of a film: there are fewer views than files.",
+    "They look alike, such as copies of other quality or size, or frames of a film, each like the next: there are fewer views than"
+    " files.",
     "Keep one of each group.",
 )
 CONSTANT = Kind(
@@ -70,7 +74,7 @@ GRAY = Kind(
 SMALL = Kind(
     f"images that are enlarged more than {MUCH_ENLARGED:g} times",
     "They become blurred when they are resized for training, and the generators learn this blur.",
-    "Remove them, or use a smaller --image_size and --load_size.",
+    "Remove them, or use a smaller --image_size and --load_size, or another --preprocess.",
 )
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
@@ -119,6 +123,8 @@ def of_images(kind: Kind, indices: np.ndarray, details: Mapping[int, str] | None
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:
     """Return the findings of groups of images that are alike.
 
+    A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several times.
+
     Args:
         kind: Kind of the groups that lie inside one split.
         groups: Indices of the images of each group.
@@ -126,13 +132,12 @@ def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -
     """
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
-        own = splits[list(group)]
-        if len(set(own % 2)) > 1:
+        by_split = [[index for index in group if splits[index] == split] for split in range(4)]
+        domains = [by_split[0] + by_split[2], by_split[1] + by_split[3]]
+        if all(domains):
             found[BOTH_DOMAINS].append(group)
-        elif len(set(own)) > 1:
-            found[TRAINING_AND_TEST].append(group)
-        else:
-            found[kind].append(group)
+        found[TRAINING_AND_TEST] += [sorted(part) for part, *both in zip(domains, by_split, by_split[2:]) if all(both)]
+        found[kind] += [part for part in by_split if len(part) > 1]
     return [Finding(kind, part) for kind, part in found.items()]
 
 
@@ -143,11 +148,19 @@ def of_counts(splits: np.ndarray) -> Finding:
     return Finding(UNEVEN_DOMAINS, [], note=f"{many[0]} in {many[1]}, {few[0]} in {few[1]}" if uneven else "")
 
 
-def is_much_enlarged(sizes: np.ndarray, resized: np.ndarray) -> np.ndarray:
-    """Return which images are blurred by resizing: bool [N].
+def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
+    """Return the finding about images that are blurred by resizing.
 
     Args:
+        data: The data section of the configuration.
+        multiple: Pixels by which the sides of the networks' input must be divisible.
         sizes: Heights and widths in pixels, [N, 2].
-        resized: The same after resizing.
+        splits: Index of the split of each image.
+        indices: The images to look at, [K].
     """
-    return (np.asarray(resized) > MUCH_ENLARGED * sizes).any(axis=-1)
+    training, testing = (
+        geometry.resized_sizes(data, multiple, sizes[indices], is_training) for is_training in (True, False)
+    )
+    resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
+    small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
+    return of_images(SMALL, small, {i: "{1} x {0} pixels".format(*sizes[i].tolist()) for i in small.tolist()})

@@ -10,7 +10,7 @@ from typing import Optional
 
 import numpy as np
 
-from cyclegan.config.data import ValueRange
+from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.errors import MissingPackageError, UserError, printable
@@ -18,6 +18,18 @@ from cyclegan.inspection import copies, findings
 from cyclegan.inspection.findings import Finding
 from cyclegan.inspection.measure import MEASURES, measure
 
+FLAGS = (  # settings that an inspection takes from training
+    *(
+        "preprocess",
+        "image_size",
+        "image_width",
+        "load_size",
+        "channels_x",
+        "channels_y",
+        "value_range_x",
+        "value_range_y",
+    ),
+)
 ValueRanges = tuple[Optional[ValueRange], Optional[ValueRange]]
 
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
@@ -58,29 +70,23 @@ class Inspection:
         return os.path.join(self.folder, self.names[index])
 
 
-def inspect(
-    folder: str | os.PathLike[str],
-    load_size: int,
-    channels: tuple[int, int] = (3, 3),
-    value_ranges: ValueRanges = (None, None),
-    bars: bool = False,
-) -> Inspection:
+def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
     """Decode all images of a folder, several at a time, and find what may harm training on them.
 
     Args:
         folder: Folder with trainA and trainB, and optionally testA and testB.
-        load_size: Side in pixels to which training resizes images.
-        channels: Number of channels of the images of both domains, see `reader.decode`.
-        value_ranges: Values of the files of both domains that become the lowest and the highest level.
+        data: The data section of the configuration of training, except for the folder.
+        multiple: Pixels by which the sides of the networks' input must be divisible.
         bars: Whether to show a progress bar.
 
     Raises:
-        UserError: A folder is missing or empty.
+        UserError: A folder is missing or empty, or a value range was never measured.
         MissingPackageError: The images need a package that is not installed.
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
+    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("x"), data.value_range("y"))
     found, notes = folder_source.find_splits(folder, SPLITS)
     parts = {split: np.zeros(len(part), MEASURES) for split, part in found.items()}
     starts = dict(zip(SPLITS, np.cumsum([0, *map(len, parts.values())]).tolist()))
@@ -100,34 +106,41 @@ def inspect(
     names = [name for split in SPLITS for name in found[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures = np.concatenate([parts[split] for split in SPLITS])
-    kept = [finding for finding in _find(names, splits, measures, reasons, load_size) if finding.count]
+    kept = [finding for finding in _find(data, multiple, names, splits, measures, reasons) if finding.count]
     return Inspection(folder, channels, value_ranges, names, splits, measures, kept, notes)
 
 
 def _find(
-    names: Sequence[str], splits: np.ndarray, measures: np.ndarray, reasons: Mapping[int, str], load_size: int
+    data: DataConfig,
+    multiple: int,
+    names: Sequence[str],
+    splits: np.ndarray,
+    measures: np.ndarray,
+    reasons: Mapping[int, str],
 ) -> list[Finding]:
     """Return a finding of each kind, empty ones included; `reasons` has why an image is unreadable, by index."""
     constant = measures["readable"] & (measures["deviation"].max(axis=1) < CONSTANT_DEVIATION)
     rich = np.flatnonzero(measures["readable"] & ~constant)
     sizes = np.stack([measures["height"], measures["width"]], axis=1)
-    small = np.flatnonzero(measures["readable"] & findings.is_much_enlarged(sizes, np.full(2, load_size)))
     misnamed = {
         index: f"is {format_}"
         for index, format_ in enumerate(measures["format"].tolist())
-        if format_ in EXTENSIONS and not names[index].lower().endswith(EXTENSIONS[format_])
+        if format_ in EXTENSIONS and not _has_extension(names[index], EXTENSIONS[format_])
     }
     return [
         findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
         findings.of_images(findings.GRAY, _gray_among_colored(splits[rich] % 2, measures["colored"][rich], rich)),
-        findings.of_images(
-            findings.SMALL, small, {i: "{1} x {0} pixels".format(*sizes[i].tolist()) for i in small.tolist()}
-        ),
+        findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
         findings.of_counts(splits[measures["readable"]]),
         findings.of_images(findings.WRONG_EXTENSION, np.array(sorted(misnamed), int), misnamed),
     ]
+
+
+def _has_extension(name: str, expected: tuple[str, ...]) -> bool:
+    """Return whether a name has one of these extensions, or none."""
+    return folder_source.stem(name) == name or name.lower().endswith(expected)
 
 
 def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> list[Finding]:
@@ -135,7 +148,8 @@ def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> 
     equal = _to_indices(copies.equal_groups(measures["pixels"][rich]), rich)
     distinct = np.setdiff1d(rich, [index for group in equal for index in group[1:]])
     colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)
-    near = _to_indices(copies.near_groups(measures["look"][distinct], colors[distinct], SAME_COLORS), distinct)
+    looks = measures[distinct]
+    near = _to_indices(copies.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"]), distinct)
     merged: dict[findings.Kind, Finding] = {}
     for kind, groups in ((findings.DUPLICATES, equal), (findings.NEAR_DUPLICATES, near)):
         for finding in findings.of_copies(kind, groups, splits):

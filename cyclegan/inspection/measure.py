@@ -13,6 +13,7 @@ from cyclegan.images.image import Header, row_blocks
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
 
+MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
 MEASURES = np.dtype(
     [
         ("readable", bool),
@@ -22,6 +23,7 @@ MEASURES = np.dtype(
         ("kind", "U16"),  # bands and depth
         ("pixels", np.uint64),  # hash of the decoded pixels
         ("look", np.uint64),  # perceptual hash
+        ("miniature", np.uint8, (MINIATURE, MINIATURE, 3)),
         ("mean", np.float32, (3,)),  # by channel, in levels of 255; gray images have one channel three times
         ("deviation", np.float32, (3,)),
         ("colored", bool),
@@ -46,8 +48,9 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
     header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
     mean, deviation, spread = _colors(visible(pixels))
-    hashes = _hash_pixels(pixels), _hash_look(pixels)
-    return (True, *pixels.shape[:2], header.format, _kind(header), *hashes, mean, deviation, spread > GRAY_SPREAD)
+    reduced = thumbnail(pixels, THUMBNAIL)
+    looks = _hash_pixels(pixels), _hash_look(reduced), _miniature(reduced)
+    return (True, *pixels.shape[:2], header.format, _kind(header), *looks, mean, deviation, spread > GRAY_SPREAD)
 
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
@@ -91,8 +94,12 @@ def _hash_pixels(pixels: np.ndarray) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _hash_look(pixels: np.ndarray) -> int:
+def _hash_look(image: Image.Image) -> int:
     import imagehash  # slow to import
 
-    bits = imagehash.phash(thumbnail(pixels, THUMBNAIL)).hash
+    bits = imagehash.phash(image).hash
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def _miniature(image: Image.Image) -> np.ndarray:
+    return np.asarray(image.convert("RGB").resize((MINIATURE, MINIATURE), Image.Resampling.BOX))

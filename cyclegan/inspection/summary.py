@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from cyclegan import program_name
+from cyclegan.config import defaults
 from cyclegan.config.data import DataConfig
 from cyclegan.data.sources import SPLITS, Domains, is_tfds
-from cyclegan.images import geometry
-from cyclegan.inspection import copies, findings
+from cyclegan.inspection import copies, findings, inspection
 from cyclegan.inspection.findings import Finding
 
 MAX_LINES = 5
@@ -33,12 +33,19 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
     if found and not is_tfds(data.dataset):
-        settings = {name: getattr(data, name) for name in ("load_size", "channels_x", "channels_y")}
-        flags = {**settings, **domains.value_ranges}  # ranges as measured
-        other = [f"--{name} {value}" for name, value in flags.items() if value != getattr(DataConfig, name)]
-        command = " ".join([program_name.of("inspect"), shlex.quote(data.dataset), *other])
+        command = " ".join([program_name.of("inspect"), shlex.quote(data.dataset), *_flags(data, domains.value_ranges)])
         found = [*found[: MAX_LINES - 1], f"Data: {command} explains these findings and looks for more"]
     return found[:MAX_LINES]
+
+
+def _flags(data: DataConfig, value_ranges: Mapping[str, str | None]) -> list[str]:
+    """Return the flags that give an inspection these settings, with value ranges as measured."""
+    sizes = {name: getattr(data, name) for name in ("preprocess", "image_size", "image_width")}
+    usual = {**defaults.fill_in(sizes), "preprocess": DataConfig.preprocess, "image_size": DataConfig.image_size}
+    usual["image_width"] = data.image_size
+    flags = {name: getattr(data, name) for name in inspection.FLAGS}
+    flags.update(value_ranges)
+    return [f"--{name} {value}" for name, value in flags.items() if value != usual.get(name, getattr(DataConfig, name))]
 
 
 def _find(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[Finding]:
@@ -49,11 +56,6 @@ def _find(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[
     keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
     groups = [known[group].tolist() for group in copies.equal_groups(keys)]
     yield from findings.of_copies(findings.DUPLICATES, groups, splits)
-    sizes = [np.stack([part["height"], part["width"]], axis=1) for part in facts]
-    resized = [
-        geometry.resized_sizes(data, multiple, part, training=split.startswith("train"))
-        for split, part in zip(SPLITS, sizes)
-    ]
-    small = findings.is_much_enlarged(np.concatenate(sizes), np.concatenate(resized))
-    yield findings.of_images(findings.SMALL, np.flatnonzero(small))
+    sizes = np.stack([merged["height"], merged["width"]], axis=1)
+    yield findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
     yield findings.of_counts(splits)

@@ -21,6 +21,7 @@ HIGHER_IS_BETTER = ("PSNR", "SSIM")
 OF_TRAINING = ("epoch_seconds", "speed/images_per_second", "skipped_steps")
 OF_TIME = ("seconds", "speed/", "skipped_steps")
 COLUMNS = 4  # of the figure
+LINE_STYLES = ("-", "--", ":", "-.")  # each with ten colors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,7 @@ def best(name: str, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | N
 def table(runs: Sequence[Run]) -> list[str]:
     """Return lines with the settings that differ, and with the last and the best metrics, one column for each run."""
     rows = [["", *(run.name for run in runs)], *_setting_rows(runs)]
-    rows += [["epochs", *(str(_epochs(run)) for run in runs)], *_metric_rows(runs)]
+    rows += [["epochs done", *(str(_epochs(run)) for run in runs)], *_metric_rows(runs)]
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
@@ -149,13 +150,17 @@ def curves_png(runs: Sequence[Run]) -> bytes:
         for axis, name in zip(axes, names):
             for i, run in enumerate(runs):
                 epochs, values = zip(*run.curves.get(name, [(math.nan, math.nan)]))
-                axis.plot(epochs, values, marker="." if len(values) < 30 else "", color=f"C{i % 10}", label=run.name)
+                style = {"color": f"C{i % 10}", "linestyle": LINE_STYLES[i // 10 % len(LINE_STYLES)]}
+                axis.plot(epochs, values, marker="." if len(values) < 30 else "", **style)
             axis.set_title(name, fontsize=9)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for axis in axes[len(names) :]:
             axis.set_axis_off()
-        handles = axes[0].get_lines()
-        figure.legend(handles, [_label(run.name) for run in runs], loc="upper left", frameon=False)
+        texts = figure.legend(
+            axes[0].get_lines(), map(str, range(len(runs))), loc="upper left", frameon=False
+        ).get_texts()
+        for text, run in zip(texts, runs):
+            text.set_text(_label(run.name))  # as a label, a name that begins with _ would be left out
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
 

@@ -45,7 +45,11 @@ class WandbTracker:
         for names, axis in {"train/*": "epoch", "test/*": "epoch", "steps/*": "step"}.items():
             self._run.define_metric(names, step_metric=axis)
         files = pathlib.Path(self._run.dir).parent
-        self.place = f"{files}, to send with: wandb sync" if self._run.offline else str(self._run.url)
+        self.place = (
+            f"{files}, to send with wandb sync (parts of a resumed run: see wandb beta sync --help)"
+            if self._run.offline
+            else str(self._run.url)
+        )
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, see `Tracker`."""
@@ -89,7 +93,7 @@ class MLflowTracker:
             run = self._client.create_run(self._experiment(), run_name=folder.resolve().name)
         self.run_id = run.info.run_id
         self.place = f"run {self.run_id} at {uri}"
-        self._write_settings({name: str(value) for name, value in settings.items()}, run.data.params)
+        self._write_settings({name: str(value) for name, value in settings.items()}, run.data)
         self._client.update_run(self.run_id, "RUNNING")
         self._last: dict[str, int] = {}  # positions of the metrics
 
@@ -107,12 +111,13 @@ class MLflowTracker:
         found = self._client.get_experiment_by_name(name)
         return found.experiment_id if found else self._client.create_experiment(name)
 
-    def _write_settings(self, settings: Mapping[str, str], known: Mapping[str, str]) -> None:
+    def _write_settings(self, settings: Mapping[str, str], stored: Any) -> None:
+        known, tags = stored.params, stored.tags
         new = [self._entities.Param(name, value) for name, value in settings.items() if name not in known]
         for i in range(0, len(new), MLFLOW_BATCH):
             self._client.log_batch(self.run_id, params=new[i : i + MLFLOW_BATCH])
         for name, value in settings.items():
-            if known.get(name, value) != value:
+            if known.get(name, value) != value or tags.get(name, value) != value:
                 self._client.set_tag(self.run_id, name, value)
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:

@@ -60,7 +60,7 @@ class BackgroundTracker:
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
         self._has_warned = False
-        self._calls: queue.Queue[Optional[Callable[[], None]]] = queue.Queue(QUEUED)
+        self._calls: queue.Queue[Optional[Callable[[], None]]] = queue.Queue()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -75,8 +75,8 @@ class BackgroundTracker:
 
     def finish(self, is_complete: bool) -> None:
         """Send what waits and end the run, within `FINISH_SECONDS`."""
-        self._submit(lambda: self._tracker.finish(is_complete))
-        self._submit(None)
+        self._calls.put(lambda: self._tracker.finish(is_complete))
+        self._calls.put(None)
         self._thread.join(1)
         if self._thread.is_alive():
             with console.phase(f"Sending the last metrics to {self._tracker.NAME}"):
@@ -84,10 +84,10 @@ class BackgroundTracker:
         if self._thread.is_alive():
             self._warn(f"not everything was sent in {FINISH_SECONDS:.0f} s")
 
-    def _submit(self, call: Optional[Callable[[], None]]) -> None:
-        try:
-            self._calls.put_nowait(call)
-        except queue.Full:
+    def _submit(self, call: Callable[[], None]) -> None:
+        if self._calls.qsize() < QUEUED:
+            self._calls.put(call)
+        else:
             self._warn("it does not keep up")
 
     def _work(self) -> None:

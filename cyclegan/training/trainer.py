@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
+from cyclegan.training.callbacks.report import report_best
 from cyclegan.training.divergence import DivergenceError
 from cyclegan.training.metric_totals import means
 from cyclegan.training.pass_runner import PassRunner
@@ -74,6 +75,7 @@ class Trainer:
         if self.state.is_done(self.epochs, self.patience):
             if self.state.is_stalled(self.patience):
                 logger.info(f"Training ended by --patience {self.patience}: raise it to train longer")
+            report_best(self.state)
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints
         if not self.state.step and not checkpoints.restored:

@@ -68,4 +68,6 @@ def test_table_of_checkpoints_marks_the_best():
         "",
         *list(score_table.table(RESULT))[-7:],
     ]
+    undefined = list(score_table.checkpoints_table([result(1, math.nan, 0.1), *results[1:], result(3, 2.0, math.nan)]))
+    assert [line.count("*") for line in undefined[3:6]] == [1, 1, 0]
     assert json.loads(score_table.to_json({"checkpoints": [RESULT]}))["checkpoints"][0]["step"] == 5

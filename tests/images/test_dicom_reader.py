@@ -56,6 +56,11 @@ def test_bits_above_the_stored_ones_are_ignored():
     assert (values(dicom(signed.astype(np.int16))) == stored - 2048.0).all()
 
 
+def test_values_in_higher_bits_are_refused():
+    with pytest.raises(ValueError, match="HighBit 15 with 12 BitsStored: expected 11"):
+        values(dicom(twelve_bits() * 16, HighBit=15))
+
+
 def test_channels_and_frames(tmp_path):
     stored = twelve_bits()
     assert (values(dicom(stored), 3) == stored[..., None]).all()

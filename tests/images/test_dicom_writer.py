@@ -63,6 +63,13 @@ def test_a_copy_is_a_derived_image_of_the_patient(copied):
     assert "SmallestImagePixelValue" not in first and "NumberOfFrames" not in second
 
 
+def test_the_description_is_ascii(tmp_path):
+    (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits()))
+    for name, said in (("Läufe", "L\\xe4ufe"), ("実験", "\\u5b9f\\u9a13"), ("caf\udce9", "caf\\udce9")):
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", np.zeros((7, 9, 1), np.uint16), None, False, name)
+        assert pydicom.dcmread(tmp_path / "out.dcm").DerivationDescription == said
+
+
 def test_pixels_of_another_size_fill_the_same_area(copied):
     spacings = {"PixelSpacing": [0.5, 0.7], "ImagerPixelSpacing": [1, 1], "NominalScannedPixelSpacing": None}
     resized = copied(np.zeros((15, 36), np.uint16), (0, 4095), **spacings)  # of 10 x 12 pixels

@@ -95,6 +95,23 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
         assert alone["directions"]["x2y"]["untranslated"] == result["directions"]["x2y"]["untranslated"]
 
 
+def test_a_checkpoint_whose_translations_are_not_finite_has_no_scores(run, tmp_path, caplog):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    broken = GAN(1, serialization.load(copy / "config.json").config)
+    G = broken.networks.generators["G"]
+    G.set_weights([float("nan") * weights for weights in G.get_weights()])
+    manager = CheckpointManager(copy / "checkpoints", broken.state())
+    manager.save(TrainState(epoch=2, step=9))
+    flags = ("--all-checkpoints", "--max_images", 3, "--direction", "x2y")
+    assert [result["checkpoint"] for result in score(copy, *flags)["checkpoints"]] == ["epoch_0001"]
+    assert "epoch_0002 has no scores: " in caplog.text
+    for name in ("epoch_0001", "best-x2y"):
+        shutil.rmtree(copy / "checkpoints" / name)
+    with pytest.raises(UserError, match="no checkpoint has scores, see above"):
+        score(copy, *flags)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Make a dataset folder with 4 images per split, testA and testB of the same scenes, and "others" as a copy of testB."""

@@ -131,6 +131,18 @@ def test_dicom_in_and_out(tmp_path):
     found = tifffile.imread(tmp_path / "back" / "series0" / "IM1.tif")
     np.testing.assert_array_equal(found, twelve_bits() - 1024.0)
     source = tmp_path / "in" / "series0" / "IM1.dcm"
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("1.2.840.1", "1.2.840.2"):  # as scanners write them
+        (bare / name).write_bytes(source.read_bytes())
+    assert (
+        translate(model, bare, tmp_path / "out").done
+        == translate(model, bare, tmp_path / "out", format="tiff").done
+        == 2
+    )
+    assert translate(model, bare / "1.2.840.1", tmp_path / "one").done == 1
+    for written in ("out/1.2.840.1.dcm", "out/1.2.840.2.dcm", "out/1.2.840.2.tif", "one/1.2.840.1.dcm"):
+        assert (tmp_path / written).is_file()
     translate(SameImage(objective="cut", **both("0:4095")), source, tmp_path / "cut.dcm")
     assert pydicom.dcmread(tmp_path / "cut.dcm").DerivationDescription == "cut x2y, ct, epoch_0002"
     with pytest.raises(UserError, match="expected DICOM files as originals, and 1 channel"):

@@ -3,6 +3,9 @@
 import numpy as np
 from PIL import Image
 
+from cyclegan.config import Config
+from cyclegan.inspection import inspection
+
 
 def texture(seed, size=(64, 64)):
     """Return an image of colored spots unlike each other."""
@@ -15,6 +18,12 @@ def save(image, path, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     image.save(path, **options)
     return path
+
+
+def inspect(folder, **settings):
+    """Inspect a folder with these settings of training."""
+    config = Config.from_settings(**{"image_size": 64, "load_size": 64, **settings})
+    return inspection.inspect(folder, config.data, config.networks.multiple)
 
 
 def sound_folder(folder, counts=(6, 6, 3, 3)):

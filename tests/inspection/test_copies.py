@@ -3,7 +3,11 @@ import pytest
 
 from cyclegan.inspection import copies
 
-COLORS = np.zeros((7, 1))
+
+def near_groups(hashes, colors=None, miniatures=None):
+    """Return the groups; colors and miniatures are equal if not given."""
+    same = np.zeros((len(hashes), 1), np.uint8)
+    return copies.near_groups(hashes, same if colors is None else colors, 8, same if miniatures is None else miniatures)
 
 
 def flip_bits(value, *bits):
@@ -19,16 +23,23 @@ def test_equal_keys_are_grouped_in_order():
 def test_hashes_that_differ_in_up_to_four_bits_are_near():
     base = np.random.default_rng(0).integers(0, 2**64, 3, np.uint64, endpoint=False)
     hashes = np.array([*base, flip_bits(base[1], 0, 20, 40, 60), flip_bits(base[2], 1, 21, 41, 61, 62)])
-    assert copies.near_groups(hashes, COLORS[:5], 8) == [[1, 3]]
-    assert copies.near_groups(hashes, np.array([[0, 0, 0, 9, 0]]).T, 8) == []
-    assert copies.near_groups(hashes[:1], COLORS[:1], 8) == copies.near_groups(hashes[:0], COLORS[:0], 8) == []
+    assert near_groups(hashes) == [[1, 3]]
+    assert near_groups(hashes, np.array([[0, 0, 0, 9, 0]]).T) == []
+    assert near_groups(hashes[:1]) == near_groups(hashes[:0]) == []
+
+
+def test_pixels_differ_little_compared_to_the_contrast():
+    miniatures = np.array([[0, 100], [10, 100], [0, 120], [90, 92], [92, 94], [90, 95]], np.uint8)
+    hashes = np.zeros(6, np.uint64)
+    assert near_groups(hashes[:3], miniatures=miniatures[:3]) == [[0, 1, 2]]  # 5 and 10 of a deviation of 45 to 60
+    assert near_groups(hashes[3:], miniatures=miniatures[3:]) == []  # 1.5 and 2 of a deviation of 1 to 2.5
 
 
 def test_chains_are_one_group():
     steps = [np.uint64(0)]
     for bit in range(0, 60, 10):
         steps.append(flip_bits(steps[-1], bit, bit + 1, bit + 2))
-    assert copies.near_groups(np.array(steps), COLORS, 8) == [[*range(7)]]
+    assert near_groups(np.array(steps)) == [[*range(7)]]
 
 
 @pytest.mark.parametrize("count", [300])
@@ -37,7 +48,7 @@ def test_all_pairs_are_found(count):
     hashes = rng.integers(0, 2**64, count, np.uint64, endpoint=False)
     bits = [rng.choice(64, copies.MAX_DISTANCE, replace=False).tolist() for _ in range(count)]
     other = np.array([flip_bits(value, *part) for value, part in zip(hashes, bits)])
-    groups = copies.near_groups(np.concatenate([hashes, other]), np.zeros((2 * count, 1)), 8)
+    groups = near_groups(np.concatenate([hashes, other]))
     assert groups == [[i, count + i] for i in range(count)]
 
 
@@ -47,8 +58,8 @@ def test_a_hash_is_compared_with_the_next_ones_of_a_band(between, groups):
     last = flip_bits(first, 51, 33, 23, 3)  # agrees in the first band only, and lies behind the others there
     others = np.random.default_rng(2).integers(1, 2**51, between, np.uint64)
     hashes = np.array([first, last, *others])
-    assert copies.near_groups(hashes, np.zeros((len(hashes), 1)), 8) == groups
+    assert near_groups(hashes) == groups
 
 
 def test_many_equal_hashes_are_one_group():
-    assert copies.near_groups(np.zeros(1000, np.uint64), np.zeros((1000, 1)), 8) == [[*range(1000)]]
+    assert near_groups(np.zeros(1000, np.uint64)) == [[*range(1000)]]

@@ -1,13 +1,13 @@
 import sys
 
 import pytest
+from PIL import Image, ImageDraw
 
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.inspection import table
 from cyclegan.inspection.findings import UNREADABLE
-from cyclegan.inspection.inspection import inspect
 from tests.images.dicom_samples import dicom, twelve_bits
-from tests.inspection.datasets import planted_folder, save, sound_folder, texture
+from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
 
 
 def findings_of(inspection):
@@ -19,7 +19,7 @@ def findings_of(inspection):
 
 def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
     expected = planted_folder(tmp_path)
-    inspection = inspect(tmp_path, load_size=64)
+    inspection = inspect(tmp_path)
     assert findings_of(inspection) == expected
     assert len(inspection.findings) == len(expected)
     details = [text for finding in inspection.findings for text in finding.details.values()]
@@ -28,7 +28,7 @@ def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
 
 
 def test_sound_images_give_no_finding(tmp_path):
-    inspection = inspect(sound_folder(tmp_path), load_size=64)
+    inspection = inspect(sound_folder(tmp_path))
     assert not inspection.findings and not inspection.notes
 
 
@@ -38,7 +38,7 @@ def test_near_copies_across_splits_are_leaks(tmp_path):
     save(texture(900).resize((56, 56)), tmp_path / "testB/resized.jpg", quality=80)
     save(texture(901), tmp_path / "testA/right.png")
     save(texture(901), tmp_path / "testB/wrong.jpg", quality=80)
-    assert findings_of(inspect(tmp_path, load_size=64)) == {
+    assert findings_of(inspect(tmp_path)) == {
         "images in both domains": [["testA/right.png", "testB/wrong.jpg"]],
         "images in training and test": [["trainB/full.png", "testB/resized.jpg"]],
     }
@@ -51,7 +51,7 @@ def test_held_out_images_are_test_images(tmp_path):
     (tmp_path / "testA").rmdir()
     (tmp_path / "testB").rmdir()
     save(texture(0), tmp_path / "trainA/last.png")  # the last one by name is held out
-    inspection = inspect(tmp_path, load_size=64)
+    inspection = inspect(tmp_path)
     assert findings_of(inspection) == {"images in training and test": [["trainA/0.png", "trainA/last.png"]]}
     assert len(inspection.notes) == 2
 
@@ -60,19 +60,58 @@ def test_a_recolored_image_is_no_copy(tmp_path):
     sound_folder(tmp_path)
     save(texture(900), tmp_path / "trainA/light.png")
     save(texture(900).point(lambda level: level // 2), tmp_path / "trainB/dark.png")
-    assert not inspect(tmp_path, load_size=64).findings
+    assert not inspect(tmp_path).findings
+
+
+def test_small_is_what_training_would_enlarge(tmp_path):
+    sound_folder(tmp_path)  # 64 x 64 pixels
+    small = ["images that are enlarged more than 1.5 times"]
+    for settings, found in (
+        ({"image_size": 100, "load_size": 113}, small),
+        ({"image_size": 100, "load_size": 113, "preprocess": "none"}, []),
+        ({"image_size": 60, "load_size": 113, "preprocess": "crop"}, []),
+        ({"image_size": 64, "load_size": 113, "preprocess": "scale_width"}, small),
+        ({"image_size": 64, "image_width": 128}, small),
+    ):
+        assert list(findings_of(inspect(tmp_path, **settings))) == found
+    (training,) = inspect(tmp_path, image_size=64, load_size=113).findings
+    assert len(training) == 12  # test images are resized to 64 pixels
+
+
+def test_masks_and_drawings_are_no_copies(tmp_path):
+    """Each shows another small thing on the same ground, so perceptual hashes hardly differ."""
+    sound_folder(tmp_path)
+    for i in range(12):
+        mask = Image.new("L", (64, 64))
+        mask.paste(255, (4 * i, 20, 4 * i + 16, 36))
+        save(mask.convert("RGB"), tmp_path / "trainA" / f"mask{i}.png")
+        drawing = Image.new("RGB", (64, 64), (255, 255, 255))
+        ImageDraw.Draw(drawing).ellipse((2 * i, 3 * i, 20 + 3 * i, 30 + 2 * i), outline=(0, 0, 0))
+        save(drawing, tmp_path / "trainB" / f"drawing{i}.png")
+    assert not inspect(tmp_path).findings
+
+
+def test_a_group_is_found_for_each_reason(tmp_path):
+    sound_folder(tmp_path)
+    for name in ("trainA/a", "trainA/b", "testA/c", "trainB/d"):
+        save(texture(900), tmp_path / f"{name}.png")
+    assert findings_of(inspect(tmp_path)) == {
+        "images in both domains": [["trainA/a.png", "trainA/b.png", "trainB/d.png", "testA/c.png"]],
+        "images in training and test": [["trainA/a.png", "trainA/b.png", "testA/c.png"]],
+        "duplicates": [["trainA/a.png", "trainA/b.png"]],
+    }
 
 
 def test_gray_domains_are_not_mixed(tmp_path):
     sound_folder(tmp_path)
     for path in tmp_path.glob("t*A/*"):
         save(texture(int(path.stem) + 700 + 50 * (path.parent.name == "testA")).convert("L"), path)
-    assert not inspect(tmp_path, load_size=64).findings
-    assert not inspect(tmp_path, load_size=64, channels=(1, 3)).findings
+    assert not inspect(tmp_path).findings
+    assert not inspect(tmp_path, channels_x=1).findings
 
 
 def test_files_with_other_bands_are_unreadable(tmp_path):
-    inspection = inspect(sound_folder(tmp_path), load_size=64, channels=(3, 5))
+    inspection = inspect(sound_folder(tmp_path), channels_y=5)
     finding, uneven = inspection.findings
     assert finding.kind == UNREADABLE and len(finding) == 9
     assert uneven.count == "6 in trainA, 0 in trainB"
@@ -80,7 +119,7 @@ def test_files_with_other_bands_are_unreadable(tmp_path):
 
 
 def test_nothing_but_unreadable_files(tmp_path):
-    inspection = inspect(sound_folder(tmp_path), load_size=64, channels=(5, 5))
+    inspection = inspect(sound_folder(tmp_path), channels_x=5, channels_y=5)
     assert [(finding.kind, len(finding)) for finding in inspection.findings] == [(UNREADABLE, 18)]
     assert table.statistics(inspection)[1] == ["images", "0", "0", "0", "0"]
 
@@ -90,7 +129,7 @@ def test_dicom_under_another_name(tmp_path):
     sound_folder(tmp_path)
     for i, name in enumerate(("1.dcm", "2.DICOM", "3.png")):
         (tmp_path / "testA" / name).write_bytes(dicom(twelve_bits(300, 300, seed=i)))
-    options = {"load_size": 64, "channels": (1, 1), "value_ranges": ((0, 4095), None)}
+    options = {"channels_x": 1, "channels_y": 1, "value_range_x": "0:4095"}
     assert findings_of(inspect(tmp_path, **options)) == {"names that contradict the content": [["testA/3.png"]]}
 
 
@@ -99,9 +138,9 @@ def test_a_missing_package_is_no_damage(tmp_path, monkeypatch):
     (sound_folder(tmp_path) / "trainA/1.dcm").write_bytes(dicom(twelve_bits()))
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(MissingPackageError, match="^DICOM files need the package pydicom: pip install pydicom$"):
-        inspect(tmp_path, load_size=64, value_ranges=((0, 4095), None))
+        inspect(tmp_path, value_range_x="0:4095")
 
 
 def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such folder; expected a folder with trainA and trainB"):
-        inspect(tmp_path / "missing", load_size=64)
+        inspect(tmp_path / "missing")

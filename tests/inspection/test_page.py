@@ -7,8 +7,7 @@ from PIL import Image
 
 from cyclegan.errors import UserError
 from cyclegan.inspection import page
-from cyclegan.inspection.inspection import inspect
-from tests.inspection.datasets import planted_folder, save, sound_folder, texture
+from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
 from tests.reporting.reports import MARKUP
 
 IMAGES = """Promise.all([...document.querySelectorAll('img')].map(async image => {
@@ -21,7 +20,7 @@ def planted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
     expected = planted_folder(folder)
     page.check_folder(folder / "report", folder)
-    return page.write(folder / "report", inspect(folder, load_size=64)), expected
+    return page.write(folder / "report", inspect(folder)), expected
 
 
 def test_page_is_self_contained(planted):
@@ -53,7 +52,7 @@ def test_names_cannot_break_out_of_the_markup(browser, tmp_path):
     for name in (MARKUP, "two\nlines.png", "caf\udce9.png"):
         save(Image.new("RGB", (64, 64)), tmp_path / "trainA" / name, format="png")
     page.check_folder(tmp_path / "a&b", tmp_path)
-    path = page.write(tmp_path / "a&b", inspect(tmp_path, load_size=64))
+    path = page.write(tmp_path / "a&b", inspect(tmp_path))
     text = path.read_bytes().decode("utf-8")
     assert "<img src=x" not in text and html.escape(MARKUP) in text and "two\\nlines" in text
     browser.open(path)
@@ -67,7 +66,7 @@ def test_images_beyond_the_limit_are_listed(tmp_path, monkeypatch):
         save(texture(900), tmp_path / "trainA" / f"copy{i}.png")
     monkeypatch.setattr(page, "MAX_IMAGES", 3)
     page.check_folder(tmp_path / "report", tmp_path)
-    text = page.write(tmp_path / "report", inspect(tmp_path, load_size=64)).read_text(encoding="utf-8")
+    text = page.write(tmp_path / "report", inspect(tmp_path)).read_text(encoding="utf-8")
     assert len(os.listdir(tmp_path / "report/images")) == text.count("<img") == 3
     assert "<summary>1 not shown</summary><ul><li>trainA/copy3.png</li></ul>" in text
 

@@ -28,7 +28,7 @@ def test_planted_defects_give_at_most_five_lines(tmp_path):
     for source, copy in (("trainA/both.png", "trainB/both.png"), ("trainB/copy1.png", "trainB/copy2.png")):
         (tmp_path / copy).write_bytes((tmp_path / source).read_bytes())
     found = lines(tmp_path, channels_x=1, value_range_x="-5:300", value_range_y="auto")
-    flags = "--load_size 64 --channels_x 1 --value_range_x -5:300 --value_range_y 0:255"
+    flags = "--image_size 48 --load_size 64 --channels_x 1 --value_range_x -5:300 --value_range_y 0:255"
     assert found == [
         "Data: images in both domains: 2 images in 1 group, for example trainA/both.png and trainB/both.png",
         "Data: images in training and test: 2 images in 1 group, for example trainA/leak.png and testA/leak.png",

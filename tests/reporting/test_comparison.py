@@ -31,13 +31,15 @@ def make_run(folder, errors, scores=(), **settings):
 def runs(tmp_path):
     return [
         make_run(tmp_path / "a", [3.0, 1.0, 2.0], [(2, 20.0), (3, 10.0)], lr=1e-3),
-        make_run(tmp_path / "b", [0.5], lr=1e-4, objective="cut"),
+        make_run(tmp_path / "b", [0.5], lr=1e-4, objective="cut", epochs=7),
     ]
 
 
 def rows(folders):
     lines = comparison.table(comparison.read(folders))
-    return {line.split("  ")[0]: line.split()[1:] for line in lines}
+    found = {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in lines}
+    assert len(found) == len(lines)
+    return found
 
 
 def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
@@ -45,7 +47,7 @@ def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
     assert found["lr"] == ["0.001", "0.0001"] and found["objective"] == ["cyclegan", "cut"]
     assert found["lambda_cycle"] == ["10.0", "-"]  # it has no effect with cut
     assert not {"seed", "output_dir", "tensorflow"} & set(found)
-    assert found["epochs"] == ["3", "1"]
+    assert found["epochs"] == ["200", "7"] and found["epochs done"] == ["3", "1"]
     assert found["error/MAE"] == ["2", "(best", "1", "in", "2)", "0.5", "(best", "0.5", "in", "1)"]
     assert found["score/x2y/PSNR"] == ["10", "(best", "20", "in", "2)", "-"]
     assert found["loss_X/loss"] == ["0.25", "0.25"]  # neither a low nor a high loss is better

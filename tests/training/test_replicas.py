@@ -74,13 +74,10 @@ def test_updates_count_once(two_steps, replicas):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    "options",
-    [pytest.param(SETS[name], marks=pytest.mark.slow if name != "bce" else ()) for name in SETS],
-    ids=SETS,
-)
-def test_all_options_give_the_same_result_on_three_replicas(strategies, options):
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name != "bce" else ()) for name in SETS])
+def test_all_options_give_the_same_result_on_several_replicas(strategies, name):
     """Take four steps with a global batch of three; the last batch has a single sample."""
+    options, counts = SETS[name], (1, 2, 3) if name in ("wgan-gp", "cut", "fastcut", "bce") else (1, 3)
     rng = np.random.default_rng(0)
     config = Config.from_settings(**{**TINIER, "filters": 2, **options})
     height, width = config.data.image_shape
@@ -89,8 +86,7 @@ def test_all_options_give_the_same_result_on_three_replicas(strategies, options)
         for channels in (config.data.channels_x, config.data.channels_y)
     )
     outcomes = []
-    for replicas in (1, 3):
-        strategy = strategies[replicas]
+    for strategy in (strategies[count] for count in counts):
         with strategy.scope():
             gan = with_sgd(as_trained(GAN(3, config)), 0.05)
         step, metrics = compile_train_step(strategy, gan), []
@@ -105,10 +101,12 @@ def test_all_options_give_the_same_result_on_three_replicas(strategies, options)
             metrics += [float(taken[name][0]) for name in gan.metric_names["train"]]
         moved = flat(weights(gan)) - flat(before)
         outcomes.append((metrics, moved, flat(tf.cast(v, tf.float32) for v in state_values(gan))))
-    (one, moved, state), (three, moved_too, state_too) = outcomes
-    assert three == pytest.approx(one, rel=1e-3, abs=1e-5)
-    assert np.abs(moved).max() > 1e-3 and np.abs(moved - moved_too).max() < 2e-2 * np.abs(moved).max()
-    np.testing.assert_allclose(state, state_too, atol=2e-2 * np.abs(moved).max())
+    (one, moved, state), *others = outcomes
+    assert np.abs(moved).max() > 1e-3
+    for several, moved_too, state_too in others:
+        assert several == pytest.approx(one, rel=1e-3, abs=1e-5)
+        assert np.abs(moved - moved_too).max() < 2e-2 * np.abs(moved).max()
+        np.testing.assert_allclose(state, state_too, atol=2e-2 * np.abs(moved).max())
 
 
 @pytest.mark.slow

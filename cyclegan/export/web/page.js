@@ -95,6 +95,7 @@ let timer = 0;
 
 function setBusy(busy) {
   find("main").setAttribute("aria-busy", busy);
+  if (!busy && document.activeElement === find("#stop")) fileInput.focus(); // a hidden button loses the focus
   bar.hidden = find("#stop").hidden = !busy;
   clearInterval(timer);
   find("#seconds").textContent = "";
@@ -120,6 +121,7 @@ function choose(file, name = file.name) {
   show();
 }
 
+fileInput.addEventListener("click", () => { fileInput.value = ""; }); // the same file may be chosen again
 fileInput.addEventListener("change", () => fileInput.files.length && choose(fileInput.files[0]));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
@@ -135,21 +137,28 @@ document.addEventListener("drop", (event) => {
 });
 
 const viewfinder = find("#viewfinder"), video = find("video");
+let isOpening = false;
 
 async function openCamera() {
+  if (isOpening) return; // a second stream would never stop
+  isOpening = true;
   try {
     video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     viewfinder.returnValue = "";
     viewfinder.showModal();
   } catch (error) {
     fail(`The camera can't be used: ${sentence(error)}`);
+  } finally {
+    isOpening = false;
   }
 }
 
 viewfinder.addEventListener("close", () => {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
-  if (viewfinder.returnValue === "take" && canvas.width) {
+  if (viewfinder.returnValue === "take" && !canvas.width) {
+    fail("The camera has not sent an image yet; try again.");
+  } else if (viewfinder.returnValue === "take") {
     canvas.getContext("2d").drawImage(video, 0, 0);
     canvas.toBlob((blob) => choose(blob, "camera.png"));
   }
@@ -168,7 +177,10 @@ find("#camera").addEventListener("click", openCamera);
 find("#stop").addEventListener("click", stop);
 direction.addEventListener("change", show);
 side.addEventListener("change", show);
-const setDivider = () => find(".stage").style.setProperty("--divider", `${divider.value}%`);
+const setDivider = () => {
+  find(".stage").style.setProperty("--divider", `${divider.value}%`);
+  divider.setAttribute("aria-valuetext", `${divider.value} % input`);
+};
 divider.addEventListener("input", setDivider);
 setDivider(); // browsers restore it after a reload
 find("#waiting").hidden = true;

@@ -20,7 +20,7 @@ async function handle(message) {
 }
 
 async function start(runtime) {
-  const loaded = await import(new URL("ort.webgpu.bundle.min.mjs", runtime));
+  const loaded = await import(runtime);
   loaded.env.wasm.wasmPaths = { wasm: new URL("ort-wasm-simd-threaded.jsep.wasm", runtime).href };
   loaded.env.wasm.numThreads = 1; // more need headers that few static servers send
   const adapter = await navigator.gpu?.requestAdapter().catch(() => null);

@@ -33,18 +33,24 @@ class PlotCallback(Callback):
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due."""
-        samples = translate_samples(self._model, self._dataset)
+        real = load_samples(self._dataset)
+        samples = translate_samples(self._model, *real)
         if epoch.state.epoch % self._every == 0 or epoch.is_last:
             write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
-        for network, cycle in zip("GF", samples):
+        for network, cycle, targets in zip("GF", samples, real[::-1]):
             if cycle:  # not only when samples are written: the state of a run does not depend on --plot_every
-                warn_once(self._summary, epoch, find_collapse(network, *cycle[:2]))
+                warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
 
 
-def translate_samples(model: GAN, dataset: UnpairedDataset) -> tuple[Cycle, Cycle]:
-    """Return the first held-out images of X with their translations, and those of Y."""
+def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1]."""
     count = min(SAMPLES, dataset.epoch_size)
     x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
+    return x, y
+
+
+def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
+    """Return images of X with their translations, and those of Y; empty where there is no generator."""
     beside = model.objective.translate_samples(model.networks.in_use, x, y)
     forward, backward = (
         (images, *(each.numpy() for each in translations)) if translations else ()

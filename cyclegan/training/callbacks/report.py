@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.training.callbacks.base import Callback, Epoch
 from cyclegan.training.metric_names import CHANGES, ERRORS
@@ -38,21 +40,29 @@ class ReportCallback(Callback):
             logger.info(f"{split}: " + "  ".join(f"{name} {values.get(name, math.nan):.4f}" for name in losses))
         logger.info(f"Elapsed: {train['epoch_seconds']:.2f}s")
         if epoch.is_last:
-            _report_best(epoch)
+            report_best(epoch.state, epoch.best_kid, test)
 
 
-def _report_best(epoch: Epoch) -> None:
-    """Log the best and the last KID of each direction."""
-    state = epoch.state
+def report_best(
+    state: TrainState,
+    best_now: Mapping[str, float] = MappingProxyType({}),
+    test: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Log the best KID of each direction that has one, and the last one.
+
+    Args:
+        state: Position in training.
+        best_now: Lowest KID by direction, of those that reached it in the last epoch and are not yet in `state`.
+        test: Metrics of the test pass of the last epoch.
+    """
     for direction, (source, target) in DIRECTIONS.items():
-        is_best = direction in epoch.best_kid  # not yet in `state`
-        best = (epoch.best_kid if is_best else state.best_kid).get(direction)
-        last = epoch.metrics["test"].get(f"score/{direction}/KID")
-        if best is not None and last is not None:
-            at = f"{state.epoch if is_best else state.best_epoch.get(direction, math.nan):.0f}"
+        best = {**state.best_kid, **best_now}.get(direction)
+        if best is not None:
+            at = f"{state.epoch if direction in best_now else state.best_epoch.get(direction, math.nan):.0f}"
+            last = test.get(f"score/{direction}/KID")
             logger.info(
-                f"{source} -> {target}: best KID {best:.4g} after epoch {at} (checkpoint best-{direction}),"
-                f" last KID {last:.4g} after epoch {state.epoch}"
+                f"{source} -> {target}: best KID {best:.4g} after epoch {at} (checkpoint best-{direction})"
+                + (f", last KID {last:.4g} after epoch {state.epoch}" if last is not None else "")
             )
 
 

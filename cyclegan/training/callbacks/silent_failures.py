@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 grey levels
 INVERTED = -0.5  # correlation of x and G(x), below which G inverts
-COLLAPSED = 0.1  # share of the mean distance between images that is left between their translations, below which G has collapsed
+COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
 WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
 
 
@@ -90,25 +90,29 @@ def find_silent_failures(
     return found
 
 
-def find_collapse(network: str, images: np.ndarray, translations: np.ndarray) -> dict[str, str]:
+def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
     """Describe a generator that translates different images to nearly the same one.
+
+    Translations need not differ more than the real images of their domain do, which may have little contrast.
 
     Args:
         network: Name of the generator, "G" or "F".
         images: Images, [N, H, W, C] in [-1, 1].
         translations: Their translations.
+        targets: Real images of the domain of the translations.
 
     Returns:
-        A description with a remedy, by a short name; empty if all is well, or the images are alike themselves.
+        A description with a remedy, by a short name; empty if all is well, or the images or the targets are alike themselves.
     """
-    before, after = (_mean_distance(each) for each in (images, translations))
-    if before < UNCHANGED or not after < COLLAPSED * before:
+    before, after, usual = (_mean_distance(each) for each in (images, translations, targets))
+    if min(before, usual) < UNCHANGED or not after < COLLAPSED * min(before, usual):
         return {}
     image = {"G": "x", "F": "y"}[network]
     return {
         f"{network} has collapsed": (
             f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by {before * 127.5:.1f} of 255"
-            f" grey levels on average, their translations by {after * 127.5:.1f}. Go back to an earlier checkpoint, or start over"
+            f" grey levels on average, their translations by {after * 127.5:.1f}, real images like these by {usual * 127.5:.1f}."
+            " Go back to an earlier checkpoint, or start over"
             " with --diffaugment color,translation, a lower --lr or more images"
         )
     }

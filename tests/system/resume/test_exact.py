@@ -29,6 +29,7 @@ METHODS = {
         "discriminator_norm": "spectral",
         **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0},
     },
+    "cut": {"objective": "cut"},
     "fastcut": {"objective": "fastcut", "dropout": 0.3, "residual_blocks": 1, "ema": 0.9},
     "paper": {
         **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": 3},
@@ -38,9 +39,7 @@ METHODS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["hinge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wgan-gp", "paper", "fastcut"))]
-)
+@pytest.mark.parametrize("name", METHODS)
 def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, name):
     """Resume networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
     world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.training.callbacks.plot import PlotCallback, translate_samples, write_samples
+from cyclegan.training.callbacks.plot import PlotCallback, load_samples, translate_samples, write_samples
 from tests.training.fakes import fake_model
 
 
@@ -17,7 +17,7 @@ def test_samples_are_the_first_held_out_images(make_images):
     summary = types.SimpleNamespace(write_cycles=lambda *arguments: written.append(arguments))
     names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
     dataset = UnpairedDataset(x, y, 3, (16, 16))
-    cycles = translate_samples(model, dataset)
+    cycles = translate_samples(model, *load_samples(dataset))
     write_samples(cycles, dataset, summary, 9)
     assert written == [(9, *cycles, [*names])] and [len(cycle) for cycle in cycles] == [3, 3]
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
@@ -35,3 +35,11 @@ def test_a_collapsed_generator_is_reported_once(make_images, caplog):
         callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=False))
     assert events == [(3, 4, "G has collapsed")] and len(caplog.records) == 1
     assert "epoch 3: G(x) is nearly the same for all 5 sample images" in caplog.text
+
+
+def test_translations_with_little_contrast_are_no_collapse_if_real_images_have_as_little(make_images, caplog):
+    x, y = make_images(5, 16, seed=1), 120 + make_images(5, 16, seed=2) // 16
+    model = fake_model(lambda networks, x, y: ((0.08 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
+    callback = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), types.SimpleNamespace(), 99)
+    callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=3, step=4), is_last=False))
+    assert not caplog.records

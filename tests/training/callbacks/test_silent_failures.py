@@ -106,10 +106,12 @@ def test_texts_without_a_cycle_name_no_flags_of_it():
 
 def test_collapse_compares_distances():
     images = np.stack([np.full((4, 4, 3), value, np.float32) for value in (-0.5, 0.0, 0.5)])
-    assert not find_collapse("G", images, 0.1 * images)
-    found = find_collapse("F", images, 0.0999 * images)
+    assert not find_collapse("G", images, 0.1 * images, images)
+    found = find_collapse("F", images, 0.0999 * images, images)
     assert list(found) == ["F has collapsed"]
-    assert "differ by 85.0 of 255 grey levels on average, their translations by 8.5" in found["F has collapsed"]
-    assert not find_collapse("G", images[:1], 0 * images[:1])  # one image
-    assert not find_collapse("G", 0.01 * images, 0 * images)  # the images are alike
-    assert not find_collapse("G", images, np.nan * images)
+    assert "differ by 85.0 of 255 grey levels on average, their translations by 8.5, real" in found["F has collapsed"]
+    assert not find_collapse("G", images, 0.0999 * images, 0.9 * images)  # the targets differ less
+    assert not find_collapse("G", images[:1], 0 * images[:1], images)  # one image
+    assert not find_collapse("G", 0.01 * images, 0 * images, images)  # the images are alike
+    assert not find_collapse("G", images, 0 * images, 0.01 * images)  # the targets are alike
+    assert not find_collapse("G", images, np.nan * images, images)

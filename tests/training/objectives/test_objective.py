@@ -8,7 +8,7 @@ from cyclegan.networks import flops
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training import losses
 from cyclegan.training import step as step_module
-from cyclegan.training.callbacks.plot import translate_samples, write_samples
+from cyclegan.training.callbacks.plot import load_samples, translate_samples, write_samples
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import GRADIENTS, SAMPLES
 from cyclegan.training.network_set import Adversaries
@@ -71,5 +71,5 @@ def test_objective_of_one_generator(make_images, monkeypatch, tmp_path):
     assert not any(np.array_equal(old, new) for old, new in zip(before, state_values(gan)) if old.ndim == 4)
     assert set(step_module.test_step(gan, x, y, tf.ones([2]))[0]) == {*OneWay.loss_names, SAMPLES}
     dataset = UnpairedDataset(x, y, 2, (32, 32))
-    write_samples(translate_samples(gan, dataset), dataset, SummaryWriter(tmp_path), 1)
+    write_samples(translate_samples(gan, *load_samples(dataset)), dataset, SummaryWriter(tmp_path), 1)
     assert all((tmp_path / "samples" / each).exists() for each in ("epoch_001.png", "epoch_001/fake_y_2.png"))
