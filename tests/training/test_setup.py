@@ -69,7 +69,7 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
     assert overview.notes[: len(data.notes)] == tuple(data.notes)
     assert (
         overview.notes[-1].startswith("Data: python scripts/inspect_data.py ")
-        and len(overview.notes) == len(data.notes) + 2
+        and len(overview.notes) == len(data.notes) + 3
     )
 
     def refuse(fingerprint):
