@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     logger.info(
         "largest difference from the network: %.2g %s, allowed %g; on %s",
         difference,
-        "grey levels" if options.uint8 else "in [-1, 1]",
+        "gray levels" if options.uint8 else "in [-1, 1]",
         options.tolerance,
         description,
     )

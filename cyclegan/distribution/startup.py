@@ -38,7 +38,8 @@ def start_workers(config: DistributionConfig) -> Workers:
             "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
             " (see docs/scaling.md), or scripts/launch_local.sh"
         )
-    for name in () if os.environ.get("TF_CONFIG") else ("start_timeout", "rendezvous_secret_file"):
+    may_join = config.strategy == "auto" and os.environ.get("TF_CONFIG")  # launchers set it for a single worker, too
+    for name in () if may_join else ("start_timeout", "rendezvous_secret_file"):
         if (value := getattr(config, name)) != getattr(DistributionConfig, name):
             raise UserError(
                 f"--{name} {value}: has no effect here; expected it with several workers only: drop the flag"

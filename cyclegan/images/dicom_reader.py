@@ -19,7 +19,6 @@ DEFLATED, META_BYTES = (
     2048,
 )  # a transfer syntax that unpacks to any size, named in these bytes
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
-ITEMS_END = b"\xfe\xff\xdd\xe0\0\0\0\0"  # of compressed pixels
 
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
 warnings.filterwarnings("ignore", module="pydicom")

@@ -1,6 +1,6 @@
 """Differences between the two stacks: TensorFlow 2.15 with Keras 2 and TensorFlow Addons, and TensorFlow 2.21 with Keras 3.
 
-No other module knows on which stack it runs.
+Other modules ask it rather than the versions.
 """
 
 from __future__ import annotations

@@ -78,5 +78,7 @@ def test_secret_of_the_file_reaches_the_rendezvous(monkeypatch, tmp_path):
 def test_flags_of_several_workers_are_refused_without_them(settings, text, strategy, monkeypatch):
     for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
+    if strategy != "auto":  # which would use it
+        monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"index": 0}}')
     with pytest.raises(UserError, match=text):
         start_workers(DistributionConfig(**settings, strategy=strategy))

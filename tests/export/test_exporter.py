@@ -152,7 +152,7 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     lines = caplog.messages
     assert lines[0].endswith("epoch_0002") and lines[2] == "translated: uint8 [N, H, W, 1]"
     assert lines[1] == "picture: uint8 [N, H, W, 3], H and W multiples of 4"
-    assert re.search(r"grey levels, allowed 0.6275; on 2 images \(\S+testA\), 32 x 32 and 36", lines[3])
+    assert re.search(r"gray levels, allowed 0.6275; on 2 images \(\S+testA\), 32 x 32 and 36", lines[3])
 
 
 def faked(function):

@@ -82,7 +82,7 @@ def test_one_direction_without_a_way_back(tmp_path):
     assert sample_images.ONE_WAY not in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
-def test_scores_in_grey_levels(tmp_path):
+def test_scores_in_gray_levels(tmp_path):
     not_finite = flat(np.nan, 0, 0)
     write(tmp_path, 1, (flat(0), flat(0, 0, 0), flat(0.1)), (flat(0, 0, 0), not_finite, flat(1, 0, 0)))
     x, y = ([frame["scores"] for frame in item["frames"]] for item in items(tmp_path))

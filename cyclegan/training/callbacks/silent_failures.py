@@ -12,7 +12,7 @@ from cyclegan.training.callbacks.base import Callback, Epoch, Summary
 
 logger = logging.getLogger(__name__)
 
-UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 grey levels
+UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 gray levels
 INVERTED = -0.5  # correlation of x and G(x), below which G inverts
 COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
 WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
@@ -72,14 +72,14 @@ def find_silent_failures(
         image = domain.lower()
         if test.get(f"change/MAE({domain}, {network}({domain}))", 1) < UNCHANGED:
             found[f"{network} does nothing"] = (
-                f"{network}({image}) is {image} itself, within {UNCHANGED * 127.5:.1f} of 255 grey levels on average:"
+                f"{network}({image}) is {image} itself, within {UNCHANGED * 127.5:.1f} of 255 gray levels on average:"
                 f" {network} has learned to do nothing. Try a"
                 + (" lower --lambda_identity or --lambda_cycle" if has_cycle else " higher --lr_discriminator")
             )
         if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
             found[f"{network} inverts"] = (
                 f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}):"
-                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colours, too. Start over with another --seed"
+                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colors, too. Start over with another --seed"
                 + (" or a higher --lambda_identity" if has_cycle else "")
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
@@ -111,7 +111,7 @@ def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, ta
     return {
         f"{network} has collapsed": (
             f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by {before * 127.5:.1f} of 255"
-            f" grey levels on average, their translations by {after * 127.5:.1f}, real images like these by {usual * 127.5:.1f}."
+            f" gray levels on average, their translations by {after * 127.5:.1f}, real images like these by {usual * 127.5:.1f}."
             " Go back to an earlier checkpoint, or start over"
             " with --diffaugment color,translation, a lower --lr or more images"
         )

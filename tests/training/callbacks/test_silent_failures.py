@@ -62,7 +62,7 @@ def test_texts_name_the_networks_and_what_to_try():
     found = find_silent_failures(
         dict.fromkeys(TRAIN, 0.0), {"change/MAE(Y, F(Y))": 0.0, "change/correlation(X, G(X))": -1.0}
     )
-    assert found["F does nothing"].startswith("F(y) is y itself, within 1.3 of 255 grey levels")
+    assert found["F does nothing"].startswith("F(y) is y itself, within 1.3 of 255 gray levels")
     assert "--lambda_identity" in found["F does nothing"]
     assert found["G inverts"].startswith("G(x) is the negative of x") and "--seed" in found["G inverts"]
     # F learns from D_X, because F makes images of X.
@@ -109,7 +109,7 @@ def test_collapse_compares_distances():
     assert not find_collapse("G", images, 0.1 * images, images)
     found = find_collapse("F", images, 0.0999 * images, images)
     assert list(found) == ["F has collapsed"]
-    assert "differ by 85.0 of 255 grey levels on average, their translations by 8.5, real" in found["F has collapsed"]
+    assert "differ by 85.0 of 255 gray levels on average, their translations by 8.5, real" in found["F has collapsed"]
     assert not find_collapse("G", images, 0.0999 * images, 0.9 * images)  # the targets differ less
     assert not find_collapse("G", images[:1], 0 * images[:1], images)  # one image
     assert not find_collapse("G", 0.01 * images, 0 * images, images)  # the images are alike
