@@ -22,12 +22,12 @@ def _normalization(epsilon: float, affine: bool, second_derivatives: bool) -> tf
     return kind(epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32")
 
 
-def _convolution(*args: Any, trains_bias: bool, margin: int, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+def _convolution(*args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
     pads = [tf.keras.layers.ZeroPadding2D(margin)] if margin else []
     return _chain(*pads, tf.keras.layers.Conv2D(*args, **kwargs))
 
 
-def _transposed_convolution(*args: Any, trains_bias: bool, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+def _transposed_convolution(*args: Any, trains_bias: bool = True, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
     layer = tf.keras.layers.Conv2DTranspose(*args, **kwargs)
     return _chain(layer, *([tf.keras.layers.Cropping2D(((1, 0), (1, 0)))] if layer.padding == "valid" else []))
 

@@ -93,7 +93,7 @@ def counted(precision, recompute):
         patch.setattr(hardware, "has_accelerator", lambda: True)
         patch.setattr(hardware, "has_instructions_for", lambda precision: True)
         gan = GAN(1, Config.from_settings(precision=precision, pool_size=1, recompute=recompute))
-        assert gan.networks.parameter_counts() == (11_383_427, 2_765_633)
+        assert gan.networks.parameter_counts() == (11_383_427, 2_765_633, 0)
         step = tf.function(lambda x, y: train_step(gan, x, y, tf.ones([1]))[:2], autograph=False)
         function = step.get_concrete_function(image, image)
     return kept_for_backward(function), sum(map(census._flops, function.graph.get_operations()))
