@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
-LONGEST = ("tests/system/", "tests/training/", "tests/networks/", "tests/scripts/")  # folders
+LONGEST = ("system", "training", "networks", "benchmarking", "commands", "scripts")  # folders of `tests`
 make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config, items):
             seen.add(test)
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    items.sort(key=lambda item: not item.nodeid.startswith(tuple(f"tests/{folder}/" for folder in LONGEST)))
 
 
 @pytest.fixture(scope="module", autouse=True)
