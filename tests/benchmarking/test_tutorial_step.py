@@ -1,5 +1,6 @@
 """Compare the plain form of the step with the step of the package."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,6 +11,28 @@ from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.transposed_convolution import TransposedConvolution
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+
+
+@pytest.fixture
+def eager():
+    """Run functions as Python, because compiling one step takes longer than a few eager ones."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def test_losses_of_a_first_step_by_hand(strategies, eager):
+    """Train networks whose weights are all 0 on white images: only the biases of their last layers learn."""
+    config = Config.from_settings(filters=1, residual_blocks=0, discriminator_layers=1, image_size=16)
+    plain, function = tutorial_step.make(strategies[1], 2, config)
+    for network in (*plain.networks.generators.values(), *plain.networks.discriminators.values()):
+        network.set_weights([np.zeros_like(weight) for weight in network.get_weights()])
+    white = tf.fill([1, 2, 16, 16, 3], tf.constant(255, tf.uint8))
+    before, after = (float(function((white, white, tf.ones([1, 2])))) for _ in range(2))
+    # Outputs and logits are 0, and images are 1: each generator has the losses 1, 10 (cycle) and 5 (identity).
+    assert before == pytest.approx(2 * (1 + 10 + 5) + 2 * (0.5 * 1 + 0.5 * 0), abs=1e-5)
+    b = 2e-4  # Adam moves each bias by the learning rate, in the direction that helps its own network
+    assert after == pytest.approx(2 * ((b - 1) ** 2 + 15 * (1 - b)) + ((b - 1) ** 2 + b**2), abs=1e-5)
 
 
 @pytest.mark.slow
