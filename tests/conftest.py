@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
 FORKING = "tests/checkpointing/test_kill.py"  # goes first, because forking a process that has grown takes long
-LONGEST = ("tests/system/", "tests/training/", "tests/networks/", "tests/scripts/")  # folders
+LONGEST = ("system", "training", "networks", "benchmarking", "commands", "scripts")  # folders of `tests`
 make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 
@@ -47,7 +47,8 @@ def pytest_collection_modifyitems(config, items):
             seen.add(test)
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
-    items.sort(key=lambda item: (not item.nodeid.startswith(FORKING), not item.nodeid.startswith(LONGEST)))
+    longest = tuple(f"tests/{folder}/" for folder in LONGEST)
+    items.sort(key=lambda item: (not item.nodeid.startswith(FORKING), not item.nodeid.startswith(longest)))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,7 +1,8 @@
-"""Check the table of folders: which part of the package may import which."""
+"""Check the table of folders: which part of the package may import which; and that the tests mirror the package."""
 
 import ast
 import pathlib
+import re
 
 import pytest
 
@@ -54,6 +55,13 @@ NO_TENSORFLOW = {
 }  # these parts import no TensorFlow
 ONLY_COMPAT = ("tensorflow_addons", "tf_keras")  # names that only `networks.compat` may know
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+TESTS = PACKAGE.parent / "tests"
+WITHOUT_TESTS = {  # modules in which nothing can fail by itself
+    "config/directions.py": "a constant",
+    "images/image_array.py": "a protocol, which type checkers read",
+    "training/callbacks/base.py": "records, and methods that do nothing; the tests of all callbacks run them",
+    "training/metric_names.py": "constants",
+}
 
 
 def part_of(path):
@@ -125,3 +133,13 @@ def test_forbidden_imports_are_absent(path):
 
 def test_the_train_command_is_short():
     assert len((PACKAGE / "commands" / "train.py").read_text(encoding="utf-8").splitlines()) <= 70
+
+
+def test_each_module_has_a_test_file():
+    untested = set()
+    for path in MODULES:
+        module = path.relative_to(PACKAGE)
+        tests = TESTS / module.with_name(f"test_{module.name}")
+        if not (tests.exists() and re.search("^def test_", tests.read_text(encoding="utf-8"), re.MULTILINE)):
+            untested.add(module.as_posix())
+    assert untested == set(WITHOUT_TESTS)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
-from cyclegan.networks import compat, convolution, instance_normalization, transposed_convolution
+from cyclegan.networks import blocks, compat, instance_normalization, transposed_convolution
 from cyclegan.networks.initializers import normal
 from cyclegan.training.gan import GAN
 
@@ -22,7 +22,9 @@ def _normalization(epsilon: float, affine: bool, second_derivatives: bool) -> tf
     return kind(epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32")
 
 
-def _convolution(*args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+def _convolution(
+    *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any
+) -> Callable[[tf.Tensor], tf.Tensor]:
     pads = [tf.keras.layers.ZeroPadding2D(margin)] if margin else []
     return _chain(*pads, tf.keras.layers.Conv2D(*args, **kwargs))
 
@@ -54,7 +56,7 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[
     """
     with strategy.scope():
         with (
-            mock.patch.object(convolution, "Convolution", _convolution),
+            mock.patch.object(blocks, "Convolution", _convolution),
             mock.patch.object(transposed_convolution, "TransposedConvolution", _transposed_convolution),
             mock.patch.object(instance_normalization, "make_instance_normalization", _normalization),
         ):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from cyclegan.networks import batch_normalization, instance_normalization
-from cyclegan.networks.convolution import make_convolution
+from cyclegan.networks.convolution import Convolution, make_convolution
 from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.padding import ReflectionPadding2D
 from cyclegan.networks.spectral_normalization import SpectralConvolution
@@ -41,7 +41,7 @@ class BlockBuilder:
         self.config = config
         self._second_derivatives = second_derivatives
         self._norm = "none" if spectral else config.norm
-        self._kind = SpectralConvolution if spectral else None
+        self._kind = SpectralConvolution if spectral else Convolution
         self._paper = config.variant == "paper"
         # A normalization cancels a bias before it, but the paper's networks have such biases.
         cancelled = self._norm == "instance" and self._paper

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -84,11 +84,9 @@ def make_convolution(
     padding: str = "same",
     use_bias: bool = False,
     init: str = "normal",
-    kind: Optional[type[Convolution]] = None,
+    kind: type[Convolution] = Convolution,
     **options: Any,
 ) -> Convolution:
-    """Return a layer of a kind, by default `Convolution`, with further options of it; see `kernel_initializer` for `init`."""
+    """Return a convolution layer of a kind with further options of it; see `kernel_initializer` for `init`."""
     initializer = kernel_initializer(init)
-    return (kind or Convolution)(
-        filters, size, stride, padding, use_bias=use_bias, kernel_initializer=initializer, **options
-    )
+    return kind(filters, size, stride, padding, use_bias=use_bias, kernel_initializer=initializer, **options)

@@ -91,7 +91,7 @@ def test_a_log_without_checkpoints_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_run_that_lost_its_checkpoints_before_its_first_log_line_is_refused(tmp_path, resumed):
+def test_a_run_that_lost_its_first_checkpoint_is_refused(tmp_path, resumed):
     checkpoints = tmp_path / "checkpoints"
     with open_run(tmp_path) as run:
         run.start(DATA)

@@ -173,7 +173,7 @@ def test_next_epoch_resets_the_passes_and_keeps_the_rest():
     assert state.test.sums == {} and TrainState().train.sums == {}
 
 
-def test_training_is_done_after_its_epochs_or_too_many_evaluations_without_a_best_one():
+def test_training_is_done_after_its_epochs_or_its_patience():
     state = TrainState(epoch=3, evaluations_since_best=2)
     assert (
         state.is_done(3) and not state.is_done(4) and state.is_done(4, patience=2) and not state.is_done(4, patience=3)

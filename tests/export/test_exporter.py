@@ -1,8 +1,6 @@
 """Exported generators: outputs of the files, refused exports, and failures, which keep the old file and leave no other."""
 
 import dataclasses
-import importlib.util
-import logging
 import os
 import pathlib
 import re
@@ -11,17 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.commands import export as script
-from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.export import exporter, portable
 from cyclegan.export.export_format import ExportFormat
 from cyclegan.export.exporter import ExportError, ExportOptions, export
 from cyclegan.export.formats import FORMATS
-from cyclegan.networks import compat
-from tests.export.models import TINY, UNET, make_generator
+from tests.export.models import UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "export.md"
@@ -33,27 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Interpreter is deprecated:
 @pytest.fixture(scope="module")
 def generator():
     return make_generator(3, 1)
-
-
-@pytest.fixture(scope="module")
-def run(generator, tmp_path_factory):
-    """Return the folder of a run from 3 channels to 1, on images in a folder."""
-    folder = tmp_path_factory.mktemp("export")
-    for split, channels in (("testA", 3), ("trainB", 1)):
-        (folder / "data" / split).mkdir(parents=True)
-        for number in range(3):
-            levels = np.random.default_rng(number).integers(0, 256, (10, 14, channels)).astype(np.uint8)
-            large = Image.fromarray(levels if channels == 3 else levels[..., 0]).resize((48, 40), Image.BICUBIC)
-            large.save(folder / "data" / split / f"{number}.png")
-    config = Config.from_settings(
-        output_dir=str(folder / "run"), dataset=str(folder / "data"), channels_y=1, pool_size=0, **TINY
-    )
-    (folder / "run").mkdir()
-    serialization.save(folder / "run" / "config.json", config, compat.stack(), {})
-    checkpoints = CheckpointManager(folder / "run" / "checkpoints", {"G": generator, "F": make_generator(1, 3)})
-    for epoch in (1, 2):
-        checkpoints.save(TrainState(epoch=epoch))
-    return folder / "run"
 
 
 def colour(size=(32, 32), seed=5):
@@ -134,25 +106,6 @@ def test_the_code_of_the_docs_works(form, uint8, exported, generator, tmp_path, 
     horse = np.asarray(Image.open("horse.jpg").resize((256, 256)))
     levels = np.asarray(Image.open("zebra.png")).astype(float)
     assert np.abs(levels - translated(generator, horse)[..., 0]).max() <= 0.51
-
-
-def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplog):
-    caplog.set_level(logging.INFO, "cyclegan.export")
-    out = str(tmp_path / "out.keras")
-    flags = ["--format", "keras", "--direction", "y2x", "--checkpoint", "epoch_0001", "--size", "64x32"]
-    assert script.main([str(run), out, *flags]) < 1e-4
-    lines = caplog.messages
-    assert capsys.readouterr().err == "" and re.fullmatch(r"\S+out.keras: keras, 0\.\d MB, of \S+epoch_0001", lines[0])
-    assert lines[1:3] == ["picture: float32 [1, 32, 64, 1]", "translated: float32 [1, 32, 64, 3]"]
-    assert re.fullmatch(r"largest .* allowed 0.001; on 2 images \(\S+trainB\), 32 x 64 pixels", lines[3])
-    with pytest.raises(UserError, match="out.keras exists"):
-        script.main([str(run), out, "--format", "keras"])
-    caplog.clear()
-    assert script.main([str(run), out, "--format", "keras", "--uint8", "--overwrite"]) < 0.51
-    lines = caplog.messages
-    assert lines[0].endswith("epoch_0002") and lines[2] == "translated: uint8 [N, H, W, 1]"
-    assert lines[1] == "picture: uint8 [N, H, W, 3], H and W multiples of 4"
-    assert re.search(r"gray levels, allowed 0.6275; on 2 images \(\S+testA\), 32 x 32 and 36", lines[3])
 
 
 def faked(function):
@@ -256,21 +209,3 @@ def test_a_folder_survives_a_failed_replacement(tmp_path, monkeypatch):
     with pytest.raises(OSError):
         exporter._put_into_place(tmp_path / "made", tmp_path / "out")
     assert (tmp_path / "out" / "out").exists()
-
-
-def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, capsys):
-    out = str(tmp_path / "out")
-    for flags, text in (
-        (["--format", "onnx", "--float16"], "--float16 with --format onnx: expected it with tflite only"),
-        (["--format", "onnx", "--size", "30"], "--size 30x30: expected multiples of 4 pixels"),
-        (["--format", "onnx", "--pictures", "no.png"], r"2 of 2 images cannot be used.*no.png"),
-    ):
-        with pytest.raises(UserError, match=text):
-            script.main([str(run), out, *flags])
-    with pytest.raises(SystemExit):
-        script.main([str(run), out, "--format", "onnx", "--size", "3a"])
-    assert "expected a number of pixels, or WIDTHxHEIGHT" in capsys.readouterr().err
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="--format onnx needs tf2onnx, onnx, onnxruntime: install with pip install -r"):
-        script.main([str(run), out, "--format", "onnx"])
-    assert not list(tmp_path.iterdir())

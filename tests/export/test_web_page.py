@@ -163,7 +163,7 @@ def test_the_browser_computes_what_the_network_computes(browser, url, generators
 
 
 @pytest.mark.slow
-def test_images_come_by_drop_and_from_the_camera_of_a_page_with_one_direction(browser, serve, generators):
+def test_a_page_of_one_direction_takes_drops_and_the_camera(browser, serve, generators):
     noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
     open_page(browser, serve("one", {"x2y": generators["x2y"]}, {"x2y": [noise]}))
     assert browser.js("document.querySelector('#directions').hidden && document.querySelector('#result').hidden")

@@ -19,7 +19,7 @@ from cyclegan.inference.translate_files import translate
 from cyclegan.reporting import html_report
 from tests.data.image_folders import image_sets, load
 from tests.fuzz import corpus
-from tests.inference.test_restore import make_run
+from tests.inference.runs import make_run
 
 LONGEST = 600  # seconds until a hang ends the process, with the stacks of its threads
 SECONDS_PER_FILE = 5.0

@@ -1,10 +1,8 @@
 import pytest
 
-from cyclegan.images import writer
-from cyclegan.images.image import DecodedImage
 from cyclegan.inference.model import Model
-from tests.inference.arrays import images
-from tests.inference.test_restore import make_run
+from tests.inference.arrays import write_originals
+from tests.inference.runs import make_run
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +29,4 @@ def model(run_folder):
 @pytest.fixture
 def originals(tmp_path):
     """Write images of all kinds to the folder "in"; return their sizes by name."""
-    sizes = {
-        "a.png": (17, 23), "b.jpg": (40, 30), "sub/c.webp": (16, 16), "sub/deeper/d.bmp": (33, 65), "e.gif": (20, 20),
-        "f.tif": (18, 19), "g.JPEG": (40, 30), "h.jpg": (40, 30), "i%20 ü#?.png": (24, 16),
-    }  # fmt: skip
-    for seed, (name, size) in enumerate(sizes.items()):
-        writer.write(tmp_path / "in" / name, DecodedImage(images(*size, 3, seed=seed)))
-    return sizes
+    return write_originals(tmp_path / "in")

@@ -11,7 +11,7 @@ from cyclegan.images.image import DecodedImage
 from cyclegan.inference import file_plan
 from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import files, images
-from tests.inference.test_restore import make_run
+from tests.inference.runs import make_run
 
 
 def test_one_file_goes_to_a_file_or_a_folder(model, originals, tmp_path):

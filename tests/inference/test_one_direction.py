@@ -13,7 +13,7 @@ from cyclegan.inference.restore import restore
 from cyclegan.inference.score_run import score_run
 from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import images
-from tests.inference.test_restore import make_run
+from tests.inference.runs import make_run
 
 MISSING = "run: --objective cut has no generator Y -> X; expected --direction x2y"
 

@@ -4,7 +4,7 @@ import pytest
 from cyclegan.inference.model import Model
 from cyclegan.inference.translator import Translator
 from tests.inference.arrays import images
-from tests.inference.test_restore import UNET, make_run
+from tests.inference.runs import UNET, make_run
 
 
 def by_hand(network, image):

@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.interop.discriminator_layout import find_discriminator
 from cyclegan.interop.generator_layout import find_generator
 from cyclegan.interop.state_dict import load_state_dict
-from cyclegan.interop.weights import copy_weights
-from cyclegan.networks.discriminators import make_discriminator
-from cyclegan.networks.generators import make_generator
+from tests.interop.filled_networks import filled
 from tests.interop.pytorch_networks import (
     patch_state,
     pytorch_patch_discriminator,
@@ -27,19 +23,6 @@ NORMS = ["instance", "affine", "batch", "none"]
 @pytest.fixture
 def torch():
     return pytest.importorskip("torch", reason="PyTorch is not installed")
-
-
-def filled(state):
-    """Return (network of this package, its layout) for a state dict."""
-    is_generator = "model.1.weight" in state or "model.model.0.weight" in state
-    layout = (find_generator if is_generator else find_discriminator)(state)
-    networks = Config.from_settings(**layout.settings).networks
-    if is_generator:
-        network = make_generator(networks, layout.channels_in, layout.channels_out)
-    else:
-        network = make_discriminator(networks, layout.channels_in)
-    copy_weights(network, state, layout)
-    return network, layout
 
 
 def settings_of(torch, network, sizes, path, legacy=False):

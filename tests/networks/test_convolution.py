@@ -48,7 +48,7 @@ def test_margin_is_zero_padding(filters, stride, size, shape):
     "kind, settings",
     [(Convolution, {}), (Convolution, {"strides": 2, "margin": 1}), (TransposedConvolution, {"strides": 2})],
 )
-def test_leaving_out_a_cancelled_bias_changes_neither_output_nor_other_gradients(kind, settings):
+def test_a_cancelled_bias_changes_no_output_and_no_gradient(kind, settings):
     x, norm, found = noise(2, 6, 6, 4), make_instance_normalization(), []
     norm.build((None, None, None, FEW_CHANNELS + 1))
     for trains_bias in (True, False):

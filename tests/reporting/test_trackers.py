@@ -11,13 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-import types
 
 import pytest
 
 from cyclegan.config import Config
 from cyclegan.errors import MissingPackageError, UserError
-from cyclegan.reporting import tracker_runs, trackers
+from cyclegan.reporting import trackers
 from cyclegan.reporting.trackers import BackgroundTracker
 
 
@@ -134,47 +133,6 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     (tmp_path / "wandb" / "__init__.py").touch()
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings(wandb="p").run)
-
-
-class FakeWandbRun:
-    """Keep rows as W&B does: rows before the next one are lost."""
-
-    def __init__(self, step, **options):
-        self.step, self.options, self.rows, self.axes = step, options, [], {}
-        self.config, self.dir, self.offline, self.url = self, "d/wandb/run/files", False, "https://host/run"
-
-    def update(self, settings, allow_val_change):
-        assert allow_val_change
-
-    def define_metric(self, names, step_metric):
-        self.axes[names] = step_metric
-
-    def log(self, values, step):
-        assert step >= self.step
-        self.step = step
-        self.rows.append((step, values))
-
-
-def test_rows_of_wandb_never_go_back(tmp_path, monkeypatch):
-    fake = types.SimpleNamespace(
-        Settings=dict, Image=lambda path, caption: caption, init=lambda **options: FakeWandbRun(8, **options)
-    )
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    tracker = tracker_runs.WandbTracker("me/p", "abc", tmp_path / "horses", {})
-    run = tracker._run
-    options = {name: run.options[name] for name in ("entity", "project", "id", "resume", "name")}
-    assert options == {"entity": "me", "project": "p", "id": "abc", "resume": "allow", "name": "horses"}
-    assert tracker.place == "https://host/run" and run.axes["steps/*"] == "step"
-    tracker.write_scalars("steps", 1, 3, {"a": 1.0})  # the run has it: its last row was 7
-    tracker.write_scalars("train", 1, 3, {"a": 1.0})
-    tracker.write_scalars("steps", 2, 4, {"a": 2.0})
-    tracker.write_scalars("test", 2, 4, {"a": 3.0})
-    tracker.write_image(2, tmp_path / "a.png")
-    assert run.rows == [
-        (8, {"steps/a": 2.0, "epoch": 2, "step": 4}),
-        (9, {"test/a": 3.0, "epoch": 2, "step": 4}),
-        (9, {"samples": "epoch 2", "epoch": 2}),
-    ]
 
 
 WITH_PACKAGES = """

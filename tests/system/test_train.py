@@ -17,9 +17,8 @@ from cyclegan.config import serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.data import tfds_source
 from cyclegan.data.comparison_images import comparison_images
-from cyclegan.errors import MissingPackageError, UserError
+from cyclegan.errors import UserError
 from cyclegan.networks.compat import stack
-from cyclegan.reporting import trackers
 from tests.system.runs import ROOT, SMALLEST, TINY, assert_same, lines, photograph, run, variables
 
 
@@ -36,13 +35,6 @@ def test_mistakes_are_one_line_and_code_2(tmp_path, flags, text):
     assert result.returncode == 2 and {*result.stdout.splitlines()} <= {"Starting TensorFlow", "Finding the images"}
     assert result.stderr.startswith(text) and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
-    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(train.console, "start", None)  # of TensorFlow
-    with pytest.raises(MissingPackageError, match="^--wandb needs the package wandb: pip install wandb$"):
-        train.main(["--wandb", "p"])
 
 
 def test_missing_packages_are_explained(tmp_path):

@@ -13,8 +13,8 @@ from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
 from cyclegan.training.gan import GAN
+from tests.interop.filled_networks import filled
 from tests.interop.pytorch_networks import patch_state, resnet_state
-from tests.interop.test_weights import filled
 
 SMALL = ["--image_size", "32", "--precision", "float32"]
 

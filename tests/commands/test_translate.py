@@ -8,9 +8,24 @@ import pytest
 from PIL import Image
 
 from cyclegan.errors import UserError
-from tests.inference.arrays import files, images
+from tests.inference.arrays import files, images, write_originals
+from tests.inference.runs import make_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, strategies):
+    """Return the folder of a run from RGB to RGB."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    make_run(path, strategies[1], channels_y=3)
+    return path
+
+
+@pytest.fixture
+def originals(tmp_path):
+    """Write images of all kinds to the folder "in"; return their sizes by name."""
+    return write_originals(tmp_path / "in")
 
 
 def translate_py(*arguments):
