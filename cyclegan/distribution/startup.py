@@ -18,7 +18,7 @@ from cyclegan.distribution.cluster import Cluster, read_cluster, refuse_port
 from cyclegan.distribution.gpus import select_gpus
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.distribution.workers import Workers
-from cyclegan.errors import TrainingError, UserError
+from cyclegan.errors import TrainingError, UserError, first_line
 
 
 def start_workers(config: DistributionConfig) -> Workers:
@@ -74,7 +74,7 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
             workers.barrier()
         except (RuntimeError, tf.errors.OpError) as error:
             raise TrainingError(
-                f"worker {cluster.index}: training could not be started with the others ({str(error).strip().splitlines()[0]}):"
+                f"worker {cluster.index}: training could not be started with the others ({first_line(error)}):"
                 " expected all of them to stay; start all again"
             ) from error
     return workers

@@ -10,7 +10,7 @@ from typing import Optional
 import tensorflow as tf
 
 from cyclegan.distribution.gpus import select_gpus
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, first_line
 
 LOGICAL_LIMIT = 64  # logical devices share the cores; thousands of them only hang
 
@@ -86,6 +86,6 @@ def _tpu_strategy() -> tf.distribute.Strategy:
         return tf.distribute.TPUStrategy(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise UserError(
-            f"--strategy tpu: no TPU {name} ({str(error).strip().splitlines()[0]}): expected a TensorFlow with libtpu on a machine"
+            f"--strategy tpu: no TPU {name} ({first_line(error)}): expected a TensorFlow with libtpu on a machine"
             " with a TPU, or its name in TPU_NAME"
         ) from error

@@ -15,7 +15,7 @@ from typing import ClassVar, Optional, Protocol
 from cyclegan import console, whole_file
 from cyclegan.config import Config
 from cyclegan.config.run import RunConfig
-from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.errors import MissingPackageError, UserError, first_line, printable
 from cyclegan.reporting.tracker_runs import MLflowTracker, WandbTracker
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class BackgroundTracker:
         for call in iter(self._calls.get, None):
             try:
                 call()
-            except Exception as error:  # of a foreign package: whatever it is, training goes on
+            except Exception as error:  # of a foreign package: whatever it is, training continues
                 self._warn(_describe(error))
 
     def _warn(self, problem: str) -> None:
@@ -174,5 +174,4 @@ def _read_ids(path: pathlib.Path) -> dict[str, str]:
 
 def _describe(error: Exception) -> str:
     """Return the first line of an error without user names and passwords of URLs."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return printable(re.sub(r"://[^/\s@]*@", "://", text))
+    return printable(re.sub(r"://[^/\s@]*@", "://", first_line(error).rstrip(".")))

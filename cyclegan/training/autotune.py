@@ -13,6 +13,7 @@ import tensorflow as tf
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
+from cyclegan.errors import first_line
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_totals import MetricTotals
@@ -63,8 +64,7 @@ def try_forms(
         except tf.errors.OpError as error:  # what XLA cannot compile, or lacks the memory for
             if not number:
                 raise
-            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            logger.warning(f"Training goes on without {name}, which failed: {first_line}")
+            logger.warning(f"Training continues without {name}, which failed: {first_line(error)}")
             step = None
         if workers.all_true(step is not None):
             assert step is not None
