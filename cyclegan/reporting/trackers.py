@@ -10,10 +10,9 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Optional, Protocol
+from typing import Any, ClassVar, Optional, Protocol
 
 from cyclegan import console, whole_file
-from cyclegan.config import Config
 from cyclegan.config.run import RunConfig
 from cyclegan.errors import MissingPackageError, UserError, first_line, printable
 from cyclegan.reporting.tracker_runs import MLflowTracker, WandbTracker
@@ -123,11 +122,12 @@ def check_packages(config: RunConfig) -> None:
                 raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {install}")
 
 
-def start(config: Config, folder: pathlib.Path) -> list[BackgroundTracker]:
+def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) -> list[BackgroundTracker]:
     """Begin or resume the tracker runs that a configuration asks for.
 
     Args:
-        config: The configuration.
+        config: The trackers of the run.
+        settings: All settings of the run, for the trackers to show.
         folder: Folder of the run, which keeps the ids of the tracker runs.
 
     Raises:
@@ -135,12 +135,12 @@ def start(config: Config, folder: pathlib.Path) -> list[BackgroundTracker]:
     """
     started: list[BackgroundTracker] = []
     for flag, (make, _) in TRACKERS.items():
-        if not (target := getattr(config.run, flag)):
+        if not (target := getattr(config, flag)):
             continue
         ids = _read_ids(folder / IDS)
         try:
             with console.phase(f"Starting --{flag}"):
-                tracker = make(target, ids.get(flag), folder, config.settings())
+                tracker = make(target, ids.get(flag), folder, settings)
         except Exception as error:  # of a foreign package
             problem = f"--{flag} {target}: {_describe(error)}"
             if flag not in ids:

@@ -55,7 +55,8 @@ def fakes(monkeypatch):
 
 
 def start(folder, **settings):
-    return trackers.start(Config.from_settings(epochs=7, **settings), folder)
+    config = Config.from_settings(epochs=7, **settings)
+    return trackers.start(config.run, config.settings(), folder)
 
 
 def warnings(caplog):
@@ -187,7 +188,7 @@ folder = pathlib.Path(sys.argv[1])
 Image.new("RGB", (8, 8)).save(folder / "epoch_001.png")
 for start in range(3):
     config = Config.from_settings(wandb="p", mlflow=f"file:{folder}/store", epochs=2 + start % 2)
-    started = trackers.start(config, folder)
+    started = trackers.start(config.run, config.settings(), folder)
     for step in (4, 5 + start):  # later starts repeat one
         for tracker in started:
             tracker.write_scalars("steps", 1, step, {"speed/a": step + 0.25 + start})

@@ -30,7 +30,7 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(
     x, y = make_images(6, 16, 1), make_images(6, 16, 2)
     dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
     if pairs:
-        dataset.draw_pairs(np.array([[0, 0]]), 1.0)
+        dataset.set_pairs(np.array([[0, 0]]), 1.0)
     before, step, calls, resets, beats = state_values(gan), compile_train_step(strategy, gan), [], [], []
     monkeypatch.setattr(hardware, "reset_peak_memory", lambda: resets.append(len(calls)))
 

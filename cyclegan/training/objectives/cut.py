@@ -40,7 +40,7 @@ class CUTObjective(Objective):
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
     nce_weight: ClassVar[float] = 0.5
 
-    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Any:
         """Return random positions in each feature map, int64 [N, P] each."""
         areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
         return [random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)]
@@ -57,8 +57,8 @@ class CUTObjective(Objective):
         """Return the losses, with contrastive losses at fixed positions, the identity error, and how much G changes the images."""
         fake_y, parts = self._translate(networks, x, y, weight, None, training=False)
         same_y = networks.apply(networks.generators["G"], y, training=False)
-        judged = DiscriminatorInput((y,), (fake_y,))
-        of_generator, of_discriminator = self.adversarial.compute_losses(networks, judged, weight)
+        inputs = DiscriminatorInput((y,), (fake_y,))
+        of_generator, of_discriminator = self.adversarial.compute_losses(networks, inputs, weight)
         compared = (losses.mae(y, same_y), losses.mae(x, fake_y), losses.correlation(x, fake_y))
         metrics = self.collect({**parts, **of_generator, **of_discriminator}, weight)
         return {**metrics, **{name: self.mean(weight, each) for name, each in zip(self.test_names, compared)}}
@@ -78,7 +78,7 @@ class CUTObjective(Objective):
     def _translate(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Any, training: bool
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return G(x) and the contrastive losses; without noise from `draw`, these use evenly spaced positions."""
+        """Return G(x) and the contrastive losses; without noise from `make_noise`, these use evenly spaced positions."""
         G = networks.generators["G"]
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)

@@ -61,8 +61,8 @@ class CycleGANObjective(Objective):
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the losses, the mean absolute errors, and how much the generators change the images."""
         images = translate(networks, x, y, self.same_channels, training=False)
-        judged = DiscriminatorInput((y, x), (images.fake_y, images.fake_x))
-        of_generators, of_discriminators = self.adversarial.compute_losses(networks, judged, weight)
+        inputs = DiscriminatorInput((y, x), (images.fake_y, images.fake_x))
+        of_generators, of_discriminators = self.adversarial.compute_losses(networks, inputs, weight)
         parts = {**self._reconstruction_losses(x, y, images, weight), **of_generators, **of_discriminators}
         metrics = self.collect(parts, weight)
         mae, correlation = losses.mae, losses.correlation

@@ -20,9 +20,9 @@ class FastCUTObjective(CUTObjective):
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
     nce_weight = 10.0
 
-    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Any:
         """Return positions in each feature map, int64 [N, P] each, and whether to mirror each image, bool [N]."""
-        return super().draw(random, size), random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
+        return super().make_noise(random, size), random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
 
     def _translate(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Any, training: bool

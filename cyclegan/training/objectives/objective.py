@@ -76,7 +76,7 @@ class Objective(abc.ABC):
     def generator_passes(self) -> int:
         """Batches that each generator translates in a training step."""
 
-    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Any:
         """Return the random numbers that `generate` needs, besides dropout: a structure of tensors.
 
         Args:
@@ -97,7 +97,7 @@ class Objective(abc.ABC):
             y: Images of domain Y.
             weight: Weights of the samples, float32 [N]; 0 for padding.
             random: Random numbers of the step.
-            noise: Random numbers from `draw`.
+            noise: Random numbers from `make_noise`.
         """
 
     @abc.abstractmethod
