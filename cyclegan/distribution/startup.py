@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from cyclegan.config.distribution import DistributionConfig
-from cyclegan.distribution import greetings, rendezvous
+from cyclegan.distribution import handshake, rendezvous
 from cyclegan.distribution.cluster import Cluster, read_cluster, refuse_port
 from cyclegan.distribution.gpus import select_gpus
 from cyclegan.distribution.strategy import make_strategy
@@ -49,7 +49,7 @@ def start_workers(config: DistributionConfig) -> Workers:
 
 
 def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
-    secret = greetings.read_secret(config.rendezvous_secret_file)
+    secret = handshake.read_secret(config.rendezvous_secret_file)
     gpus = select_gpus(config.devices)
     if not gpus and (config.devices or 1) > 1:
         raise UserError(

@@ -1,6 +1,6 @@
 """Trackers: what reaches them, how they resume, and that their failures stay away from training.
 
-Stand-ins of the two packages take part in the quick tests, the packages themselves, without a network, in a slow one.
+Fakes replace the two packages in the quick tests; a slow test uses the packages themselves, without a network.
 """
 
 import importlib

@@ -102,7 +102,7 @@ def test_pipeline_and_fed_steps_are_timed(monkeypatch):
     assert default["relative"] == 1 and waiting["relative"] > 0 and unread["relative"] > 0
 
 
-def test_stand_in_leaves_the_processor_free(monkeypatch):
+def test_simulated_step_leaves_the_processor_free(monkeypatch):
     monkeypatch.setattr(feeding, "DRAIN_SECONDS", 0.05)
     monkeypatch.setattr(feeding, "FEED_SECONDS", 0.2)
     monkeypatch.setattr(forms, "default_form", None)
@@ -227,7 +227,7 @@ def test_flags_without_effect_are_refused_for_each_part():
     "flag",
     ["--precision float32", "--xla on", "--identity 0", "--filters 2", "--residual_blocks 0", "--deterministic"],
 )
-def test_a_stand_in_has_no_networks(flag):
+def test_a_simulated_step_has_no_networks(flag):
     with pytest.raises(UserError, match=f"{flag.split()[0]} has no effect with --elsewhere"):
         command_line.parse(["--data", "--elsewhere", "5", *flag.split()])
     command_line.parse(["--data", "--elsewhere", "0", "5", *flag.split()])
