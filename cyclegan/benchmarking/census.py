@@ -1,6 +1,6 @@
 """Table of the kernels of a training step on a GPU, counted without one.
 
-TensorFlow's graph optimizer, told of a GPU that is not there, returns the graph that this GPU would run. Kernels, bytes and
+TensorFlow's graph optimizer returns the graph that a GPU would run, from a description of the GPU alone. Kernels, bytes and
 floating-point operations are counted in this graph; milliseconds come from a model, so compare them only with each other.
 """
 

@@ -221,7 +221,7 @@ class RunDirectory:
             raise self._not_writable(error) from error
 
     def _clear(self) -> None:
-        """Remove what a run has written; foreign files and their folders stay."""
+        """Remove the files and folders that a run has written; foreign files and their folders stay."""
         for path in run_files.find(self.path, run_files.CHECKPOINTS):
             if path.is_dir() and not path.is_symlink():  # else it is the user's
                 files.discard(path) if path.name.startswith(".") else files.remove_own(path)

@@ -79,7 +79,7 @@ class UnpairedDataset:
 
     @property
     def failure(self) -> Optional[str]:
-        """Why an image could not be read; `None` if all could."""
+        """Reason why an image could not be read; `None` if all could."""
         return next(filter(None, (getattr(domain, "failure", None) for domain in self.domains)), None)
 
     def steps_left(self, position: int) -> int:

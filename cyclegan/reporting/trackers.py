@@ -30,12 +30,12 @@ class Tracker(Protocol):
     Attributes:
         NAME: Name of the tracker.
         run_id: Id of the run, to resume it.
-        place: Where the user finds the run.
+        location: URL, or file and store, of the run, for the user.
     """
 
     NAME: ClassVar[str]
     run_id: str
-    place: str
+    location: str
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, see `SummaryWriter.write_scalars`. Positions that the run already has keep their values."""
@@ -147,7 +147,7 @@ def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) 
                 raise UserError(f"{problem}; expected a tracker that answers, or no --{flag}") from error
             logger.warning("%s. Training continues without this tracker", printable(problem))
             continue
-        logger.info(f"{tracker.NAME}: {tracker.place}")
+        logger.info(f"{tracker.NAME}: {tracker.location}")
         if ids.get(flag, tracker.run_id) != tracker.run_id:
             logger.warning("%s: the run so far is not at %s, a new one begins", tracker.NAME, target)
         started.append(BackgroundTracker(tracker))

@@ -28,7 +28,7 @@ class PoolUpdate(NamedTuple):
 
 
 class ImagePool(ShardedState):
-    """Earlier translations to a domain, of which a discriminator sees some in place of half of the new ones.
+    """Earlier translations to a domain. In about half of the cases, a discriminator sees one of them instead of a new one.
 
     Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix: until the pool is full, a new image is stored and
     shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is shown itself.

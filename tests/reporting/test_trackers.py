@@ -25,7 +25,7 @@ class Fake:
     """A tracker that records its calls; it fails if its target is "down"."""
 
     NAME = "Fake"
-    place = "here"
+    location = "here"
 
     def __init__(self, target, run_id, folder, settings):
         self.calls = [(target, run_id, settings["epochs"])]
@@ -47,7 +47,7 @@ class Fake:
 
 @pytest.fixture
 def fakes(monkeypatch):
-    """Put fakes in the place of the trackers; return those that were made."""
+    """Replace the trackers by fakes; return the fakes that were made."""
     made = []
     make = lambda *args: made.append(Fake(*args)) or made[-1]  # noqa: E731
     monkeypatch.setattr(trackers, "TRACKERS", dict.fromkeys(("wandb", "mlflow"), (make, "it")))
@@ -165,7 +165,7 @@ def test_rows_of_wandb_never_go_back(tmp_path, monkeypatch):
     run = tracker._run
     options = {name: run.options[name] for name in ("entity", "project", "id", "resume", "name")}
     assert options == {"entity": "me", "project": "p", "id": "abc", "resume": "allow", "name": "horses"}
-    assert tracker.place == "https://host/run" and run.axes["steps/*"] == "step"
+    assert tracker.location == "https://host/run" and run.axes["steps/*"] == "step"
     tracker.write_scalars("steps", 1, 3, {"a": 1.0})  # the run has it: its last row was 7
     tracker.write_scalars("train", 1, 3, {"a": 1.0})
     tracker.write_scalars("steps", 2, 4, {"a": 2.0})

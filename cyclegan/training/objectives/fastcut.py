@@ -13,7 +13,7 @@ from cyclegan.training.randomness import FLIP, StepRandomness
 
 
 class FastCUTObjective(CUTObjective):
-    """G: X -> Y, which translates some images mirrored; the contrastive loss compares the same places all the same."""
+    """G: X -> Y, which translates mirrored copies of some images; the contrastive loss compares positions of the same content."""
 
     loss_names = ("loss_G/loss", NCE, "loss_G/total", "loss_Y/loss")
     generator_passes = 1
@@ -27,7 +27,7 @@ class FastCUTObjective(CUTObjective):
     def _translate(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Any, training: bool
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return the translations of images, of which some are mirrored in training, and the contrastive loss."""
+        """Mirror some of the images in training; return the translations and the contrastive loss."""
         G, given, positions, of_queries = networks.generators["G"], x, None, None
         (keys,) = networks.compute_features(G, [x], training)
         if noise is not None:
@@ -41,7 +41,7 @@ class FastCUTObjective(CUTObjective):
 
 
 def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:
-    """Return where positions [N, P] in feature maps of these widths lie once the samples of `flip` [N] are mirrored."""
+    """Return the positions [N, P] after the feature maps, of these widths, of the samples in `flip` [N] are mirrored."""
     return [
         tf.where(flip[:, None], chosen + width - 1 - 2 * (chosen % width), chosen)
         for chosen, width in zip(positions, widths)
