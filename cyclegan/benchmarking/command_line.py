@@ -148,7 +148,9 @@ def plan_parts(options: argparse.Namespace) -> list[Plan]:
             )
         )
     if options.json and not options.json.parent.is_dir():
-        raise UserError(f"--json {options.json}: no folder {options.json.parent}: make it, or name another")
+        raise UserError(
+            f"--json {options.json}: no folder {options.json.parent}; expected an existing one: make it, or name another"
+        )
     return plans
 
 

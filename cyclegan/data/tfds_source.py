@@ -120,7 +120,8 @@ def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: Optio
         ) from error
     except tf.errors.OpError as error:  # TFDS compares checksums and the number of images
         raise UserError(
-            f"{builder.data_path}: {split} is damaged ({first_line(error)}): remove that folder and start again"
+            f"{builder.data_path}: {split} is damaged ({first_line(error)}); expected the files that TFDS wrote: remove"
+            " that folder and start again"
         ) from error
 
 

@@ -162,12 +162,12 @@ def _read_ids(path: pathlib.Path) -> dict[str, str]:
     try:
         ids = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(ids, dict) or not all(isinstance(each, str) for each in ids.values()):
-            raise TypeError("expected ids by tracker")
+            raise TypeError("it holds something else")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(
-            f"{path} can't be read ({error}): restore it, or remove it to begin new tracker runs"
+            f"{path} can't be read ({error}); expected ids by tracker: restore it, or remove it to begin new tracker runs"
         ) from error
     return ids
 
