@@ -26,7 +26,7 @@ class CompiledStep(NamedTuple):
     """
 
     gan: Optional[GAN]
-    function: Any
+    function: Optional[tf.types.experimental.PolymorphicFunction]
     call: Callable[[Any], Any]
 
 

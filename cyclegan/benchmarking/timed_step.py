@@ -93,7 +93,7 @@ class TimedStep:
         Args:
             peak: Peak of one device in FLOP/s; 0 if it is not known.
         """
-        assert self.compiled.gan is not None
+        assert self.compiled.gan is not None and self.compiled.function is not None
         median, batch = statistics.median(self.seconds), self.setting.batch
         flops = self.compiled.gan.flops(self.setting.size, self.setting.size) * batch / median
         peak *= Workers(self.strategy).speedup()

@@ -16,7 +16,9 @@ import requests  # TFDS downloads with it, so this respects the same proxies and
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
-from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+from tensorflow_datasets.core.download.download_manager import (
+    NonMatchingChecksumError,
+)  # no public name, nor a public base
 
 from cyclegan.data import drawn_builder
 from cyclegan.errors import UserError, first_line

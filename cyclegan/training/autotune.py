@@ -124,4 +124,5 @@ def _any_length(spec: tf.TypeSpec) -> tf.TypeSpec:
     """Return the specification of a tensor or per-replica value with a first axis of any length."""
     if isinstance(spec, tf.TensorSpec):
         return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    # TensorFlow has no public way to take the specification of a per-replica value apart.
     return type(spec)(*map(_any_length, spec._flat_tensor_specs))

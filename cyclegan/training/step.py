@@ -6,7 +6,7 @@ results of `train_step`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from cyclegan.training.gradients import pack
 from cyclegan.training.image_pool import PoolUpdate
 from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
 from cyclegan.training.objectives.adversarial import DiscriminatorInput, DiscriminatorNoise
+from cyclegan.training.objectives.objective import GeneratorNoise
 from cyclegan.training.randomness import POOL, StepRandomness
 
 Metrics = dict[str, tf.Tensor]
@@ -33,7 +34,7 @@ class StepNoise(NamedTuple):
 
     pools: list[tf.Tensor]
     adversarial: DiscriminatorNoise
-    generators: Any
+    generators: GeneratorNoise
 
 
 class Carry(NamedTuple):
@@ -66,9 +67,8 @@ def make_noise(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepNo
     """Return the random numbers of a step on one replica. XLA would return others, so it must not compile this function."""
     random = _randomness(gan, step, shard_size)
     pools = [random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))]
-    return StepNoise(
-        pools, gan.objective.adversarial.make_noise(random), gan.objective.make_noise(random, gan.image_shape)
-    )
+    adversarial = gan.objective.adversarial.make_noise(random)
+    return StepNoise(pools, adversarial, gan.objective.make_noise(random, gan.image_shape))
 
 
 def train_step(

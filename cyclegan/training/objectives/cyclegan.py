@@ -11,7 +11,7 @@ from cyclegan.training import losses
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, STRUCTURE
 from cyclegan.training.network_set import Adversaries, NetworkSet
 from cyclegan.training.objectives.adversarial import DiscriminatorInput
-from cyclegan.training.objectives.objective import Generated, Objective
+from cyclegan.training.objectives.objective import Generated, GeneratorNoise, Objective
 from cyclegan.training.randomness import StepRandomness
 
 
@@ -51,7 +51,13 @@ class CycleGANObjective(Objective):
         return 3 if self.settings.lambda_identity > 0 else 2
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness, noise: Any
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        random: StepRandomness,
+        noise: GeneratorNoise,
     ) -> Generated:
         """Translate there and back; return the fakes, and the cycle and identity losses."""
         with random.dropout():
