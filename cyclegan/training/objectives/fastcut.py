@@ -50,7 +50,7 @@ class FastCUTObjective(CUTObjective):
 
 
 def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:
-    """Return the positions [N, P] after the feature maps, of these widths, of the samples in `flip` [N] are mirrored."""
+    """Mirror the positions [N, P] of the samples in `flip` [N] along the widths of the feature maps."""
     return [
         tf.where(flip[:, None], chosen + width - 1 - 2 * (chosen % width), chosen)
         for chosen, width in zip(positions, widths)
