@@ -212,7 +212,7 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
 
 
 def _check_address_space() -> None:
-    """If the address space is limited, start TensorFlow in another process first: too little would end this one by a signal.
+    """Start TensorFlow in another process first if the address space is limited, because a signal would end this process.
 
     Raises:
         UserError: TensorFlow does not start within the limit.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+# Names of functions and operations that TensorFlow puts around its messages.
+INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
+
 
 class UserError(Exception):
     """A mistake in a request of the user. The text names the received and the expected value, and the fix.
@@ -41,3 +46,9 @@ def printable(text: object) -> str:
     """
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, without TensorFlow's internals; the name of the type if it is empty."""
+    lines = str(error).strip().splitlines() or [""]
+    return INTERNALS.sub("", lines[0]).strip() or type(error).__name__

@@ -18,7 +18,7 @@ def _report(kind: type[BaseException], error: BaseException, traceback: Tracebac
 
 
 def _report_ignored(ignored: Any) -> None:
-    """Say nothing of a Ctrl-C inside a destructor, where Python cannot raise it; the next Ctrl-C counts."""
+    """Ignore a Ctrl-C inside a destructor, where Python cannot raise it; the next Ctrl-C counts."""
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
 

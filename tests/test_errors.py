@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from cyclegan.errors import Stopped, TrainingError, UserError, printable
+from cyclegan.errors import Stopped, TrainingError, UserError, first_line, printable
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,24 @@ def test_printable_text_is_one_harmless_line(text, shown):
 
 def test_printable_takes_any_object():
     assert printable(ValueError("a\tb")) == "a\\tb" and printable(3) == "3"
+
+
+@pytest.mark.parametrize(
+    "error, line",
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError("\n  one  \ntwo"), "one"),
+        (ValueError(), "ValueError"),
+        (ValueError(" \n "), "ValueError"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (RuntimeError("{{function_node __wrapped__MatMul}} no kernel [Op:MatMul] name: "), "no kernel"),
+        (RuntimeError("{{function_node step}} {{node sum}} out of range\n\t [[sum]]"), "out of range"),
+        (RuntimeError("{{node sum}}"), "RuntimeError"),
+        (RuntimeError("[Op:Sum]"), "RuntimeError"),
+    ],
+)
+def test_first_line_of_an_error_names_no_internals_and_is_never_empty(error, line):
+    assert first_line(error) == line
 
 
 def test_exit_codes():

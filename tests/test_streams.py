@@ -32,7 +32,7 @@ sys.exit(143)
     assert process.wait(60) == 143
 
 
-STREAMS = {  # as a shell says it
+STREAMS = {  # as shell redirections
     "open": "",
     "no stdin": "0<&-",
     "no stdout": ">&-",

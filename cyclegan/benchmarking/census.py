@@ -1,6 +1,6 @@
 """Table of the kernels of a training step on a GPU, counted without one.
 
-TensorFlow's graph optimizer, told of a GPU that is not there, returns the graph that this GPU would run. Kernels, bytes and
+TensorFlow's graph optimizer returns the graph that a GPU would run, from a description of the GPU alone. Kernels, bytes and
 floating-point operations are counted in this graph; milliseconds come from a model, so compare them only with each other.
 """
 
@@ -76,7 +76,7 @@ def measure_census(plan: Plan, keep: Keep) -> list[Row]:
     return rows
 
 
-def trace(setting: Setting) -> Any:
+def trace(setting: Setting) -> tf.types.experimental.ConcreteFunction:
     """Return the concrete function of a training step with its update, as on one GPU."""
     image = tf.TensorSpec([setting.batch, setting.size, setting.size, 3], tf.uint8)
     with (
@@ -96,14 +96,14 @@ def trace(setting: Setting) -> Any:
         return step.get_concrete_function(image, image, *itertools.starmap(tf.TensorSpec, others))
 
 
-def optimize(function: Any, architecture: str) -> tf.Graph:
+def optimize(function: tf.types.experimental.ConcreteFunction, architecture: str) -> tf.Graph:
     """Return the graph that TensorFlow would run for a function on a GPU.
 
     Args:
         function: Concrete function whose shapes are all static.
         architecture: Compute capability of the GPU.
     """
-    definition = convert_to_constants._run_inline_graph_optimization(function, True, True)
+    definition = _inline(function)
     shapes = {tensor.op.name: tensor.shape for tensor in function.inputs if tensor.dtype != tf.resource}
     for node in definition.node:
         node.device = "/job:localhost/replica:0/task:0/device:GPU:0"
@@ -125,6 +125,16 @@ def optimize(function: Any, architecture: str) -> tf.Graph:
     return graph
 
 
+def _inline(function: tf.types.experimental.ConcreteFunction) -> graph_pb2.GraphDef:
+    """Return the graph of a function with the functions that it calls inlined; nothing public does this and keeps variables."""
+    return convert_to_constants._run_inline_graph_optimization(function, True, True)
+
+
+def _shape_and_type(variable: tf.Tensor) -> Any:
+    """Return the shape and type of the value behind the handle of a variable; only TensorFlow's own handle data has them."""
+    return variable._handle_data.shape_and_type[0]
+
+
 def _absent_gpu(architecture: str) -> cluster.Cluster:
     """Return a CPU and a GPU for the optimizer, which reads only the architecture and the versions of the libraries."""
     properties, named = device_properties_pb2.DeviceProperties, device_properties_pb2.NamedDevice
@@ -137,12 +147,10 @@ def _absent_gpu(architecture: str) -> cluster.Cluster:
     return cluster.Cluster(devices=[named(name=f"{place}{each.type}:0", properties=each) for each in (cpu, gpu)])
 
 
-def _give_variables_shapes(definition: graph_pb2.GraphDef, function: Any) -> None:
+def _give_variables_shapes(definition: graph_pb2.GraphDef, function: tf.types.experimental.ConcreteFunction) -> None:
     """Replace each read of a variable by a placeholder of its shape, so that the shapes behind it are known."""
     known = {
-        inner.op.name: outer._handle_data.shape_and_type[0]
-        for outer, inner in function.graph.captures
-        if inner.dtype == tf.resource
+        inner.op.name: _shape_and_type(outer) for outer, inner in function.graph.captures if inner.dtype == tf.resource
     }
     nodes = {node.name: node for node in definition.node}
 

@@ -29,14 +29,8 @@ USED = {  # flags that have an effect, by part; --json has one everywhere, and L
     "census": {"size", "batch", "precision", "identity", "filters", "residual_blocks", "variant", "architecture"},
     "gpu_day": {"budget"},
 }
-OF_NETWORKS = {
-    "precision",
-    "xla",
-    "identity",
-    "filters",
-    "residual_blocks",
-    "deterministic",
-}  # which a stand-in for a step does not have
+# Of the networks, which a simulated step does not have.
+OF_NETWORKS = {"precision", "xla", "identity", "filters", "residual_blocks", "deterministic"}
 ALONE: dict[str, list[Any]] = {
     "xla": ["off"],
     "steps_per_call": [1],
@@ -118,7 +112,9 @@ def _add_values(group: argparse._ArgumentGroup) -> None:
     add("--steps_per_call", type=_at_least(1), nargs="+", default=[1], help="times stay per step (default: 1)")
     add("--objective", choices=tuple(OBJECTIVES), nargs="+", help="of --steps (default: cyclegan)")
     add("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded images, or JPEGs (default: ram)")
-    text = "of --data: a stand-in for a step that takes this long and leaves the processor free, as a GPU does (0: a real step)"
+    text = (
+        "of --data: a simulated step that takes this long and leaves the processor free, as a GPU does (0: a real step)"
+    )
     add("--elsewhere", type=_milliseconds, nargs="+", metavar="MS", help=text)
     add("--variant", choices=("keras", "paper"), nargs="+", help="of --census: networks (default: keras)")
     text = "of --census: compute capabilities; 8.0 is an A100, 9.0 an H100 (default: 8.0)"
@@ -152,7 +148,9 @@ def plan_parts(options: argparse.Namespace) -> list[Plan]:
             )
         )
     if options.json and not options.json.parent.is_dir():
-        raise UserError(f"--json {options.json}: no folder {options.json.parent}: make it, or name another")
+        raise UserError(
+            f"--json {options.json}: no folder {options.json.parent}; expected an existing one: make it, or name another"
+        )
     return plans
 
 

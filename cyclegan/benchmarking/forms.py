@@ -20,13 +20,13 @@ class CompiledStep(NamedTuple):
     """A step that is ready to be called.
 
     Attributes:
-        gan: The networks; `None` for a stand-in.
-        function: The `tf.function`; `None` for a stand-in.
+        gan: The networks; `None` for a simulated step.
+        function: The `tf.function`; `None` for a simulated step.
         call: Function that starts the steps of one call on the batches of a dataset. The `numpy` method of its result waits.
     """
 
     gan: Optional[GAN]
-    function: Any
+    function: Optional[tf.types.experimental.PolymorphicFunction]
     call: Callable[[Any], Any]
 
 
@@ -46,8 +46,8 @@ def plain_form(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledSt
     return CompiledStep(gan, function, function)
 
 
-def stand_in(setting: Setting) -> CompiledStep:
-    """Return a stand-in for a step: its calls run one after the other, take time, and leave the processor free."""
+def simulated_step(setting: Setting) -> CompiledStep:
+    """Return a simulated step: its calls run one after the other, take time, and leave the processor free."""
     device, seconds = concurrent.futures.ThreadPoolExecutor(1), setting.elsewhere / 1000 * setting.steps_per_call
     return CompiledStep(
         None, None, lambda batches: types.SimpleNamespace(numpy=device.submit(time.sleep, seconds).result)
@@ -57,5 +57,5 @@ def stand_in(setting: Setting) -> CompiledStep:
 def make(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledStep:
     """Return the step of a setting."""
     if setting.elsewhere:
-        return stand_in(setting)
+        return simulated_step(setting)
     return (plain_form if setting.form == "plain" else default_form)(strategy, setting)

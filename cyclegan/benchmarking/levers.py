@@ -1,4 +1,4 @@
-"""The optimizations of training, each of which `benchmark.py` can switch off."""
+"""Optimizations of training that `benchmark.py` can switch off."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 import cyclegan
+from cyclegan import whole_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
@@ -64,9 +65,7 @@ class Report:
         """Replace the rows of a part; write the file, so that an interrupted measurement keeps its turns."""
         self.content[part] = rows
         if self._path:
-            partial = self._path.with_name(self._path.name + ".partial")
-            partial.write_text(json.dumps(self.content, indent=2) + "\n")
-            partial.replace(self._path)
+            whole_file.write(self._path, json.dumps(self.content, indent=2) + "\n")
 
 
 def describe_machine() -> dict[str, Any]:

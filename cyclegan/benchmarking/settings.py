@@ -25,15 +25,15 @@ class Setting:
         form: "default", "plain" or "without LEVER", see `benchmarking.levers`.
         size: Height and width of the images in pixels.
         batch: Global batch in pairs.
-        precision: "float32", "bfloat16" or "float16"; "" for a stand-in.
-        xla: "on" or "off"; "" for a stand-in.
+        precision: "float32", "bfloat16" or "float16"; "" for a simulated step.
+        xla: "on" or "off"; "" for a simulated step.
         replicas: Devices that share the batch.
-        identity: Weight of the identity loss; `None` for a stand-in or an objective without one.
+        identity: Weight of the identity loss; `None` for a simulated step or an objective without one.
         steps_per_call: Steps of a call of the train function.
         filters: Filters of the first layers.
         residual_blocks: Residual blocks of the generators.
         cache: "ram" for decoded images, "none" for JPEGs that are decoded each time.
-        elsewhere: Milliseconds of a stand-in for a step. It leaves the processor free, as a GPU does; 0 for a real step.
+        elsewhere: Milliseconds of a simulated step, which leaves the processor free, as a GPU does; 0 for a real step.
         variant: "keras" or "paper".
         architecture: Compute capability of the GPU for which a census counts; "" for a step that is timed.
         objective: Objective of the training.
@@ -61,7 +61,7 @@ class Setting:
         return self.form.partition("without ")[2]
 
     def without_step(self) -> Setting:
-        """Return the setting without the fields that have no meaning for a stand-in."""
+        """Return the setting without the fields that have no meaning for a simulated step."""
         return dataclasses.replace(self, precision="", xla="", identity=None)
 
     def config(self) -> Config:

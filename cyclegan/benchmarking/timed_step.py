@@ -17,6 +17,7 @@ from cyclegan.benchmarking.settings import Setting
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.distribution.workers import Workers
+from cyclegan.errors import first_line
 
 # Errors of TensorFlow if a device lacks a kernel or memory; it raises the last three while it traces.
 DEVICE_ERRORS = (tf.errors.OpError, MemoryError, NotImplementedError, TypeError, ValueError)
@@ -51,8 +52,7 @@ class TimedStep:
         try:
             yield
         except DEVICE_ERRORS as error:
-            lines = str(getattr(error, "message", error)).strip().splitlines()
-            self.row["error"] = f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+            self.row["error"] = f"{type(error).__name__}: {first_line(error)}"[:200]
 
     def build(self) -> None:
         """Make the networks and trace the step with a first call; measure the memory of a second call."""
@@ -93,7 +93,7 @@ class TimedStep:
         Args:
             peak: Peak of one device in FLOP/s; 0 if it is not known.
         """
-        assert self.compiled.gan is not None
+        assert self.compiled.gan is not None and self.compiled.function is not None
         median, batch = statistics.median(self.seconds), self.setting.batch
         flops = self.compiled.gan.flops(self.setting.size, self.setting.size) * batch / median
         peak *= Workers(self.strategy).speedup()

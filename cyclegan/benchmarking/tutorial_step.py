@@ -48,7 +48,7 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[
     Args:
         strategy: Strategy of the replicas.
         batch: Global batch size.
-        config: The configuration.
+        config: The configuration of the networks.
 
     Returns:
         (gan, function): a `GAN` without optimizers, and a compiled function of one batch of `UnpairedDataset` (with an axis of
@@ -67,7 +67,7 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[
         for optimizer, network in zip(optimizers, networks):
             optimizer.build(network.trainable_variables)
 
-    identity = config.objective.lambda_identity
+    identity = gan.objective.settings.lambda_identity
 
     def mean(values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.reduce_mean(values, axis=[1, 2, 3])) / batch

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-import re
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from cyclegan.checkpointing.folder import Position
 from cyclegan.checkpointing.sharded_state import ShardedState
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.distribution.workers import Workers
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +151,7 @@ class CheckpointManager:
             folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
             older = self.all()
             raise UserError(
-                f"{target} could not be written ({_first_line(error)}): expected free space and a folder that can be written to; "
+                f"{target} could not be written ({first_line(error)}): expected free space and a folder that can be written to; "
                 + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
             ) from error
         others = [path for path in self.all() if path != target]
@@ -207,7 +206,7 @@ class CheckpointManager:
             if folder.identity(path) == before:  # else another process has replaced it
                 break
         raise UserError(
-            f"{path} can't be read ({_first_line(reason)}): expected a checkpoint that this program wrote; use another one"
+            f"{path} can't be read ({first_line(reason)}): expected a checkpoint that this program wrote; use another one"
         ) from reason
 
     def _restore_newest(self, strict: bool) -> Optional[Restored]:
@@ -235,7 +234,7 @@ class CheckpointManager:
             try:
                 return Restored(self._read(path, strict), path), failed
             except UNREADABLE as error:
-                failed[path] = _first_line(error)
+                failed[path] = first_line(error)
         return None, failed
 
     def _restore_together(self) -> Optional[Restored]:
@@ -259,7 +258,7 @@ class CheckpointManager:
                 found = Restored(self._read(path, strict=True), path)
             except UNREADABLE as error:
                 failure = UserError(
-                    f"{path} can't be read here ({_first_line(error)}), only by the chief; expected --output_dir on storage that"
+                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on storage that"
                     " all workers share"
                 )
         elif has_failed:
@@ -289,8 +288,3 @@ class CheckpointManager:
 def _identity(path: pathlib.Path) -> int:
     """Return a number that identifies a checkpoint, so that workers can compare it."""
     return files.crc32(path / manifest.NAME)
-
-
-def _first_line(error: BaseException) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return re.sub(r"^{{function_node.*?}} | \[Op:\w+\]", "", text)  # names of TensorFlow's internals

@@ -37,7 +37,8 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
     if saved.get("keras") != stack["keras"]:
         raise UserError(
             f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
-            f" {stack['tensorflow']} (Keras {stack['keras']}): its checkpoints fit only there; use that Python, or another folder"
+            f" {stack['tensorflow']} (Keras {stack['keras']}); expected the same Keras, as"
+            " its checkpoints fit only there: use that Python, or another folder"
         )
 
 
@@ -221,7 +222,7 @@ class RunDirectory:
             raise self._not_writable(error) from error
 
     def _clear(self) -> None:
-        """Remove what a run has written; foreign files and their folders stay."""
+        """Remove the files and folders that a run has written; foreign files and their folders stay."""
         for path in run_files.find(self.path, run_files.CHECKPOINTS):
             if path.is_dir() and not path.is_symlink():  # else it is the user's
                 files.discard(path) if path.name.startswith(".") else files.remove_own(path)
@@ -266,6 +267,6 @@ class RunDirectory:
     def _refuse_differences(self, differences: Sequence[str]) -> None:
         if differences:
             raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}. Use the values it was started with,"
+                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: use these,"
                 " another --output_dir, or --clear_output_dir to start over"
             )

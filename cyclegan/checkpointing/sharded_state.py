@@ -1,4 +1,4 @@
-"""State of which each replica holds another part."""
+"""State that is divided between the replicas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ShardedState(tf.train.experimental.PythonState):
         self._arrays = {}
 
     def after_restore(self) -> None:
-        """Give each replica its part of what was restored, if this state was in the checkpoint."""
+        """Give each replica its part of the restored arrays, if the checkpoint has this state."""
         if self._arrays:
             self.write(self._arrays)
         self._arrays = {}

@@ -85,7 +85,7 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
     for name in sorted(set(settings) & set(typed)):
         value, path = settings[name]
         if typed[name] != value:
-            raise UserError(f"--{name} {typed[name]}: {path} has {value}; drop the flag")
+            raise UserError(f"--{name} {typed[name]}: expected {value}, as {path} has: drop the flag")
     config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
     if len(config.objective.facts.directions) == 1:
         raise UserError(f"objective {config.objective.objective}: expected cyclegan, whose networks the files hold")

@@ -20,7 +20,7 @@ logger = logging.getLogger("cyclegan.translate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Translate what the command line asks for; return the exit code, 1 if any file failed.
+    """Translate the images that the command line names; return the exit code, 1 if any file failed.
 
     Raises:
         UserError: The request cannot work; nothing was written.
@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             " A larger --tile needs more memory"
         )
     if report.cut:
-        logger.info(f"Files with several frames or pages, of which only the first was translated: {report.cut}")
+        logger.info(
+            f"Files with several frames or pages: {report.cut}; only the first frame or page of each was translated"
+        )
     if report.page:
         logger.info(f"Page to look at: {report.page}")
     for text in report.failed:

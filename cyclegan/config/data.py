@@ -12,8 +12,8 @@ from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
-EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their test images show the ground truth
-ALIGNED = ("scenes",)  # those whose training images of the same number show the same
+EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their held-out images show the ground truth
+ALIGNED = ("scenes",)  # of these, datasets whose training images are pairs
 AUTO = "auto"
 ValueRange = tuple[float, float]  # the values of a file that become -1 and 1 in the networks
 

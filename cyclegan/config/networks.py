@@ -73,9 +73,10 @@ class NetworkConfig(Section):
             refuse("generator", self.generator, f"auto, resnet_9blocks (or another number), {', '.join(UNETS)}")
         if resnet and self.residual_blocks != int(resnet[1]):
             raise UserError(
-                f"--residual_blocks {self.residual_blocks}: --generator {self.generator} has another number; drop one of the flags"
+                f"--residual_blocks {self.residual_blocks}: expected {resnet[1]}, as --generator {self.generator} has: drop one"
+                " of the flags"
             )
         if not resnet and self.residual_blocks is not None:
             raise UserError(
-                f"--residual_blocks {self.residual_blocks}: --generator {self.generator} has none; drop the flag"
+                f"--residual_blocks {self.residual_blocks}: --generator {self.generator} has none; expected no such flag: drop it"
             )

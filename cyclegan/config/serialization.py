@@ -74,13 +74,14 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{path} can't be read as the configuration of a run ({error!r}): restore it or use a new folder"
+            f"{path} can't be read as the configuration of a run ({error!r}); expected the config.json that training wrote:"
+            " restore it, or use a new folder"
         ) from error
     unknown = [*(set(saved) - {*PARTS, *FACTS, VERSION}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
     if unknown:
         raise UserError(
             f"{path}: unknown fields {', '.join(sorted(map(repr, unknown)))}: another version wrote it;"
-            " use that version, or another --output_dir"
+            f" expected the fields of version {cyclegan.__version__}: use that version, or another --output_dir"
         )
     for problem in _wrong_types(sections):
         raise UserError(f"{path}: {problem}")

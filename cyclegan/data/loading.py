@@ -176,8 +176,8 @@ def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
     if needed * processes > free:
         each = f" for each of {processes} workers" if processes > 1 else ""
         raise UserError(
-            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free: use"
-            " --cache disk, fewer images (--max_dataset_size) or a smaller --load_size"
+            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free; expected"
+            " enough: use --cache disk, fewer images (--max_dataset_size) or a smaller --load_size"
         )
 
 
@@ -214,8 +214,8 @@ def for_each_image(
         names = "; ".join(sorted(unreadable)[:MAX_NAMED])
         more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
         raise UserError(
-            f"{len(unreadable)} of {total} images cannot be used; repair or remove them, or set --channels_x and --channels_y"
-            f" to their bands: {names}{more}"
+            f"{len(unreadable)} of {total} images cannot be used; expected readable images with --channels_x or --channels_y"
+            f" bands: repair or remove them, or set these flags to their bands: {names}{more}"
         )
 
 

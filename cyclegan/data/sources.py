@@ -250,7 +250,7 @@ def _find_pairs(
     pairs = find_pairs(names, {split: part.sizes for split, part in files.items()})
     counts = (f"{len(names[split]) - len(pairs)} more images in {split}" for split in RANGES)
     return pairs, [
-        f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are drawn together with"
+        f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
         f" probability {data.paired_share:g}"
     ]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import threading
 from collections.abc import Mapping
 from typing import Optional
@@ -17,10 +16,12 @@ import requests  # TFDS downloads with it, so this respects the same proxies and
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
-from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+from tensorflow_datasets.core.download.download_manager import (
+    NonMatchingChecksumError,
+)  # no public name, nor a public base
 
 from cyclegan.data import drawn_builder
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, first_line
 
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
 FAMILY = "cycle_gan"  # TFDS's name for the datasets of the CycleGAN paper
@@ -117,17 +118,13 @@ def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: Optio
         return [example["image"] for example in dataset.as_numpy_iterator()]
     except tf.errors.PermissionDeniedError as error:
         raise UserError(
-            f"{builder.data_path}: {split} cannot be read ({_reason(error)}); expected readable files"
+            f"{builder.data_path}: {split} cannot be read ({first_line(error)}); expected readable files"
         ) from error
     except tf.errors.OpError as error:  # TFDS compares checksums and the number of images
         raise UserError(
-            f"{builder.data_path}: {split} is damaged ({_reason(error)}): remove that folder and start again"
+            f"{builder.data_path}: {split} is damaged ({first_line(error)}); expected the files that TFDS wrote: remove"
+            " that folder and start again"
         ) from error
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    """Return the message of an error of TensorFlow without the names of operations around it."""
-    return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message.splitlines()[0])
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
@@ -143,7 +140,7 @@ def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
     except (OSError, tf.errors.OpError, tfds.download.DownloadError, NonMatchingChecksumError) as error:
         raise UserError(
             f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
-            f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. Expected a folder that can be"
+            f" {type(error).__name__}: {first_line(error)}. Expected a folder that can be"
             " written to (--data_dir), with room, and a dataset that can be fetched"
         ) from error
 

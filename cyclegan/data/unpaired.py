@@ -62,7 +62,7 @@ class UnpairedDataset:
         self.epoch_size = self.sampler.epoch_size
         self.steps_per_epoch = self.steps_left(0)
 
-    def draw_pairs(self, pairs: np.ndarray, share: float) -> None:
+    def set_pairs(self, pairs: np.ndarray, share: float) -> None:
         """Let partners come together with a probability; see `PairedSampler`.
 
         Args:
@@ -79,7 +79,7 @@ class UnpairedDataset:
 
     @property
     def failure(self) -> Optional[str]:
-        """Why an image could not be read; `None` if all could."""
+        """Reason why an image could not be read; `None` if all could."""
         return next(filter(None, (getattr(domain, "failure", None) for domain in self.domains)), None)
 
     def steps_left(self, position: int) -> int:

@@ -40,14 +40,14 @@ def read_addresses(environment: Mapping[str, str], port: Optional[int] = None) -
     last = first + max(tasks for _, tasks in nodes) - 1
     if first not in PORTS or last not in PORTS:
         raise UserError(f"--port {first}: the tasks of a node take the ports {first} to {last}: expected 1 to 65535")
-    places = [(host, local) for host, tasks in nodes for local in range(tasks)]
+    tasks = [(host, local) for host, number in nodes for local in range(number)]
     index, count = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_STEP_NUM_TASKS")
-    if len(places) != count or index >= count:
+    if len(tasks) != count or index >= count:
         raise UserError(
-            f"Slurm: task {index} of {count}, but {len(places)} tasks on {', '.join(host for host, _ in nodes)}: expected the"
+            f"Slurm: task {index} of {count}, but {len(tasks)} tasks on {', '.join(host for host, _ in nodes)}: expected the"
             " variables of one job step; start all tasks with one srun, or name them with TF_CONFIG"
         )
-    host, local = places[index]
+    host, local = tasks[index]
     node = [name for name, _ in nodes].index(host)
     for name, expected in (("SLURMD_NODENAME", host), ("SLURM_NODEID", str(node)), ("SLURM_LOCALID", str(local))):
         if environment.get(name, expected) != expected:
@@ -55,7 +55,7 @@ def read_addresses(environment: Mapping[str, str], port: Optional[int] = None) -
                 f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in blocks;"
                 " use srun --distribution=block"
             )
-    return tuple(f"{host}:{first + local}" for host, local in places), index
+    return tuple(f"{host}:{first + local}" for host, local in tasks), index
 
 
 def _nodes(environment: Mapping[str, str]) -> list[tuple[str, int]]:

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from cyclegan.config.distribution import DistributionConfig
-from cyclegan.distribution import greetings, rendezvous
+from cyclegan.distribution import handshake, rendezvous
 from cyclegan.distribution.cluster import Cluster, read_cluster, refuse_port
 from cyclegan.distribution.gpus import select_gpus
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.distribution.workers import Workers
-from cyclegan.errors import TrainingError, UserError
+from cyclegan.errors import TrainingError, UserError, first_line
 
 
 def start_workers(config: DistributionConfig) -> Workers:
@@ -49,7 +49,7 @@ def start_workers(config: DistributionConfig) -> Workers:
 
 
 def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
-    secret = greetings.read_secret(config.rendezvous_secret_file)
+    secret = handshake.read_secret(config.rendezvous_secret_file)
     gpus = select_gpus(config.devices)
     if not gpus and (config.devices or 1) > 1:
         raise UserError(
@@ -74,7 +74,7 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
             workers.barrier()
         except (RuntimeError, tf.errors.OpError) as error:
             raise TrainingError(
-                f"worker {cluster.index}: training could not be started with the others ({str(error).strip().splitlines()[0]}):"
+                f"worker {cluster.index}: training could not be started with the others ({first_line(error)}):"
                 " expected all of them to stay; start all again"
             ) from error
     return workers

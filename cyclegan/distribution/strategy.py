@@ -10,7 +10,7 @@ from typing import Optional
 import tensorflow as tf
 
 from cyclegan.distribution.gpus import select_gpus
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, first_line
 
 LOGICAL_LIMIT = 64  # logical devices share the cores; thousands of them only hang
 
@@ -55,7 +55,8 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
     started = len(tf.config.list_logical_devices("CPU"))
     if devices > started:
         raise UserError(
-            f"--devices {devices}: TensorFlow has started with {started} CPU devices: ask for them in a new process"
+            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most these: ask for more in a"
+            " new process"
         )
     # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of different sizes
     # disturb each other in TensorFlow's collective operations.
@@ -86,6 +87,6 @@ def _tpu_strategy() -> tf.distribute.Strategy:
         return tf.distribute.TPUStrategy(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise UserError(
-            f"--strategy tpu: no TPU {name} ({str(error).strip().splitlines()[0]}): expected a TensorFlow with libtpu on a machine"
+            f"--strategy tpu: no TPU {name} ({first_line(error)}): expected a TensorFlow with libtpu on a machine"
             " with a TPU, or its name in TPU_NAME"
         ) from error

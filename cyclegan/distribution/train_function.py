@@ -18,7 +18,7 @@ def make_train_function(
     step: Callable[..., tuple[Scalars, Any, Any]],
     global_batch_size: int,
     update: Optional[Callable[..., None]] = None,
-    draw: Callable[[tf.Tensor], Any] = lambda number: (),
+    make_noise: Callable[[tf.Tensor], Any] = lambda number: (),
     jit_compile: bool = False,
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
     """Compile a function that runs steps on all replicas and adds up their metrics.
@@ -32,17 +32,18 @@ def make_train_function(
         update: For training. Called on each replica with the gradients, summed over the replicas in one all-reduce; whether all
             metrics are finite, a bool scalar; `kept`; the number of the step; and its learning rates. If a metric is not finite,
             it must not change the state of the training.
-        draw: For training. Called on each replica with the number of the step; returns the random numbers for `step`.
+        make_noise: For training. Called on each replica with the number of the step; returns the random numbers for `step`.
         jit_compile: Whether XLA compiles `step` and `update`: into one program, or on several replicas into one before the
-            all-reduce and one after it. `draw` is never compiled, because XLA's random numbers are others.
+            all-reduce and one after it. `make_noise` is never compiled, because XLA's random numbers are others.
 
     Returns:
-        A function with the signature of `_StepLoop.run`.
+        A function with the signature of `_TrainFunction.run`.
     """
-    return tf.function(_StepLoop(strategy, step, global_batch_size, update, draw, jit_compile).run, autograph=False)
+    function = _TrainFunction(strategy, step, global_batch_size, update, make_noise, jit_compile)
+    return tf.function(function.run, autograph=False)
 
 
-class _StepLoop:
+class _TrainFunction:
     """The loop over the steps of one call. Its results stay on the first device, so that the host need not wait for a step."""
 
     def __init__(
@@ -51,14 +52,14 @@ class _StepLoop:
         step: Callable[..., tuple[Scalars, Any, Any]],
         global_batch_size: int,
         update: Optional[Callable[..., None]],
-        draw: Callable[[tf.Tensor], Any],
+        make_noise: Callable[[tf.Tensor], Any],
         jit_compile: bool,
     ) -> None:
         self.strategy = strategy
         self.step = step
         self.global_batch_size = global_batch_size
         self.update = update
-        self.draw = draw
+        self.make_noise = make_noise
         self.jit_compile = jit_compile
 
     def run(
@@ -126,7 +127,7 @@ class _StepLoop:
             metrics, *_ = self.step(*batch)
             metrics, _ = collectives.reduce_dict({**metrics, **requests})
             return metrics, _all_finite(metrics)
-        noise = self.draw(index)
+        noise = self.make_noise(index)
         if self.strategy.num_replicas_in_sync == 1:
             return self._compiled(self._train_alone)(batch, index, noise, rates, requests)
         metrics, gradients, kept = self._compiled(self.step)(*batch, index, noise)

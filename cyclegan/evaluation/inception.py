@@ -9,7 +9,7 @@ import pathlib
 import h5py
 import tensorflow as tf
 
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, first_line
 
 WEIGHTS_URL = (
     "https://storage.googleapis.com/tensorflow/keras-applications/inception_v3/"
@@ -17,6 +17,7 @@ WEIGHTS_URL = (
 )
 WEIGHTS_MD5 = "bcbd6486424b2319ff4ef7d526e38f63"
 SIDE = 299  # pixels of the images that the network was trained on
+REASON_LENGTH = 200  # characters of Keras's messages, which may list all layers
 
 
 def download() -> tf.keras.Model:
@@ -29,9 +30,9 @@ def download() -> tf.keras.Model:
         return _network("imagenet")
     except Exception as error:  # Keras raises nothing more specific
         raise UserError(
-            f"the weights of InceptionV3 could not be downloaded ({_first_line(error)}); expected a network connection."
-            f" Download {WEIGHTS_URL} elsewhere and name the file instead of inception, or use the features of the random"
-            " network (random)"
+            f"the weights of InceptionV3 could not be downloaded ({first_line(error)[:REASON_LENGTH]}); expected a network"
+            f" connection. Download {WEIGHTS_URL} elsewhere and name the file instead of inception, or use the features of the"
+            " random network (random)"
         ) from error
 
 
@@ -59,8 +60,8 @@ def load(file: str) -> tuple[tf.keras.Model, str | None]:
         network.load_weights(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise UserError(
-            f"{file}: not the weights of Keras's InceptionV3 without its top layer ({_first_line(error)}); expected the file"
-            f" {WEIGHTS_URL}"
+            f"{file}: not the weights of Keras's InceptionV3 without its top layer ({first_line(error)[:REASON_LENGTH]}); expected"
+            f" the file {WEIGHTS_URL}"
         ) from error
     md5 = hashlib.md5(pathlib.Path(path).read_bytes(), usedforsecurity=False).hexdigest()
     return network, md5 if md5 != WEIGHTS_MD5 else None
@@ -88,7 +89,3 @@ def _network(weights: str | None) -> tf.keras.Model:
     )
     network.trainable = False
     return network
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

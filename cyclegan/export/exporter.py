@@ -75,7 +75,9 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     if form.suffix and out.suffix != form.suffix:
         raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}, as no other can be loaded")
     if not out.parent.is_dir():
-        raise UserError(f"{printable(out)}: no folder {printable(out.parent)}: make it, or name another")
+        raise UserError(
+            f"{printable(out)}: no folder {printable(out.parent)}; expected an existing one: make it, or name another"
+        )
     if not os.path.lexists(out):
         return
     if not options.overwrite:
@@ -124,7 +126,9 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
             yield made
             _put_into_place(made, out)
     except OSError as error:
-        raise UserError(f"{printable(out)} can't be written: {printable(error)}") from error
+        raise UserError(
+            f"{printable(out)} can't be written ({printable(error)}); expected free space in a folder that can be written to"
+        ) from error
 
 
 def write_checked(

@@ -59,7 +59,7 @@ def check(page: Page, channels: Sequence[int]) -> None:
     """
     wrong = [count for count in channels if count not in (1, 3)]
     if wrong:
-        raise UserError(f"--format web: {wrong[0]} channels; browsers show images of 1 or 3 channels only")
+        raise UserError(f"--format web: {wrong[0]} channels; expected 1 or 3, as browsers show no others")
     if page.runtime is None and not shutil.which("npm"):
         raise UserError(
             f"--format web needs npm to copy {RUNTIME}: install Node.js, or give --runtime DIR with the files"

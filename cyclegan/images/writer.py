@@ -64,7 +64,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[st
     bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
     if format not in DEEP_FORMATS:
         bands = to_depth(bands, np.uint8)
-    with whole_file(path) as partial:
+    with partial_file(path) as partial:
         if format == "tiff":
             _write_tiff(partial, bands, opacity is not None, image.profile)
         elif bands.dtype == np.uint16:
@@ -79,7 +79,7 @@ def holds(format: str, dtype: np.dtype | type) -> bool:
 
 
 @contextlib.contextmanager
-def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Provide the path of a temporary file that becomes the file `path` if the context ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")

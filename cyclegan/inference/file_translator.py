@@ -171,7 +171,7 @@ class FileTranslator:
         """Write a translation with the values of the range of its domain."""
         format, value_range = self._format or writer.format_of(task.target), self._ranges[1]
         if format == "dicom":
-            with writer.whole_file(task.target) as path:
+            with writer.partial_file(task.target) as path:
                 dicom_writer.write_copy(
                     path, task.source, image.pixels, value_range, image.fractional, self._derivation
                 )

@@ -94,7 +94,7 @@ class Model:
         Raises:
             UserError: The run has no generator of this direction.
         """
-        refuse_missing(self._restored.path, self.config, direction)
+        refuse_missing(self._restored.path, self.config.objective, direction)
         return self._translators[direction]
 
     def value_ranges(self, direction: str) -> conversions.Ranges:

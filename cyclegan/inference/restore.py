@@ -16,6 +16,7 @@ from cyclegan.checkpointing.manager import CheckpointManager, Restored
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.distribution.gpus import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
@@ -51,7 +52,7 @@ class RestoredRun:
         Raises:
             UserError: The objective has no generator of this direction.
         """
-        refuse_missing(self.path, self.config, direction)
+        refuse_missing(self.path, self.config.objective, direction)
         found: tf.keras.Model = {"x2y": self.G, "y2x": self.F}[direction]
         return found
 
@@ -115,12 +116,12 @@ def restore(
     return RestoredRun(run, config, G, F, path, train_state)
 
 
-def refuse_missing(run: Union[str, os.PathLike[str]], config: Config, direction: str) -> None:
+def refuse_missing(run: Union[str, os.PathLike[str]], objective: ObjectiveConfig, direction: str) -> None:
     """Raise `UserError` if the objective of a run has no generator of a direction."""
-    if direction not in config.objective.facts.directions:
+    if direction not in objective.facts.directions:
         raise UserError(
-            f"{run}: --objective {config.objective.objective} has no generator {' -> '.join(DIRECTIONS[direction])}; expected"
-            f" --direction {' or '.join(config.objective.facts.directions)}"
+            f"{run}: --objective {objective.objective} has no generator {' -> '.join(DIRECTIONS[direction])}; expected"
+            f" --direction {' or '.join(objective.facts.directions)}"
         )
 
 

@@ -38,7 +38,7 @@ class Report:
         failed: Description of each file that was not written.
         unshown: Description of each written file that is not on the page, and of a page that could not be written.
         tiled: Number of images that were too large to be translated at once.
-        cut: Number of files with several frames or pages, of which only the first was translated.
+        cut: Number of files with several frames or pages; only the first frame or page was translated.
         skipped: Number of files that existed before.
         seconds: Duration.
         page: Path of the page, if there is one.

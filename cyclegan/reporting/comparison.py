@@ -77,7 +77,9 @@ def _curves(path: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
                 if name in OF_TRAINING if split == "train" else not name.startswith(OF_TIME):
                     values.setdefault(name, {})[int(entry["epoch"])] = float(entry[name])
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} can't be read as the metrics of a run ({error!r}): restore it") from error
+        raise UserError(
+            f"{path} can't be read as the metrics of a run ({error!r}); expected the lines that training wrote: restore it"
+        ) from error
     return {name: sorted(values[name].items()) for name in sorted(values)}
 
 

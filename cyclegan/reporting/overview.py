@@ -14,7 +14,7 @@ from cyclegan.config.config import Config
 logger = logging.getLogger(__name__)
 
 
-class Pairs(Protocol):
+class DatasetSize(Protocol):
     """Size of an epoch of training or validation; `data.unpaired.UnpairedDataset` has these attributes."""
 
     epoch_size: int
@@ -45,8 +45,8 @@ class Facts:
     notes: Sequence[str]
     devices: Sequence[str]
     workers: Sequence[str]
-    train: Pairs
-    test: Pairs
+    train: DatasetSize
+    test: DatasetSize
     parameters: tuple[int, int, int]
     peak: float
     folder: str | os.PathLike[str]
@@ -58,7 +58,10 @@ class Facts:
 
 def log(config: Config, facts: Facts) -> None:
     """Log the overview of a run, line by line."""
-    for line in (*_plan(config, facts), *_position(config, facts)):
+    for line in (
+        *_plan(config, facts),
+        *_position(config.optimization.epochs, config.performance.profile is not None, facts),
+    ):
         logger.info(line)
 
 
@@ -96,9 +99,9 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
     yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
 
 
-def _position(config: Config, facts: Facts) -> Iterator[str]:
+def _position(epochs: int, profiles: bool, facts: Facts) -> Iterator[str]:
     if facts.checkpoint:
         part = f" and {facts.pairs_done} of {facts.train.epoch_size} pairs of the next" if facts.pairs_done else ""
-        yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {config.optimization.epochs} epochs{part} are done"
-    if facts.epochs_done >= config.optimization.epochs:
-        yield f"Nothing is left to do{' or to profile' if config.performance.profile else ''}: raise --epochs to train longer"
+        yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {epochs} epochs{part} are done"
+    if facts.epochs_done >= epochs:
+        yield f"Nothing is left to do{' or to profile' if profiles else ''}: raise --epochs to train longer"

@@ -9,6 +9,8 @@ from types import TracebackType
 
 import tensorflow as tf
 
+from cyclegan.errors import first_line
+
 logger = logging.getLogger(__name__)
 
 
@@ -76,6 +78,5 @@ class Profiler:
                 function(*args)
             return True
         except (tf.errors.OpError, OSError) as error:
-            lines = str(getattr(error, "message", error)).strip().splitlines() or [type(error).__name__]
-            logger.warning("the profile could not be %s (%s); training continues without it", action, lines[0])
+            logger.warning("the profile could not be %s (%s); training continues without it", action, first_line(error))
             return False

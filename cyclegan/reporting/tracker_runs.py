@@ -45,7 +45,7 @@ class WandbTracker:
         for names, axis in {"train/*": "epoch", "test/*": "epoch", "steps/*": "step"}.items():
             self._run.define_metric(names, step_metric=axis)
         files = pathlib.Path(self._run.dir).parent
-        self.place = (
+        self.location = (
             f"{files}, to send with wandb sync (parts of a resumed run: see wandb beta sync --help)"
             if self._run.offline
             else str(self._run.url)
@@ -92,7 +92,7 @@ class MLflowTracker:
         if run is None:
             run = self._client.create_run(self._experiment(), run_name=folder.resolve().name)
         self.run_id = run.info.run_id
-        self.place = f"run {self.run_id} at {uri}"
+        self.location = f"run {self.run_id} at {uri}"
         self._write_settings({name: str(value) for name, value in settings.items()}, run.data)
         self._client.update_run(self.run_id, "RUNNING")
         self._last: dict[str, int] = {}  # positions of the metrics

@@ -10,12 +10,11 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Optional, Protocol
+from typing import Any, ClassVar, Optional, Protocol
 
 from cyclegan import console, whole_file
-from cyclegan.config import Config
 from cyclegan.config.run import RunConfig
-from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.errors import MissingPackageError, UserError, first_line, printable
 from cyclegan.reporting.tracker_runs import MLflowTracker, WandbTracker
 
 logger = logging.getLogger(__name__)
@@ -31,12 +30,12 @@ class Tracker(Protocol):
     Attributes:
         NAME: Name of the tracker.
         run_id: Id of the run, to resume it.
-        place: Where the user finds the run.
+        location: URL, or file and store, of the run, for the user.
     """
 
     NAME: ClassVar[str]
     run_id: str
-    place: str
+    location: str
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, see `SummaryWriter.write_scalars`. Positions that the run already has keep their values."""
@@ -94,7 +93,7 @@ class BackgroundTracker:
         for call in iter(self._calls.get, None):
             try:
                 call()
-            except Exception as error:  # of a foreign package: whatever it is, training goes on
+            except Exception as error:  # of a foreign package: whatever it is, training continues
                 self._warn(_describe(error))
 
     def _warn(self, problem: str) -> None:
@@ -123,11 +122,12 @@ def check_packages(config: RunConfig) -> None:
                 raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {install}")
 
 
-def start(config: Config, folder: pathlib.Path) -> list[BackgroundTracker]:
+def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) -> list[BackgroundTracker]:
     """Begin or resume the tracker runs that a configuration asks for.
 
     Args:
-        config: The configuration.
+        config: The trackers of the run.
+        settings: All settings of the run, for the trackers to show.
         folder: Folder of the run, which keeps the ids of the tracker runs.
 
     Raises:
@@ -135,19 +135,19 @@ def start(config: Config, folder: pathlib.Path) -> list[BackgroundTracker]:
     """
     started: list[BackgroundTracker] = []
     for flag, (make, _) in TRACKERS.items():
-        if not (target := getattr(config.run, flag)):
+        if not (target := getattr(config, flag)):
             continue
         ids = _read_ids(folder / IDS)
         try:
             with console.phase(f"Starting --{flag}"):
-                tracker = make(target, ids.get(flag), folder, config.settings())
+                tracker = make(target, ids.get(flag), folder, settings)
         except Exception as error:  # of a foreign package
             problem = f"--{flag} {target}: {_describe(error)}"
             if flag not in ids:
                 raise UserError(f"{problem}; expected a tracker that answers, or no --{flag}") from error
             logger.warning("%s. Training continues without this tracker", printable(problem))
             continue
-        logger.info(f"{tracker.NAME}: {tracker.place}")
+        logger.info(f"{tracker.NAME}: {tracker.location}")
         if ids.get(flag, tracker.run_id) != tracker.run_id:
             logger.warning("%s: the run so far is not at %s, a new one begins", tracker.NAME, target)
         started.append(BackgroundTracker(tracker))
@@ -162,17 +162,16 @@ def _read_ids(path: pathlib.Path) -> dict[str, str]:
     try:
         ids = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(ids, dict) or not all(isinstance(each, str) for each in ids.values()):
-            raise TypeError("expected ids by tracker")
+            raise TypeError("it holds something else")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(
-            f"{path} can't be read ({error}): restore it, or remove it to begin new tracker runs"
+            f"{path} can't be read ({error}); expected ids by tracker: restore it, or remove it to begin new tracker runs"
         ) from error
     return ids
 
 
 def _describe(error: Exception) -> str:
     """Return the first line of an error without user names and passwords of URLs."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return printable(re.sub(r"://[^/\s@]*@", "://", text))
+    return printable(re.sub(r"://[^/\s@]*@", "://", first_line(error).rstrip(".")))

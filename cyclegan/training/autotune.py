@@ -13,6 +13,7 @@ import tensorflow as tf
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
+from cyclegan.errors import first_line
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_totals import MetricTotals
@@ -63,8 +64,7 @@ def try_forms(
         except tf.errors.OpError as error:  # what XLA cannot compile, or lacks the memory for
             if not number:
                 raise
-            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            logger.warning(f"Training goes on without {name}, which failed: {first_line}")
+            logger.warning(f"Training continues without {name}, which failed: {first_line(error)}")
             step = None
         if workers.all_true(step is not None):
             assert step is not None
@@ -124,4 +124,5 @@ def _any_length(spec: tf.TypeSpec) -> tf.TypeSpec:
     """Return the specification of a tensor or per-replica value with a first axis of any length."""
     if isinstance(spec, tf.TensorSpec):
         return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    # TensorFlow has no public way to take the specification of a per-replica value apart.
     return type(spec)(*map(_any_length, spec._flat_tensor_specs))

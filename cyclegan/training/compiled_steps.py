@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cyclegan.distribution.train_function import make_train_function
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import Carry, Gradients, Metrics, StepNoise, draw_noise, test_step, train_step
+from cyclegan.training.step import Carry, Gradients, Metrics, make_noise, test_step, train_step
 from cyclegan.training.update import update
 
 
@@ -28,10 +28,8 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         *is_pair, number, noise = others  # `is_pair` only in batches with partners
         return train_step(gan, x, y, weight, number, noise, *is_pair)
 
-    def draw(number: tf.Tensor) -> StepNoise:
-        return draw_noise(gan, number, shard_size)
-
-    return make_train_function(strategy, step, gan.global_batch_size, apply, draw, xla)
+    noise = functools.partial(make_noise, gan, shard_size=shard_size)
+    return make_train_function(strategy, step, gan.global_batch_size, apply, noise, xla)
 
 
 def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:

@@ -34,7 +34,7 @@ class DivergencePolicy:
 
     Args:
         max_bad_steps: Number of bad steps in a row after which training has diverged.
-        datasets: The pairs by split, for the names of the images.
+        datasets: The datasets by split, for the names of the images.
         checkpoints: Checkpoints to return to.
         summary: Writer of the events.
         strategy: Strategy of the variables.

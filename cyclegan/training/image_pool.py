@@ -28,7 +28,7 @@ class PoolUpdate(NamedTuple):
 
 
 class ImagePool(ShardedState):
-    """Earlier translations to a domain, of which a discriminator sees some in place of half of the new ones.
+    """Earlier translations to a domain. In about half of the cases, a discriminator sees one of them instead of a new one.
 
     Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix: until the pool is full, a new image is stored and
     shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is shown itself.
@@ -117,7 +117,7 @@ class ImagePool(ShardedState):
         return {"images": images.reshape(self.slots, self.capacity, *images.shape[1:]), "counts": counts}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give each replica its slots; deal the images anew if there are other slots than the arrays have.
+        """Give each replica its slots; redistribute the images if the arrays have another number of slots or another capacity.
 
         Args:
             arrays: "images" and "counts" as `read` returns them, of any number of slots and of any capacity.
@@ -129,7 +129,7 @@ class ImagePool(ShardedState):
         if images.shape[2:] != self.images.shape[1:]:
             raise ValueError(f"images of the pool are {images.shape[2:]}, not {tuple(self.images.shape[1:])}")
         if images.shape[:2] != (self.slots, self.capacity):
-            images, counts = self._deal(images, counts)
+            images, counts = self._redistribute(images, counts)
         images = images.reshape(-1, *images.shape[2:])
 
         def part_of_replica(array: np.ndarray) -> tf.distribute.DistributedValues:
@@ -153,17 +153,17 @@ class ImagePool(ShardedState):
 
         self._strategy.run(assign, args=(images, counts))
 
-    def _deal(self, images: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Deal the stored images to the slots, one after the other, as far as they fit."""
+    def _redistribute(self, images: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Distribute the stored images over the slots, one after the other, as far as they fit."""
         stored = np.argwhere(
             np.arange(images.shape[1])[:, None] < counts
         )  # (position, slot), the first of each slot first
-        dealt = np.zeros((self.slots, self.capacity, *images.shape[2:]), np.float32)
+        new_images = np.zeros((self.slots, self.capacity, *images.shape[2:]), np.float32)
         new_counts = np.zeros(self.slots, np.int64)
         for number, (position, slot) in enumerate(stored[: self.slots * self.capacity]):
-            dealt[number % self.slots, number // self.slots] = images[slot, position]
+            new_images[number % self.slots, number // self.slots] = images[slot, position]
             new_counts[number % self.slots] += 1
-        return dealt, new_counts
+        return new_images, new_counts
 
     def _read(self, rows: tf.Tensor) -> tf.Tensor:
         """Return images of the pool; reading the variable instead would copy all of it, because it is written in parts."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from cyclegan.checkpointing import folder
-from cyclegan.errors import TrainingError
+from cyclegan.errors import TrainingError, first_line
 
 LIMITS = ("can't start new thread", "bad_alloc", "Cannot allocate memory", "Resource temporarily unavailable")
 
@@ -42,8 +42,8 @@ def name_checkpoint(run: pathlib.Path) -> Iterator[None]:
     except (OutOfMemory, MemoryError, RuntimeError, OSError, tf.errors.OpError) as error:
         if not _is_limit(error):
             raise
-        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        text = reason[0] if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason[0]})"
+        reason = first_line(error)
+        text = reason if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason})"
         raise TrainingError(
             f"{text}; {folder.describe_last(run)}. ulimit -a shows the limits of the process"
         ) from error

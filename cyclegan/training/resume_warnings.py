@@ -25,12 +25,12 @@ def batch_size_warnings(
     if before in (0, now):
         return warnings
     devices = max(n for n in range(1, replicas + 1) if before % n == 0)
-    dealt = " image pools are dealt anew and may drop images," if has_pools else ""
+    pools = " image pools are redistributed and may drop images," if has_pools else ""
     fewer = f"--devices {devices} " if devices < replicas else ""
     return [
         *warnings,
         f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
-        f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes,{dealt}"
+        f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes,{pools}"
         " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same batch use"
         f" {fewer}--batch_size {before // devices}",
     ]

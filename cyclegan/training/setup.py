@@ -15,6 +15,8 @@ from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.run_directory import RunDirectory
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
+from cyclegan.config.data import DataConfig
+from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.config.performance import choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
@@ -133,9 +135,18 @@ def make_trainer(
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         run.check_restored(restored and restored.train_state)
         state = restored[0] if restored else TrainState()
-        train, test = make_splits(config, workers, model, data, peak)
+        train, test = make_splits(
+            model,
+            data,
+            workers,
+            config.data,
+            steps_per_call=config.performance.steps_per_call or 1,
+            uses_pairs=config.uses_pairs,
+            peak=peak,
+        )
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
-        config = _choose_form(config, workers, run, model, train, _make_watchdog(config, workers, checkpoints))
+        watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
+        config = _choose_form(config, workers, run, model, train, watchdog)
         test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
@@ -143,9 +154,10 @@ def make_trainer(
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
         evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
-    overview.log(config, _facts(config, workers, run, data, parts))
+    facts = _facts(config.data, config.networks.multiple, config.performance.precision, workers, run, data, parts)
+    overview.log(config, facts)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
-        parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
+        parts = dataclasses.replace(parts, summary=_start_run(config.optimization, workers, run, data, parts))
     return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check, run.note_checkpoint))
 
 
@@ -169,7 +181,7 @@ def assemble_trainer(
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
     minutes, patience = config.run.checkpoint_minutes, config.evaluation.patience
-    watchdog = _make_watchdog(config, workers, checkpoints)
+    watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
     policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers, watchdog.beat)
     datasets = {split.name: split.dataset for split in (train, test)}
     divergence = DivergencePolicy(config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy)
@@ -199,9 +211,9 @@ def assemble_trainer(
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes, note_checkpoint, patience)
 
 
-def _make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
+def _make_watchdog(step_timeout: Optional[int], workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
     prefix = f"worker {workers.index}: " if workers.count > 1 else ""
-    return Watchdog(config.distribution.step_timeout, lambda: checkpoints.newest, prefix)
+    return Watchdog(step_timeout, lambda: checkpoints.newest, prefix)
 
 
 def _choose_form(
@@ -236,16 +248,24 @@ def _choose_form(
     return config.replace(xla=xla)
 
 
-def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> overview.Facts:
+def _facts(
+    settings: DataConfig,
+    multiple: int,
+    precision: str,
+    workers: Workers,
+    run: RunDirectory,
+    data: Domains,
+    parts: Parts,
+) -> overview.Facts:
     return overview.Facts(
-        notes=(*data.notes, *inspection_summary.lines(config.data, config.networks.multiple, data)),
+        notes=(*data.notes, *inspection_summary.lines(settings, multiple, data)),
         devices=workers.strategy.extended.worker_devices,
         workers=workers.cluster.addresses if workers.cluster else (),
         train=parts.train.dataset,
         test=parts.test.dataset,
         parameters=parts.model.networks.parameter_counts(),
         peak=parts.train.throughput.peak,
-        uses_tf32=hardware.multiplies_in_tf32(config.performance.precision),
+        uses_tf32=hardware.multiplies_in_tf32(precision),
         folder=run.path,
         checkpoint=parts.checkpoints.restored,
         epochs_done=parts.state.epoch,
@@ -253,7 +273,9 @@ def _facts(config: Config, workers: Workers, run: RunDirectory, data: Domains, p
     )
 
 
-def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domains, parts: Parts) -> Summary:
+def _start_run(
+    optimization: OptimizationConfig, workers: Workers, run: RunDirectory, data: Domains, parts: Parts
+) -> Summary:
     """Warn of what changes in a resumed run, write its folder, and return the writer of its log."""
     state, dataset = parts.state, parts.train.dataset
     warnings = batch_size_warnings(
@@ -264,12 +286,12 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
         has_pools=bool(parts.model.pools),
     )
     if run.saved_config:
-        warnings += learning_rate_warnings(run.saved_config.optimization, config.optimization, state.epoch)
+        warnings += learning_rate_warnings(run.saved_config.optimization, optimization, state.epoch)
     for text in (*run.warnings, *warnings):
         logger.warning(text)
     run.start(data.fingerprint())
     summary: Summary = NullSummaryWriter()
     if workers.is_chief:
-        summary = SummaryWriter(run.path, trackers.start(run.config, run.path))
+        summary = SummaryWriter(run.path, trackers.start(run.config.run, run.config.settings(), run.path))
     summary.rewind(state.log_bytes, state.epoch, state.step)
     return summary

@@ -85,7 +85,7 @@ class Signals:
                 if signum == signal.SIGINT:
                     self._ctrl_c = time.monotonic()
                 self.stop_signal = signum
-                with contextlib.suppress(Exception):  # the thread must go on listening
+                with contextlib.suppress(Exception):  # the thread must keep listening
                     logger.warning(
                         "Stopping after this step, with a checkpoint; Ctrl-C again leaves at once, without one"
                     )

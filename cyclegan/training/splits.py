@@ -9,7 +9,7 @@ from typing import Optional
 import tensorflow as tf
 
 from cyclegan.checkpointing.train_state import PassState, TrainState
-from cyclegan.config import Config
+from cyclegan.config.data import DataConfig
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
@@ -71,14 +71,24 @@ class Split:
         progress.sums = {name: value for name, value in progress.sums.items() if name in known}
 
 
-def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
+def make_splits(
+    model: GAN,
+    data: Domains,
+    workers: Workers,
+    settings: DataConfig,
+    steps_per_call: int,
+    uses_pairs: bool,
+    peak: float,
+) -> tuple[Split, Split]:
     """Return the training pairs and the held-out pairs with their steps.
 
     Args:
-        config: The configuration.
-        workers: All workers.
         model: The networks.
         data: The images.
+        workers: All workers.
+        settings: Flips, and the share of pairs among the training samples.
+        steps_per_call: Steps of a call of the functions.
+        uses_pairs: Whether training uses pairs of images of the same name, if there are any.
         peak: FLOP/s of a device; 0 if not measured.
     """
     batch, strategy, shares = model.global_batch_size, workers.strategy, workers.speedup()
@@ -92,16 +102,16 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
             data.size,
             seed,
             names=(x.names, y.names),
-            steps_per_call=config.performance.steps_per_call or 1,
-            flip=not config.data.no_flip,
+            steps_per_call=steps_per_call,
+            flip=not settings.no_flip,
         )
         for x, y, seed in (
-            (data.train_x, data.train_y, config.optimization.seed),
+            (data.train_x, data.train_y, model.optimization.seed),
             (data.test_x, data.test_y, None),
         )
     )
-    if config.uses_pairs and data.pairs is not None:
-        train.draw_pairs(data.pairs, config.data.paired_share)
+    if uses_pairs and data.pairs is not None:
+        train.set_pairs(data.pairs, settings.paired_share)
     train_step, test_step = compile_train_step(strategy, model), compile_test_step(strategy, model)
     return (
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak * shares)),

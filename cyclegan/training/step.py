@@ -6,7 +6,7 @@ results of `train_step`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from cyclegan.training.gradients import pack
 from cyclegan.training.image_pool import PoolUpdate
 from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
 from cyclegan.training.objectives.adversarial import DiscriminatorInput, DiscriminatorNoise
+from cyclegan.training.objectives.objective import GeneratorNoise
 from cyclegan.training.randomness import POOL, StepRandomness
 
 Metrics = dict[str, tf.Tensor]
@@ -33,7 +34,7 @@ class StepNoise(NamedTuple):
 
     pools: list[tf.Tensor]
     adversarial: DiscriminatorNoise
-    generators: Any
+    generators: GeneratorNoise
 
 
 class Carry(NamedTuple):
@@ -62,11 +63,12 @@ class Discriminated(NamedTuple):
     gradients: list[tf.Tensor]
 
 
-def draw_noise(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepNoise:
+def make_noise(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepNoise:
     """Return the random numbers of a step on one replica. XLA would return others, so it must not compile this function."""
     random = _randomness(gan, step, shard_size)
     pools = [random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))]
-    return StepNoise(pools, gan.objective.adversarial.draw(random), gan.objective.draw(random, gan.image_shape))
+    adversarial = gan.objective.adversarial.make_noise(random)
+    return StepNoise(pools, adversarial, gan.objective.make_noise(random, gan.image_shape))
 
 
 def train_step(
@@ -88,7 +90,7 @@ def train_step(
         y: Images of domain Y.
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
-        noise: Random numbers from `draw_noise`, which this function calls by default.
+        noise: Random numbers from `make_noise`, which this function calls by default.
         is_pair: Where x and y show the same, float32 [N]: 1 or 0; `None` without losses of pairs.
 
     Returns:
@@ -97,7 +99,7 @@ def train_step(
         of the generators and of the discriminators are multiplied by the loss scale, and are as `pack` returns them.
     """
     networks = gan.networks
-    random, noise = _randomness(gan, step, x.shape[0]), noise or draw_noise(gan, step, x.shape[0])
+    random, noise = _randomness(gan, step, x.shape[0]), noise or make_noise(gan, step, x.shape[0])
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
     # The tapes meet at the fakes: the generators' tape continues from the gradients that the discriminators' tape computes there.

@@ -89,7 +89,7 @@ def _draw(rng: random.Random, table: dict) -> list[str]:
 
 
 def _draw_dependent(rng: random.Random) -> list[str]:
-    """Return random flags of which each is valid with some others only."""
+    """Return random flags that depend on each other, in a valid combination."""
     flags: list[str] = []
     norm = rng.choice(["instance", "instance", "batch", "none"])
     blocks = rng.choice([0, 0, 1])

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.data.sampler import sample_at
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, first_line
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 WANTED = "x_train and x_test, uint8 [N, 28, 28], and y_train and y_test, whole numbers from 0 to 9, [N]"
@@ -45,7 +45,7 @@ def _read(path: str) -> list[np.ndarray]:
         with np.lib.npyio.NpzFile(path, allow_pickle=False) as file:  # unpickling would run code from the file
             return [np.asarray(file[name]) for name in ARRAYS]
     except Exception as error:  # zipfile, zlib and NumPy have a dozen kinds
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"--data {path}: {reason}; expected an .npz file with {WANTED}") from error
 
 
@@ -57,7 +57,7 @@ def _fetch() -> list[np.ndarray]:
         train, test = tf.keras.datasets.fashion_mnist.load_data()  # looks into its cache first
         return [*train, *test]
     except Exception as error:  # Keras raises it without a network; damaged files raise a dozen others
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(
             f"Fashion MNIST could neither be read from Keras's cache nor downloaded ({reason}): put the four .gz files of"
             f" https://github.com/zalandoresearch/fashion-mnist into {CACHE}, or name a file with --data FILE.npz, with {WANTED}"

@@ -48,7 +48,7 @@ def test_flags_without_effect_are_refused_for_each_part():
     "flag",
     ["--precision float32", "--xla on", "--identity 0", "--filters 2", "--residual_blocks 0", "--deterministic"],
 )
-def test_a_stand_in_has_no_networks(flag):
+def test_a_simulated_step_has_no_networks(flag):
     with pytest.raises(UserError, match=f"{flag.split()[0]} has no effect with --elsewhere"):
         command_line.parse(["--data", "--elsewhere", "5", *flag.split()])
     command_line.parse(["--data", "--elsewhere", "0", "5", *flag.split()])

@@ -22,7 +22,7 @@ def test_pipeline_and_fed_steps_are_timed(monkeypatch):
     assert default["relative"] == 1 and waiting["relative"] > 0 and unread["relative"] > 0
 
 
-def test_stand_in_leaves_the_processor_free(monkeypatch):
+def test_simulated_step_leaves_the_processor_free(monkeypatch):
     monkeypatch.setattr(feeding, "DRAIN_SECONDS", 0.05)
     monkeypatch.setattr(feeding, "FEED_SECONDS", 0.2)
     monkeypatch.setattr(forms, "default_form", None)

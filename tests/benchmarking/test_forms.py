@@ -27,11 +27,11 @@ def test_calls_of_a_stand_in_run_one_after_the_other():
         ("default", 0.0, "default"),
         ("without adam", 0.0, "default"),
         ("plain", 0.0, "plain"),
-        ("without ahead", 5.0, "stand-in"),
+        ("without ahead", 5.0, "simulated"),
     ],
 )
 def test_the_setting_chooses_the_form(monkeypatch, form, elsewhere, expected):
     monkeypatch.setattr(forms, "default_form", lambda *_: "default")
     monkeypatch.setattr(forms, "plain_form", lambda *_: "plain")
-    monkeypatch.setattr(forms, "stand_in", lambda *_: "stand-in")
+    monkeypatch.setattr(forms, "simulated_step", lambda *_: "simulated")
     assert forms.make(None, setting(form, elsewhere)) == expected

@@ -39,5 +39,5 @@ def test_a_setting_has_the_configuration_of_its_training():
     assert (config.data.image_size, config.networks.filters, config.networks.residual_blocks) == (32, 8, 0)
     assert (config.networks.variant, config.objective.lambda_identity) == ("paper", 2.5)
     assert (config.performance.precision, config.performance.xla) == ("bfloat16", "on")
-    stand_in = setting.without_step()
-    assert (stand_in.precision, stand_in.xla, stand_in.identity, stand_in.size) == ("", "", None, 32)
+    simulated = setting.without_step()
+    assert (simulated.precision, simulated.xla, simulated.identity, simulated.size) == ("", "", None, 32)

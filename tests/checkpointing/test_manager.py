@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage
     assert len(caplog.messages) == 1 and "epoch_0002 can't be read" in caplog.messages[0]
     if damage == "foreign":
         assert "unknown fields of a training state: '__class__'" in caplog.messages[0]
-    state["a"].assign([5, 5])  # training goes on from epoch 1 and saves epoch 2 anew
+    state["a"].assign([5, 5])  # training continues from epoch 1 and saves epoch 2 anew
     checkpoints.save(at(2))
     state, checkpoints = run()
     assert checkpoints.restore()[0].epoch == 2 and state["a"].numpy().tolist() == [5, 5] and not caplog.messages

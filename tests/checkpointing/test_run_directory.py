@@ -72,7 +72,7 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
     with open_run(tmp_path) as third:
         third.check_data(repaired)
         assert not third.warnings
-        with pytest.raises(UserError, match=r"differs: trainA 3 images \(1\) -> 3 images \(2\)\. Use"):
+        with pytest.raises(UserError, match=r"differs: trainA 3 images \(1\) -> 3 images \(2\); expected"):
             third.check_data({"trainA": "3 images (2)", "trainA bytes": "30 bytes (3)"})
 
 

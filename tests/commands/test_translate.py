@@ -45,7 +45,8 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     assert done.returncode == 1
     assert re.match(
         r"9 images translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\n"
-        r"Files with several frames or pages, of which only the first was translated: 1\nPage to look at: .*index\.html\n",
+        r"Files with several frames or pages: 1; only the first frame or page of each was translated\n"
+        r"Page to look at: .*index\.html\n",
         done.stdout,
     )
     assert done.stderr == f"Warning: not translated: {tmp_path}/in/broken.png (not an image)\n"

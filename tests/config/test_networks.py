@@ -13,7 +13,7 @@ from tests.config.helpers import refusal_of
         ("--generator unet_512", "--generator unet_512: expected auto"),
         (
             "--generator resnet_6blocks --residual_blocks 9",
-            "--residual_blocks 9: --generator resnet_6blocks has another number",
+            "--residual_blocks 9: expected 6, as --generator resnet_6blocks has: drop one of the flags",
         ),
         ("--generator unet_256 --residual_blocks 9", "--residual_blocks 9: --generator unet_256 has none"),
         ("--dropout 1", "--dropout 1.0: expected at least 0 and less than 1"),

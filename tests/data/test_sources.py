@@ -63,7 +63,7 @@ def test_training_images_of_equal_names_are_pairs(photos, cache):
         (f"trainA/{name}", f"trainB/{name}") for name in ("s0/0.jpg", "s0/2.webp", "s0/4.gif", "s1/1.png", "s1/3.bmp")
     ]
     expected = (
-        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are drawn together"
+        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are used together"
         " with probability 0.25"
     )
     assert expected in domains.notes

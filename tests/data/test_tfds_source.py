@@ -58,7 +58,9 @@ def damaged(tmp_path_factory):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_damaged_dataset_is_named(damaged, cache):
-    with pytest.raises(UserError, match=r"stripes.16.*: trainB is damaged \(truncated record .*\): remove that folder"):
+    with pytest.raises(
+        UserError, match=r"stripes.16.*: trainB is damaged \(truncated record .*\); expected .*: remove that folder"
+    ):
         load("stripes", 16, 16, data_dir=damaged, cache=cache)
 
 

@@ -234,7 +234,7 @@ def paired(counts=(7, 9), batch=2, steps=1, size=6, share=0.6, flip=True):
     """Return a dataset in which images of the same number are partners, but for the last one."""
     x, y = (numbered(count, size + 2) for count in counts)
     dataset = UnpairedDataset(x, y, batch, (size, size), seed=1, steps_per_call=steps, flip=flip)
-    dataset.draw_pairs(np.stack([np.arange(min(counts) - 1)] * 2, axis=1), share)
+    dataset.set_pairs(np.stack([np.arange(min(counts) - 1)] * 2, axis=1), share)
     return dataset
 
 

@@ -6,7 +6,7 @@ import pytest
 from cyclegan.distribution import rendezvous
 from cyclegan.distribution.cluster import Cluster
 from cyclegan.errors import UserError
-from tests.distribution.meeting import addresses, meet
+from tests.distribution.rendezvous_threads import addresses, meet
 
 
 def test_workers_meet_in_any_order():
@@ -46,7 +46,7 @@ def test_unknown_host_is_reported_as_missing():
 def test_workers_with_other_addresses_do_not_meet():
     found = addresses(3)
     outcomes = meet(found[:2], 0.5, lists={0: found[:2], 1: found})
-    assert f"was not greeted by {found[1]}" in outcomes[0] and f"could not reach {found[2]}" in outcomes[1]
+    assert f"received no handshake from {found[1]}" in outcomes[0] and f"could not reach {found[2]}" in outcomes[1]
 
 
 def test_other_configuration_is_reported():
@@ -63,7 +63,7 @@ def test_restarted_worker_is_met_again():
     found = addresses(3)
     with pytest.raises(
         UserError, match=f"could not reach {found[2]}"
-    ):  # worker 0 has greeted worker 1, and worker 2 is not there yet
+    ):  # worker 0 has sent a handshake to worker 1, and worker 2 is not there yet
         first = threading.Thread(target=lambda: outcomes.append(meet_as(0)), daemon=True)
         outcomes = []
         meet_as = lambda index, seconds=20.0: rendezvous.meet(Cluster(found, index), seconds)  # noqa: E731

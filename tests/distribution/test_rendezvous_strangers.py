@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from cyclegan.distribution import greetings, rendezvous
+from cyclegan.distribution import handshake, rendezvous
 from cyclegan.distribution.cluster import Cluster
 from cyclegan.distribution.connections import endpoint
 from cyclegan.errors import UserError
-from tests.distribution.meeting import addresses, meet
+from tests.distribution.rendezvous_threads import addresses, meet
 
 
 @contextlib.contextmanager
-def flood(address, count, say=lambda connection: None):
+def flood(address, count, send=lambda connection: None):
     """Hold up to `count` connections to a worker from the moment that it listens; open a new one for each that it closes."""
     done, held = threading.Event(), []
 
@@ -26,7 +26,7 @@ def flood(address, count, say=lambda connection: None):
             try:
                 while len(held) < count and not done.is_set():
                     held.append(socket.create_connection(endpoint(address), timeout=1))
-                    say(held[-1])
+                    send(held[-1])
                     held[-1].setblocking(False)
             except OSError:
                 pass
@@ -67,7 +67,7 @@ def connect(address):
 def test_silent_server_is_no_worker():
     with socket.create_server(("", 0)) as other:
         found = (*addresses(1), f"127.0.0.1:{other.getsockname()[1]}")
-        with pytest.raises(UserError, match=f"was not greeted by {found[1]}, where something answers"):
+        with pytest.raises(UserError, match=f"received no handshake from {found[1]}, where something answers"):
             rendezvous.meet(Cluster(found, 0), 0.3)
 
 
@@ -86,7 +86,7 @@ def test_talking_server_is_no_worker():
 
         speaker = threading.Thread(target=speak, daemon=True)
         speaker.start()
-        with pytest.raises(UserError, match=f"was not greeted by {found[1]}, where something answers"):
+        with pytest.raises(UserError, match=f"received no handshake from {found[1]}, where something answers"):
             rendezvous.meet(Cluster(found, 0), 1.0)
 
 
@@ -112,22 +112,22 @@ def test_strange_client_is_ignored():
 
 
 @pytest.mark.parametrize(
-    "say",
+    "send",
     [
         lambda connection: None,
         lambda connection: connection.sendall(b"CycleGAN worker"),
         lambda connection: connection.sendall(b"x" * 10000),
     ],
-    ids=["silent", "half a greeting", "garbage"],
+    ids=["silent", "half a handshake", "garbage"],
 )
-def test_idle_connections_do_not_keep_workers_apart(say):
+def test_idle_connections_do_not_keep_workers_apart(send):
     found = addresses(2)
-    with flood(found[0], 56, say):
+    with flood(found[0], 56, send):
         assert meet(found, 5.0, delays={1: 0.3}) == [None] * 2
 
 
 def test_unanswered_connections_are_closed(monkeypatch):
-    monkeypatch.setattr(rendezvous, "GREETING_SECONDS", 0.1)
+    monkeypatch.setattr(rendezvous, "HANDSHAKE_SECONDS", 0.1)
     found = addresses(2)
     waiting = threading.Thread(target=meet, args=(found[:1], 0.8), kwargs={"lists": {0: found}})
     waiting.start()
@@ -162,35 +162,35 @@ def test_other_secret_is_reported():
     found = addresses(2)
     for worker, outcome in enumerate(meet(found, 0.5, secrets={0: b"s" * 16})):
         other = found[1 - worker]
-        assert f"was not greeted by {other}" in outcome
-        assert f"greetings of {other} had another secret: expected the same --rendezvous_secret_file" in outcome
+        assert f"received no handshake from {other}" in outcome
+        assert f"handshakes of {other} had another secret: expected the same --rendezvous_secret_file" in outcome
 
 
-def greet(connection, cluster, worker, other, secret, challenge=None):
-    """Greet a worker in the name of another one; return the challenge that it sent."""
+def send_handshake(connection, cluster, worker, other, secret, challenge=None):
+    """Send a handshake to a worker in the name of another one; return the challenge that it sent."""
     received = connection.makefile("rb").readline().strip()
-    text = greetings.greeting(cluster, worker, other) + b"4 GPUs"
-    code = greetings.sign(secret, text, challenge or received)
+    text = handshake.message(cluster, worker, other) + b"4 GPUs"
+    code = handshake.sign(secret, text, challenge or received)
     connection.sendall(text + b" " + code + b"\n")
     return received
 
 
-def test_forged_greetings_are_told_from_real_ones():
+def test_forged_handshakes_are_refused():
     found, secret = addresses(2), b"s" * 16
     cluster = Cluster(found, 1)
-    with flood(found[0], 1, lambda connection: greet(connection, cluster, 1, 0, b"guessed")):
+    with flood(found[0], 1, lambda connection: send_handshake(connection, cluster, 1, 0, b"guessed")):
         assert meet(found, 5.0, delays={1: 0.3}, secrets={0: secret, 1: secret}) == [None] * 2
-    with flood(found[0], 1, lambda connection: greet(connection, cluster, 1, 0, b"guessed")):
+    with flood(found[0], 1, lambda connection: send_handshake(connection, cluster, 1, 0, b"guessed")):
         (outcome,) = meet(found[:1], 0.5, lists={0: found}, secrets={0: secret})
-        assert f"greetings of {found[1]} had another secret" in outcome
+        assert f"handshakes of {found[1]} had another secret" in outcome
 
 
-def test_overheard_greeting_is_refused():
+def test_overheard_handshake_is_refused():
     found, secret = addresses(2), b"s" * 16
     overheard, answers = [], []
 
     def replay(connection):
-        overheard.append(greet(connection, Cluster(found, 1), 1, 0, secret, *overheard[:1]))
+        overheard.append(send_handshake(connection, Cluster(found, 1), 1, 0, secret, *overheard[:1]))
         connection.settimeout(0.2)
         with contextlib.suppress(TimeoutError, ConnectionResetError):
             answers.append(connection.recv(1))  # b"" if it is refused

@@ -73,14 +73,14 @@ def steps(workers):
         shown = {f"shown {number}": mean for number, mean in enumerate(tf.unstack(means))}
         return {"mean": mean, "samples": tf.reduce_sum(weights) / 12, **shown}, [tf.reshape(mean, [1])], kept
 
-    def draw(number):
+    def make_noise(number):
         return tf.gather(tf.gather(RANDOM, number), samples())
 
     def update(gradients, good, kept, index, rates):
         weight.assign_add(gradients[0][0])
         pool.store(kept, good)
 
-    run = train_function.make_train_function(strategy, step, 12, update, draw)
+    run = train_function.make_train_function(strategy, step, 12, update, make_noise)
     batches = pairs.distributed(strategy)
     totals = {"mean": tf.constant(0.0, tf.float64), "samples": tf.constant(0.0, tf.float64)}
     seen, shown = [], []

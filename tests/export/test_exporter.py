@@ -188,7 +188,7 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
         ("saved", "tflite", True, "saved: a folder that --format tflite can't replace; expected another name"),
         ("other", "savedmodel", True, "other: a folder that --format savedmodel can't replace"),
         ("model", "keras", True, "model: expected a name that ends with .keras"),
-        ("new/model", "onnx", True, r"new/model: no folder .*new: make it"),
+        ("new/model", "onnx", True, r"new/model: no folder .*new; expected an existing one: make it"),
     ):
         with pytest.raises(UserError, match=text):
             export(generator, tmp_path / name, [colour()], ExportOptions(form, overwrite=overwrite))

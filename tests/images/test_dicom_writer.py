@@ -65,9 +65,9 @@ def test_a_copy_is_a_derived_image_of_the_patient(copied):
 
 def test_the_description_is_ascii(tmp_path):
     (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits()))
-    for name, said in (("Läufe", "L\\xe4ufe"), ("実験", "\\u5b9f\\u9a13"), ("caf\udce9", "caf\\udce9")):
+    for name, expected in (("Läufe", "L\\xe4ufe"), ("実験", "\\u5b9f\\u9a13"), ("caf\udce9", "caf\\udce9")):
         write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", np.zeros((7, 9, 1), np.uint16), None, False, name)
-        assert pydicom.dcmread(tmp_path / "out.dcm").DerivationDescription == said
+        assert pydicom.dcmread(tmp_path / "out.dcm").DerivationDescription == expected
 
 
 def test_pixels_of_another_size_fill_the_same_area(copied):

@@ -34,7 +34,7 @@ def test_rows_of_wandb_never_go_back(tmp_path, monkeypatch):
     run = tracker._run
     options = {name: run.options[name] for name in ("entity", "project", "id", "resume", "name")}
     assert options == {"entity": "me", "project": "p", "id": "abc", "resume": "allow", "name": "horses"}
-    assert tracker.place == "https://host/run" and run.axes["steps/*"] == "step"
+    assert tracker.location == "https://host/run" and run.axes["steps/*"] == "step"
     tracker.write_scalars("steps", 1, 3, {"a": 1.0})  # the run has it: its last row was 7
     tracker.write_scalars("train", 1, 3, {"a": 1.0})
     tracker.write_scalars("steps", 2, 4, {"a": 2.0})
@@ -108,7 +108,7 @@ def test_settings_that_change_become_tags_in_mlflow(tmp_path, mlflow):
     settings = {"epochs": 7, **{f"setting{i}": i for i in range(150)}}
     tracker = tracker_runs.MLflowTracker("http://host", None, tmp_path / "horses", settings)
     assert mlflow.names == [("id of cyclegan", "horses")] and mlflow.status == "RUNNING"
-    assert (tracker.run_id, tracker.place) == ("abc", "run abc at http://host")
+    assert (tracker.run_id, tracker.location) == ("abc", "run abc at http://host")
     assert mlflow.requests == [100, 51] and mlflow.params["epochs"] == "7"
     assert not mlflow.tags
     tracker_runs.MLflowTracker("http://host", "abc", tmp_path / "horses", {**settings, "epochs": 9, "new": 1})

@@ -1,6 +1,6 @@
 """Trackers: what reaches them, how they resume, and that their failures stay away from training.
 
-Stand-ins of the two packages take part in the quick tests, the packages themselves, without a network, in a slow one.
+Fakes replace the two packages in the quick tests; a slow test uses the packages themselves, without a network.
 """
 
 import importlib
@@ -24,7 +24,7 @@ class Fake:
     """A tracker that records its calls; it fails if its target is "down"."""
 
     NAME = "Fake"
-    place = "here"
+    location = "here"
 
     def __init__(self, target, run_id, folder, settings):
         self.calls = [(target, run_id, settings["epochs"])]
@@ -46,7 +46,7 @@ class Fake:
 
 @pytest.fixture
 def fakes(monkeypatch):
-    """Put fakes in the place of the trackers; return those that were made."""
+    """Replace the trackers by fakes; return the fakes that were made."""
     made = []
     make = lambda *args: made.append(Fake(*args)) or made[-1]  # noqa: E731
     monkeypatch.setattr(trackers, "TRACKERS", dict.fromkeys(("wandb", "mlflow"), (make, "it")))
@@ -54,7 +54,8 @@ def fakes(monkeypatch):
 
 
 def start(folder, **settings):
-    return trackers.start(Config.from_settings(epochs=7, **settings), folder)
+    config = Config.from_settings(epochs=7, **settings)
+    return trackers.start(config.run, config.settings(), folder)
 
 
 def warnings(caplog):
@@ -145,7 +146,7 @@ folder = pathlib.Path(sys.argv[1])
 Image.new("RGB", (8, 8)).save(folder / "epoch_001.png")
 for start in range(3):
     config = Config.from_settings(wandb="p", mlflow=f"file:{folder}/store", epochs=2 + start % 2)
-    started = trackers.start(config, folder)
+    started = trackers.start(config.run, config.settings(), folder)
     for step in (4, 5 + start):  # later starts repeat one
         for tracker in started:
             tracker.write_scalars("steps", 1, step, {"speed/a": step + 0.25 + start})

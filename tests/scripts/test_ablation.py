@@ -1,4 +1,4 @@
-"""Train, score and tabulate as scripts/ablation.py does, with stand-ins for train.py and the scoring."""
+"""Train, score and tabulate as scripts/ablation.py does, with fakes of train.py and the scoring."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ FLAGS = ["--seeds", "2", "--minutes", "0.002", "--settings", "default", "no pool
 
 
 @pytest.fixture
-def stand_ins(tmp_path, monkeypatch):
+def output(tmp_path, monkeypatch):
     """Replace the programs; return the output folder."""
     for name, text in (("TRAIN", TRAIN.replace("{root!r}", repr(str(ablation.ROOT)))), ("SCORE", SCORE)):
         (tmp_path / f"{name}.py").write_text(text)
@@ -56,40 +56,40 @@ def test_all_settings_are_accepted_and_change_the_configuration():
         seen.append(config)
 
 
-def test_runs_are_trained_scored_and_kept(stand_ins, monkeypatch):
-    results = ablation.main([*FLAGS, "--output", str(stand_ins), "--", "--batch_size", "2"])
+def test_runs_are_trained_scored_and_kept(output, monkeypatch):
+    results = ablation.main([*FLAGS, "--output", str(output), "--", "--batch_size", "2"])
     assert [(run["setting"], run["seed"], run["steps"]) for run in results] == [
         ("default", 0, 10), ("no pool", 0, 10), ("default", 1, 11), ("no pool", 1, 11)
     ]  # fmt: skip
     assert all("--batch_size 2" in run["command"] and 0.1 <= run["seconds"] < 9 for run in results)
-    saved = json.loads((stand_ins / "ablation.json").read_text())
+    saved = json.loads((output / "ablation.json").read_text())
     assert saved["results"] == results and saved["minutes"] == 0.002 and saved["commit"]
-    assert (stand_ins / "ablation.md").read_text().splitlines()[2:4] == [
+    assert (output / "ablation.md").read_text().splitlines()[2:4] == [
         "| default | `` | 2 | 10 | 0.05 ± 0.07 | - | - |",
         "| no pool | `--pool_size 0` | 2 | 10 | **10.05 ± 0.07** | - | - |",
     ]
     monkeypatch.setattr(ablation, "train_for", None)  # finished runs are not trained again
-    assert ablation.main([*FLAGS, "--output", str(stand_ins), "--", "--batch_size", "2"]) == results
+    assert ablation.main([*FLAGS, "--output", str(output), "--", "--batch_size", "2"]) == results
     few = [
         *FLAGS[:1],
         "1",
         *FLAGS[2:-1],
         "--output",
-        str(stand_ins),
+        str(output),
         "--",
         "--batch_size",
         "2",
     ]  # one seed, one setting
-    assert ablation.main(few) == results == json.loads((stand_ins / "ablation.json").read_text())["results"]
+    assert ablation.main(few) == results == json.loads((output / "ablation.json").read_text())["results"]
     with pytest.raises(
         UserError, match="runs of another dataset, wall time, commit or flags; expected another --output"
     ):
-        ablation.main([*FLAGS, "--output", str(stand_ins)])
+        ablation.main([*FLAGS, "--output", str(output)])
 
 
-def test_each_run_has_files_of_its_own(stand_ins):
+def test_each_run_has_files_of_its_own(output):
     """A setting with a full stop in its name; training without a word about its epochs."""
-    flags = [*FLAGS[:4], "--settings", "paired share 0.1", "--output", str(stand_ins), "--", "--verbose", "0"]
+    flags = [*FLAGS[:4], "--settings", "paired share 0.1", "--output", str(output), "--", "--verbose", "0"]
     assert [run["seed"] for run in ablation.main(flags)] == [0, 1]
 
 
@@ -107,11 +107,11 @@ def test_commits_to_the_docs_do_not_matter(monkeypatch):
     assert all("docs" not in command and "cyclegan" in command for command in seen)
 
 
-def test_a_failed_run_does_not_stop_the_others(stand_ins):
-    flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "hinge", "default", "--output", str(stand_ins)]
+def test_a_failed_run_does_not_stop_the_others(output):
+    flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "hinge", "default", "--output", str(output)]
     with pytest.raises(TrainingError, match="1 of 2 runs failed: .* ended with code 1: --adversarial: not today"):
         ablation.main(flags)
-    assert [run["setting"] for run in json.loads((stand_ins / "ablation.json").read_text())["results"]] == ["default"]
+    assert [run["setting"] for run in json.loads((output / "ablation.json").read_text())["results"]] == ["default"]
 
 
 def test_impossible_numbers_are_refused():

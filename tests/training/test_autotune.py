@@ -30,7 +30,7 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(
     x, y = make_images(6, 16, 1), make_images(6, 16, 2)
     dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
     if pairs:
-        dataset.draw_pairs(np.array([[0, 0]]), 1.0)
+        dataset.set_pairs(np.array([[0, 0]]), 1.0)
     before, step, calls, resets, beats = state_values(gan), compile_train_step(strategy, gan), [], [], []
     monkeypatch.setattr(hardware, "reset_peak_memory", lambda: resets.append(len(calls)))
 
@@ -49,7 +49,7 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(
     assert beats == [1, 2, 3, 4, 4, 4, 4, 4]  # after each call, those of "plain" among them
     assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
     assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
-    assert caplog.messages == ["Training goes on without broken, which failed: no kernel"]
+    assert caplog.messages == ["Training continues without broken, which failed: no kernel"]
     for value, other in zip(before, state_values(gan)):
         np.testing.assert_array_equal(value, other)
     devices = [[part.device for part in strategy.experimental_local_results(each)] for each in calls[0][0]]

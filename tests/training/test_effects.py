@@ -95,7 +95,7 @@ def first_batches(config):
         batch, flip = config.optimization.batch_size, not config.data.no_flip
         dataset = UnpairedDataset(x.images, y.images, batch, domains.size, seed, flip=flip)
         if x is domains.train_x and config.uses_pairs:
-            dataset.draw_pairs(domains.pairs, config.data.paired_share)
+            dataset.set_pairs(domains.pairs, config.data.paired_share)
         found += [
             repr((dataset.epoch_size, part.shape, part.dtype, part.tobytes())) for part in dataset.batches(0, 0, 1)
         ]

@@ -161,7 +161,7 @@ def seen(folder, options):
         domains.train_x.images, domains.train_y.images, 1, domains.size, 0, flip=not config.data.no_flip
     )
     if domains.pairs is not None:
-        pairs.draw_pairs(domains.pairs, config.data.paired_share)
+        pairs.set_pairs(domains.pairs, config.data.paired_share)
     gan = GAN(1, config, domains.size)
     x, y, weight, *_ = (part[0] for part in pairs.batches(0, 0, 1))
     metrics, gradients, carry = train_step(gan, x, y, tf.constant(weight))

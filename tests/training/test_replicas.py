@@ -95,7 +95,7 @@ def test_all_options_give_the_same_result_on_several_replicas(strategies, name):
         before = weights(gan)
         pairs = UnpairedDataset(x, y, batch_size, config.data.image_shape, seed=0)
         if config.uses_pairs:
-            pairs.draw_pairs(np.stack([np.arange(8)] * 2, axis=1), config.data.paired_share)
+            pairs.set_pairs(np.stack([np.arange(8)] * 2, axis=1), config.data.paired_share)
         batches = itertools.islice(pairs.distributed(strategy), 4)
         for number, batch in enumerate(batches):
             _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))

@@ -35,7 +35,7 @@ def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps,
 
 def test_image_pools_may_drop_images():
     with_pools, without = (batch_size_warnings(6, 3, 3, has_pools=each)[0] for each in (True, False))
-    assert with_pools == without.replace("changes,", "changes, image pools are dealt anew and may drop images,")
+    assert with_pools == without.replace("changes,", "changes, image pools are redistributed and may drop images,")
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])

@@ -65,7 +65,9 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
     assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
     assert f" GB in {run.path})" in data.notes[-1]  # a single process keeps decoded images in the run's folder
 
-    overview = setup._facts(config, Workers(strategies[1]), run, data, unittest.mock.MagicMock())
+    overview = setup._facts(
+        config.data, config.networks.multiple, "float32", Workers(strategies[1]), run, data, unittest.mock.MagicMock()
+    )
     assert overview.notes[: len(data.notes)] == tuple(data.notes)
     assert (
         overview.notes[-1].startswith("Data: python scripts/inspect_data.py ")

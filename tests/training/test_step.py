@@ -48,7 +48,7 @@ def oracle(gan, x, y, adversarial):
         gan.networks["D_Y"],
     )
 
-    def judge(logits, target):
+    def adversarial_loss(logits, target):
         if adversarial == "lsgan":
             return tf.reduce_mean((logits - target) ** 2)
         p = tf.sigmoid(logits)
@@ -58,10 +58,10 @@ def oracle(gan, x, y, adversarial):
         return 10 * tf.reduce_mean(tf.abs(x - F(G(x)))) + 10 * tf.reduce_mean(tf.abs(y - G(F(y))))
 
     shares = {
-        G: lambda: judge(D_Y(G(x)), 1.0) + both_cycles() + 5 * tf.reduce_mean(tf.abs(y - G(y))),
-        F: lambda: judge(D_X(F(y)), 1.0) + both_cycles() + 5 * tf.reduce_mean(tf.abs(x - F(x))),
-        D_X: lambda: 0.5 * (judge(D_X(x), 1.0) + judge(D_X(F(y)), 0.0)),
-        D_Y: lambda: 0.5 * (judge(D_Y(y), 1.0) + judge(D_Y(G(x)), 0.0)),
+        G: lambda: adversarial_loss(D_Y(G(x)), 1.0) + both_cycles() + 5 * tf.reduce_mean(tf.abs(y - G(y))),
+        F: lambda: adversarial_loss(D_X(F(y)), 1.0) + both_cycles() + 5 * tf.reduce_mean(tf.abs(x - F(x))),
+        D_X: lambda: 0.5 * (adversarial_loss(D_X(x), 1.0) + adversarial_loss(D_X(F(y)), 0.0)),
+        D_Y: lambda: 0.5 * (adversarial_loss(D_Y(y), 1.0) + adversarial_loss(D_Y(G(x)), 0.0)),
     }
     result = []
     for network, loss in shares.items():

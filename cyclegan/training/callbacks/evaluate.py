@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Optional, Protocol
+from typing import Optional, Protocol
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.evaluation import EvaluationConfig
@@ -17,11 +17,20 @@ from cyclegan.training.out_of_memory import explain_out_of_memory
 logger = logging.getLogger(__name__)
 
 
+class Extractor(Protocol):
+    """The part of `evaluation.features.FeatureExtractor` that training needs."""
+
+    name: str
+
+
 class Evaluator(Protocol):
     """The part of `evaluation.evaluator.Evaluator` that training needs."""
 
-    extractor: Any
     directions: tuple[str, ...]
+
+    @property
+    def extractor(self) -> Extractor:
+        """Features that FID and KID compare."""
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
         """Return the scores of a direction by name."""

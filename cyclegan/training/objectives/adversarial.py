@@ -73,7 +73,7 @@ class AdversarialPart:
         names = sorted(f"{pair.discriminator_losses}/penalty" for pair in self.adversaries)
         return tuple(names) if self._settings.has_penalty else ()
 
-    def draw(self, random: StepRandomness) -> DiscriminatorNoise:
+    def make_noise(self, random: StepRandomness) -> DiscriminatorNoise:
         """Return the random numbers that `compute_losses` needs in training."""
         pairs = len(self.adversaries)
         augmentation, interpolation = [], []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from cyclegan.training import losses
 from cyclegan.training.metric_names import CHANGES, ERRORS
 from cyclegan.training.network_set import Adversaries, NetworkSet
 from cyclegan.training.objectives.adversarial import DiscriminatorInput
-from cyclegan.training.objectives.objective import Generated, Objective
+from cyclegan.training.objectives.objective import Generated, GeneratorNoise, Objective
 from cyclegan.training.randomness import PATCHES, StepRandomness
 
 PATCH_COUNT = 256  # positions in each feature map
@@ -40,13 +40,19 @@ class CUTObjective(Objective):
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
     nce_weight: ClassVar[float] = 0.5
 
-    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
-        """Return random positions in each feature map, int64 [N, P] each."""
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
+        """Return random positions in each feature map."""
         areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
-        return [random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)]
+        return GeneratorNoise([random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)])
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness, noise: Any
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        random: StepRandomness,
+        noise: GeneratorNoise,
     ) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the contrastive losses."""
         with random.dropout():
@@ -57,8 +63,8 @@ class CUTObjective(Objective):
         """Return the losses, with contrastive losses at fixed positions, the identity error, and how much G changes the images."""
         fake_y, parts = self._translate(networks, x, y, weight, None, training=False)
         same_y = networks.apply(networks.generators["G"], y, training=False)
-        judged = DiscriminatorInput((y,), (fake_y,))
-        of_generator, of_discriminator = self.adversarial.compute_losses(networks, judged, weight)
+        inputs = DiscriminatorInput((y,), (fake_y,))
+        of_generator, of_discriminator = self.adversarial.compute_losses(networks, inputs, weight)
         compared = (losses.mae(y, same_y), losses.mae(x, fake_y), losses.correlation(x, fake_y))
         metrics = self.collect({**parts, **of_generator, **of_discriminator}, weight)
         return {**metrics, **{name: self.mean(weight, each) for name, each in zip(self.test_names, compared)}}
@@ -76,13 +82,22 @@ class CUTObjective(Objective):
         return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
 
     def _translate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Any, training: bool
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Optional[GeneratorNoise],
+        training: bool,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return G(x) and the contrastive losses; without noise from `draw`, these use evenly spaced positions."""
-        G = networks.generators["G"]
+        """Return G(x) and the contrastive losses; without noise from `make_noise`, these use evenly spaced positions."""
+        G, positions = networks.generators["G"], noise.positions if noise is not None else None
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
-        terms = {NCE: self.nce(networks, of_fake, of_x, noise), NCE_IDENTITY: self.nce(networks, of_same, of_y, noise)}
+        terms = {
+            NCE: self.nce(networks, of_fake, of_x, positions),
+            NCE_IDENTITY: self.nce(networks, of_same, of_y, positions),
+        }
         return fake_y, {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
 
     def nce(
@@ -90,8 +105,8 @@ class CUTObjective(Objective):
         networks: NetworkSet,
         queries: Sequence[tf.Tensor],
         keys: Sequence[tf.Tensor],
-        positions: Any = None,
-        query_positions: Any = None,
+        positions: Optional[Sequence[tf.Tensor]] = None,
+        query_positions: Optional[Sequence[tf.Tensor]] = None,
     ) -> tf.Tensor:
         """Return the contrastive loss, averaged over the feature maps, [N].
 

@@ -11,7 +11,7 @@ from cyclegan.training import losses
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, STRUCTURE
 from cyclegan.training.network_set import Adversaries, NetworkSet
 from cyclegan.training.objectives.adversarial import DiscriminatorInput
-from cyclegan.training.objectives.objective import Generated, Objective
+from cyclegan.training.objectives.objective import Generated, GeneratorNoise, Objective
 from cyclegan.training.randomness import StepRandomness
 
 
@@ -51,7 +51,13 @@ class CycleGANObjective(Objective):
         return 3 if self.settings.lambda_identity > 0 else 2
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness, noise: Any
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        random: StepRandomness,
+        noise: GeneratorNoise,
     ) -> Generated:
         """Translate there and back; return the fakes, and the cycle and identity losses."""
         with random.dropout():
@@ -61,8 +67,8 @@ class CycleGANObjective(Objective):
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the losses, the mean absolute errors, and how much the generators change the images."""
         images = translate(networks, x, y, self.same_channels, training=False)
-        judged = DiscriminatorInput((y, x), (images.fake_y, images.fake_x))
-        of_generators, of_discriminators = self.adversarial.compute_losses(networks, judged, weight)
+        inputs = DiscriminatorInput((y, x), (images.fake_y, images.fake_x))
+        of_generators, of_discriminators = self.adversarial.compute_losses(networks, inputs, weight)
         parts = {**self._reconstruction_losses(x, y, images, weight), **of_generators, **of_discriminators}
         metrics = self.collect(parts, weight)
         mae, correlation = losses.mae, losses.correlation

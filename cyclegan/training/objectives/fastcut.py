@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 
 from cyclegan.training.network_set import NetworkSet
 from cyclegan.training.objectives.cut import NCE, CUTObjective
+from cyclegan.training.objectives.objective import GeneratorNoise
 from cyclegan.training.randomness import FLIP, StepRandomness
 
 
 class FastCUTObjective(CUTObjective):
-    """G: X -> Y, which translates some images mirrored; the contrastive loss compares the same places all the same."""
+    """G: X -> Y, which translates mirrored copies of some images; the contrastive loss compares positions of the same content."""
 
     loss_names = ("loss_G/loss", NCE, "loss_G/total", "loss_Y/loss")
     generator_passes = 1
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
     nce_weight = 10.0
 
-    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
-        """Return positions in each feature map, int64 [N, P] each, and whether to mirror each image, bool [N]."""
-        return super().draw(random, size), random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
+        """Return random positions in each feature map, and whether to mirror each image."""
+        flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
+        return super().make_noise(random, size)._replace(flip=flip)
 
     def _translate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Any, training: bool
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Optional[GeneratorNoise],
+        training: bool,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return the translations of images, of which some are mirrored in training, and the contrastive loss."""
+        """Mirror some of the images in training; return the translations and the contrastive loss."""
         G, given, positions, of_queries = networks.generators["G"], x, None, None
         (keys,) = networks.compute_features(G, [x], training)
         if noise is not None:
             positions, flip = noise
+            assert flip is not None
             given = tf.where(flip[:, None, None, None], tf.reverse(x, axis=[2]), x)
             of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
         fake_y = networks.apply(G, given, training)
@@ -41,7 +50,7 @@ class FastCUTObjective(CUTObjective):
 
 
 def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:
-    """Return where positions [N, P] in feature maps of these widths lie once the samples of `flip` [N] are mirrored."""
+    """Mirror the positions [N, P] of the samples in `flip` [N] along the widths of the feature maps."""
     return [
         tf.where(flip[:, None], chosen + width - 1 - 2 * (chosen % width), chosen)
         for chosen, width in zip(positions, widths)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -30,6 +31,18 @@ class Generated(NamedTuple):
     reals: tuple[tf.Tensor, ...]
     fakes: tuple[tf.Tensor, ...]
     losses: dict[str, tf.Tensor]
+
+
+class GeneratorNoise(NamedTuple):
+    """Random numbers of the generators' part of a training step, besides dropout.
+
+    Attributes:
+        positions: Positions in each feature map, int64 [N, P] each; empty without features.
+        flip: Whether to mirror each image, bool [N]; `None` if no image is mirrored.
+    """
+
+    positions: Sequence[tf.Tensor] = ()
+    flip: Optional[tf.Tensor] = None
 
 
 class Objective(abc.ABC):
@@ -76,18 +89,24 @@ class Objective(abc.ABC):
     def generator_passes(self) -> int:
         """Batches that each generator translates in a training step."""
 
-    def draw(self, random: StepRandomness, size: tuple[int, int]) -> Any:
-        """Return the random numbers that `generate` needs, besides dropout: a structure of tensors.
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
+        """Return the random numbers that `generate` needs.
 
         Args:
             random: Random numbers of the step.
             size: (height, width) of the images in pixels.
         """
-        return ()
+        return GeneratorNoise()
 
     @abc.abstractmethod
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, random: StepRandomness, noise: Any
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        random: StepRandomness,
+        noise: GeneratorNoise,
     ) -> Generated:
         """Run the generators' part of a training step, up to the fakes.
 
@@ -97,7 +116,7 @@ class Objective(abc.ABC):
             y: Images of domain Y.
             weight: Weights of the samples, float32 [N]; 0 for padding.
             random: Random numbers of the step.
-            noise: Random numbers from `draw`.
+            noise: Random numbers from `make_noise`.
         """
 
     @abc.abstractmethod

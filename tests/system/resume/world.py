@@ -48,7 +48,7 @@ class World:
             self.config = Config.from_settings(**{"filters": 2, **FEW_LAYERS, "image_size": 16, "lr": 1e-3, **options})
             self.gan = GAN(BATCH, self.config)
         if self.config.uses_pairs:
-            self.train.draw_pairs(np.stack([np.arange(12)] * 2, axis=1), self.config.data.paired_share)
+            self.train.set_pairs(np.stack([np.arange(12)] * 2, axis=1), self.config.data.paired_share)
         self.steps = {
             "train": compile_train_step(strategy, self.gan),
             "test": compile_test_step(strategy, self.gan),

@@ -39,7 +39,7 @@ def nce_by_hand(gan, images, translated, positions):
 
 def test_a_step_by_hand(make_images):
     gan, x, y = as_trained(GAN(2, Config.from_settings(**CUT))), make_images(2, seed=1), make_images(2, seed=2)
-    positions = step_module.draw_noise(gan, 0, 2).generators
+    positions = step_module.make_noise(gan, 0, 2).generators.positions
     assert [each.shape for each in positions[:4]] == [(2, PATCH_COUNT)] * 2 + [(2, 64)] * 2
     real_x, real_y = to_float(x), to_float(y)
     fake_y, same_y = (gan.networks["G"](each, training=True) for each in (real_x, real_y))
@@ -63,7 +63,7 @@ def test_a_step_by_hand(make_images):
 
 def test_patches_change_with_the_step_and_the_sample():
     gan = GAN(2, Config.from_settings(**CUT))
-    first, again, second = (step_module.draw_noise(gan, step, 2).generators for step in (0, 0, 1))
+    first, again, second = (step_module.make_noise(gan, step, 2).generators.positions for step in (0, 0, 1))
     assert all(np.array_equal(a, b) for a, b in zip(first, again))
     assert not np.array_equal(first[1], second[1]) and not np.array_equal(first[1][0], first[1][1])
     assert len(first[0][0]) == len(set(first[0][0].numpy()))

@@ -116,7 +116,7 @@ def test_pairs_teach_the_truth_of_scenes(strategies):
     with strategies[1].scope():
         gan = GAN(4, Config.from_settings(**config))
     step, dataset = compile_train_step(strategies[1], gan), UnpairedDataset(*(i[:128] for i in images), 4, (32, 32), 0)
-    dataset.draw_pairs(np.stack([np.arange(128)] * 2, axis=1), 1.0)
+    dataset.set_pairs(np.stack([np.arange(128)] * 2, axis=1), 1.0)
     for number, batch in enumerate(itertools.islice(dataset.distributed(strategies[1]), 250)):
         step(batch, {}, tf.constant(1), tf.constant(number))
     x, y = map(to_float, images)

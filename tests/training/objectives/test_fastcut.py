@@ -22,7 +22,7 @@ def gan():
 def test_a_step_by_hand(gan, make_images):
     """Mirror whole feature maps back, as the reference does, instead of the positions in them."""
     x, y = make_images(4, seed=1), make_images(4, seed=2)
-    positions, flip = step_module.draw_noise(gan, 0, 4).generators
+    positions, flip = step_module.make_noise(gan, 0, 4).generators
     flip = flip.numpy()[:, None, None, None]
     assert 0 < flip.sum() < 4
 

@@ -1,4 +1,4 @@
-"""Greetings of workers, and the secret that proves who sent them; no TensorFlow."""
+"""Handshakes between workers, and the secret that proves who sent them; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cyclegan.distribution.cluster import Cluster
 from cyclegan.errors import UserError
 
 CHALLENGE_BYTES = 33  # with the end of the line
-GREETING_BYTES = 300  # at most
+MESSAGE_BYTES = 300  # at most
 SECRET_BYTES = 16  # at least
 
 
@@ -39,16 +39,16 @@ def read_secret(path: Optional[str]) -> bytes:
 
 
 def make_challenge() -> bytes:
-    """Return a random challenge, which the next greeting has to answer."""
+    """Return a random challenge, which the next handshake has to answer."""
     return secrets.token_hex(CHALLENGE_BYTES // 2).encode()
 
 
-def greeting(cluster: Cluster, worker: int, other: int) -> bytes:
-    """Return the greeting of a worker for another; its checksum ensures that both have the same list of addresses."""
+def message(cluster: Cluster, worker: int, other: int) -> bytes:
+    """Return the handshake of a worker for another; its checksum ensures that both have the same list of addresses."""
     checksum = zlib.crc32(repr(cluster.addresses).encode())
     return f"CycleGAN worker {worker} to {other} of {checksum:08x}, ".encode()
 
 
-def sign(secret: bytes, greeting: bytes, challenge: bytes) -> bytes:
-    """Return the code that proves that the sender of a greeting knows the secret and has seen the challenge."""
-    return hmac.new(secret, challenge + b" " + greeting, "sha256").hexdigest().encode()
+def sign(secret: bytes, message: bytes, challenge: bytes) -> bytes:
+    """Return the code that proves that the sender of a handshake knows the secret and has seen the challenge."""
+    return hmac.new(secret, challenge + b" " + message, "sha256").hexdigest().encode()

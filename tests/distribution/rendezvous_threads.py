@@ -1,4 +1,4 @@
-"""Workers that meet in threads."""
+"""Rendezvous of workers in threads."""
 
 import socket
 import threading

@@ -1,6 +1,6 @@
 import pytest
 
-from cyclegan.distribution import greetings
+from cyclegan.distribution import handshake
 from cyclegan.errors import UserError
 
 
@@ -9,9 +9,9 @@ def test_secret_is_read_from_a_file(tmp_path):
     with pytest.raises(
         UserError, match=f"--rendezvous_secret_file {path}: No such file.*; expected a file that can be"
     ):
-        greetings.read_secret(str(path))
+        handshake.read_secret(str(path))
     path.write_bytes(b"short\n")
     with pytest.raises(UserError, match=f"--rendezvous_secret_file {path}: 5 bytes; expected at least 16 random ones"):
-        greetings.read_secret(str(path))
+        handshake.read_secret(str(path))
     path.write_bytes(b"0123456789abcdef\n")
-    assert greetings.read_secret(str(path)) == b"0123456789abcdef" and greetings.read_secret(None) == b""
+    assert handshake.read_secret(str(path)) == b"0123456789abcdef" and handshake.read_secret(None) == b""
