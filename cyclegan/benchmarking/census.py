@@ -77,7 +77,7 @@ def measure_census(plan: Plan, keep: Keep) -> list[Row]:
 
 
 def trace(setting: Setting) -> tf.types.experimental.ConcreteFunction:
-    """Return the concrete function of a training step with its update, as on one GPU."""
+    """Return the concrete function of a training step with its update, as on one GPU, without the loop over the steps."""
     image = tf.TensorSpec([setting.batch, setting.size, setting.size, 3], tf.uint8)
     with (
         mock.patch.object(hardware, "has_accelerator", lambda: True),

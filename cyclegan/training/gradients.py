@@ -12,7 +12,8 @@ from cyclegan.distribution import hardware
 def pack(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return the gradients as one vector on accelerators, which start few kernels then; else as they are.
 
-    A CPU would lose time with the copies.
+    A CPU would lose time with the copies. Several replicas copy the vector once more, into the all-reduce with the metrics, among
+    which is its norm.
     """
     if not hardware.has_accelerator():
         return list(gradients)

@@ -221,11 +221,14 @@ def _choose_form(
 ) -> Config:
     """Choose the form of the training step, and the steps per call, by their time on the devices of the run.
 
-    On GPUs --xla auto becomes the choice of the run so far or the faster form, which config.json records.
+    On GPUs --xla auto becomes the choice of the run so far or the faster form, which config.json records. With --deterministic it
+    becomes "off" instead, because times differ between two runs.
     """
     xla: str = config.performance.xla
     if xla == "auto" and run.saved_config:
         xla = run.saved_config.performance.xla
+    if xla == "auto" and config.performance.deterministic:
+        xla = "off"
     forms = {"off": train.function, "on": compile_train_step(workers.strategy, model, xla=True)}
     is_open = xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch"
     if not is_open:

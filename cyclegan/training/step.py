@@ -43,10 +43,12 @@ class Carry(NamedTuple):
     Attributes:
         pool_updates: Changes of the image pools, in the order of the objective's adversaries; empty without pools.
         statistics: Statistics of the batch normalizations before the step.
+        norms: Norms of this replica's gradients of the generators and of the discriminators, without the loss scale.
     """
 
     pool_updates: list[PoolUpdate]
     statistics: list[tf.Tensor]
+    norms: list[tf.Tensor]
 
 
 class Discriminated(NamedTuple):
@@ -122,10 +124,11 @@ def train_step(
     if gan.optimization.weight_decay:
         decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
         metrics.update({name: metrics[SAMPLES] * value for name, value in zip(WEIGHT_DECAY, decays)})
-    metrics.update({name: tf.linalg.global_norm(part) / scale for name, part in zip(GRADIENTS, gradients)})
+    norms = [tf.linalg.global_norm(part) / scale for part in gradients]
+    metrics.update(zip(GRADIENTS, norms))
     if gan.uses_loss_scale:
         metrics[LOSS_SCALE] = scale * x.shape[0] / gan.global_batch_size
-    return metrics, gradients, Carry(pool_updates, statistics)
+    return metrics, gradients, Carry(pool_updates, statistics, norms)
 
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> tuple[Metrics, None, tuple[()]]:

@@ -38,7 +38,10 @@ def update(
         gradients = tf.nest.map_structure(lambda gradient: gradient / scale, gradients)
         gan.loss_scale.update(finite)
     if optimization.clip_norm:
-        gradients = tuple(tf.clip_by_global_norm(part, optimization.clip_norm)[0] for part in gradients)
+        # Gradients summed over several replicas have another norm than the replica's own.
+        norms = carry.norms if tf.distribute.get_replica_context().num_replicas_in_sync == 1 else [None, None]
+        clipped = (tf.clip_by_global_norm(part, optimization.clip_norm, norm) for part, norm in zip(gradients, norms))
+        gradients = tuple(part for part, _ in clipped)
     train_generators, train_discriminators = (finite & turn for turn in turns(optimization, step))
     gan.generator_optimizer.apply(gradients[0], networks.generator_variables, rates[0], train_generators)
     gan.discriminator_optimizer.apply(gradients[1], networks.discriminator_variables, rates[1], train_discriminators)

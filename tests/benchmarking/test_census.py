@@ -9,6 +9,7 @@ from cyclegan.benchmarking import census
 from cyclegan.commands import benchmark
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
+from cyclegan.networks import instance_normalization
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import LOSSES
@@ -90,6 +91,27 @@ def test_batch_normalization_hides_changes_of_the_layout(graph, layout, training
 def test_sums_of_many_rows_by_one_thread(graph, shape, axes, rows):
     assert census.serial_rows(tf.reduce_mean(floats(*shape), axes).op) == rows
     assert census.serial_rows(floats(*shape).op) == 0
+
+
+def count_for_gpu(function, *shapes):
+    """Return the counts of a function in bfloat16 on an A100."""
+    tensors = [tf.TensorSpec(shape, tf.bfloat16) for shape in shapes]
+    concrete = tf.function(function, autograph=False).get_concrete_function(*tensors)
+    return census.count(census.optimize(concrete, "8.0"), MODEL, "float32")
+
+
+@pytest.mark.parametrize("layout, transposes", [("NHWC", 0), ("NCHW", 2)])
+def test_transposes_of_the_optimizer_are_counted(layout, transposes):
+    def convolve(x, kernel):
+        return tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME", data_format=layout))
+
+    assert count_for_gpu(convolve, [2, 32, 32, 32], [3, 3, 32, 32])["transposes"] == transposes
+
+
+@pytest.mark.parametrize("samples, sums", [(1, 0), (2, 2)])
+def test_serial_sums_of_plain_normalization_are_counted(samples, sums):
+    layer = instance_normalization.PlainInstanceNormalization(center=False, scale=False)
+    assert count_for_gpu(layer, [samples, 32, 32, 64])["serial_sums"] == sums
 
 
 def counted(*flags):

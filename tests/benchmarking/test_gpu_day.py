@@ -82,6 +82,20 @@ def test_groups_stop_with_the_budget(monkeypatch):
     assert [row.get("error") for row in rows] == [None] * 4 + ["not started within 100 s"] * (len(GROUPS) - 4)
 
 
+def test_the_start_of_tensorflow_uses_the_budget(tmp_path, monkeypatch):
+    clock, budgets = [1000.0], []
+
+    def count_gpus():
+        clock[0] += 30
+        return 1
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(gpu_day, "count_gpus", count_gpus)
+    monkeypatch.setattr(gpu_day, "measure_gpu_day", lambda budget, *_: budgets.append(budget) or [])
+    benchmark.main(["--gpu-day", "--json", str(tmp_path / "day.json")])
+    assert budgets == [480 - 30]
+
+
 def test_failures_of_a_process_are_rows(monkeypatch):
     def run(command, env, **options):
         assert env["A"] == "1"

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cyclegan.training.image_pool import ImagePool
 
@@ -57,6 +59,27 @@ def test_each_slot_follows_the_published_procedure(size, batch):
     stored = pool.read()
     assert stored["counts"].tolist() == [len(oracle.images) for oracle in oracles]
     np.testing.assert_array_equal(stored["images"], [oracle.images for oracle in oracles])
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(size=st.integers(1, 9), batch=st.integers(1, 4), seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_each_slot_follows_the_published_procedure_whatever_is_padding(size, batch, seed, data):
+    samples = st.lists(st.booleans(), min_size=batch, max_size=batch)
+    steps = data.draw(st.lists(samples, min_size=1, max_size=12), label="which are samples, by step")
+    pool, oracles = ImagePool(size, batch, SHAPE), [Oracle(-(-size // batch)) for _ in range(batch)]
+    rng = np.random.default_rng(seed)
+    for number, is_sample in enumerate(steps):
+        fakes = np.stack([make_image(batch * number + i) for i in range(batch)])
+        random = rng.random((batch, 2), np.float32)
+        shown, update = pool.query(tf.constant(fakes), tf.constant(is_sample), tf.constant(random))
+        pool.store(update, tf.constant(True))
+        queries = zip(oracles, fakes, random, is_sample)
+        expected = [oracle.query(new, numbers) if stored else new for oracle, new, numbers, stored in queries]
+        np.testing.assert_array_equal(shown, expected)
+    found = pool.read()
+    for images, count, oracle in zip(found["images"], found["counts"], oracles):
+        assert count == len(oracle.images)
+        np.testing.assert_array_equal(images[:count].reshape(-1, *SHAPE), np.reshape(oracle.images, (-1, *SHAPE)))
 
 
 def test_padding_is_shown_and_not_stored():

@@ -101,21 +101,23 @@ def test_config_json_gets_the_measured_range(tmp_path, strategies):
 
 
 @pytest.mark.parametrize(
-    "given, saved, on_gpu, chosen, trials",
+    "given, saved, on_gpu, deterministic, chosen, trials",
     [
-        ("auto", None, True, "on", 1),
-        ("auto", "auto", True, "on", 1),
-        ("auto", "off", True, "off", 0),  # a resumed run computes as before
-        ("off", "on", True, "off", 0),
-        ("auto", None, False, "auto", 0),
+        ("auto", None, True, False, "on", 1),
+        ("auto", "auto", True, False, "on", 1),
+        ("auto", "off", True, False, "off", 0),  # a resumed run computes as before
+        ("off", "on", True, False, "off", 0),
+        ("auto", None, False, False, "auto", 0),
+        ("auto", None, True, True, "off", 0),  # two runs could choose different forms
+        ("auto", "on", True, True, "on", 0),
     ],
 )
-def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, chosen, trials):
+def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, deterministic, chosen, trials):
     tried = []
     monkeypatch.setattr(hardware, "has_accelerator", lambda: on_gpu)
     monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
     monkeypatch.setattr(setup, "try_forms", lambda forms, *_: tried.append(forms) or Trial("on", {"on": 0.001}))
-    config = Config.from_settings(xla=given, steps_per_call=1)
+    config = Config.from_settings(xla=given, deterministic=deterministic, steps_per_call=1)
     run = types.SimpleNamespace(config=config, saved_config=saved and Config.from_settings(xla=saved))
     train = types.SimpleNamespace(function="plain", dataset=None)
     found = setup._choose_form(config, types.SimpleNamespace(strategy=None), run, None, train, NO_WATCH)

@@ -6,7 +6,7 @@ from cyclegan.config import Config
 from cyclegan.networks import instance_normalization
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from tests.training.helpers import SETS, TINIER, as_trained, per_replica_batches, weights, with_sgd
+from tests.training.helpers import SETS, TINIER, as_trained, eager_step, flat, per_replica_batches, weights, with_sgd
 
 COMPILED = {
     "a pool": {"pool_size": 2},
@@ -48,3 +48,20 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
     moved = np.sqrt(sum(np.square(a - b).sum() for a, b in zip(before, after)))
     apart = np.sqrt(sum(np.square(a - b).sum() for a, b in zip(after, after_compiled)))
     assert moved > 1e-2 and apart < bound * moved
+
+
+@pytest.mark.slow
+def test_the_compiled_program_equals_the_eager_step_but_for_rounding(strategies, make_images, monkeypatch):
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
+    images = [make_images(1, 16, seed) for seed in (1, 2)]
+    with strategies[1].scope():
+        eager, compiled = (with_sgd(as_trained(GAN(1, Config.from_settings(**TINIER))), 0.1) for _ in range(2))
+    before = flat(weights(eager))
+    expected = eager_step(eager, *images)
+    batch = per_replica_batches(strategies[1], *(part[None] for part in images))
+    _, _, metrics = compile_train_step(strategies[1], compiled, xla=True)(batch, {}, tf.constant(1))
+    for key, value in expected.items():
+        np.testing.assert_allclose(metrics[key].numpy(), [value], rtol=1e-3, atol=1e-6, err_msg=key)
+    after, after_compiled = flat(weights(eager)), flat(weights(compiled))
+    assert np.linalg.norm(after - before) > 1e-2
+    assert np.linalg.norm(after_compiled - after) < 1e-3 * np.linalg.norm(after - before)
