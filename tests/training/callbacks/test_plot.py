@@ -1,3 +1,4 @@
+import logging
 import types
 
 import numpy as np
@@ -22,6 +23,19 @@ def test_samples_are_the_first_held_out_images(make_images):
     assert written == [(9, *cycles, [*names])] and [len(cycle) for cycle in cycles] == [3, 3]
     np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)
+
+
+def test_images_are_translated_back_only_when_samples_are_written(make_images, caplog):
+    caplog.set_level(logging.INFO)
+    passes = []
+    model = fake_model(lambda networks, x, y: passes.append("there and back") or ((tf.constant(x),) * 2, ()))
+    model.networks.in_use.generators = {"G": lambda x, training: passes.append("there") or tf.constant(x)}
+    summary = types.SimpleNamespace(write_cycles=lambda *_: passes.append("written"))
+    callback = PlotCallback(model, UnpairedDataset(*[make_images(3, 16)] * 2, 3, (16, 16)), summary, 2)
+    for epoch, is_last in ((1, False), (2, False), (3, True)):
+        callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=epoch), is_last=is_last))
+    assert passes == ["there", *["there and back", "written"] * 2]
+    assert caplog.messages == ["Writing sample images"] * 2
 
 
 def test_a_collapsed_generator_is_reported_once(make_images, caplog):
