@@ -26,7 +26,7 @@ class FastCUTObjective(CUTObjective):
 
     def _translate(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Any, training: bool
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Return the translations of images, of which some are mirrored in training, and the contrastive loss."""
         G, given, positions, of_queries = networks.generators["G"], x, None, None
         (keys,) = networks.compute_features(G, [x], training)
@@ -37,7 +37,7 @@ class FastCUTObjective(CUTObjective):
         fake_y = networks.apply(G, given, training)
         (queries,) = networks.compute_features(G, [fake_y], training)
         term = self.nce(networks, queries, keys, positions, of_queries)
-        return fake_y, {NCE: self.mean(weight, self.nce_weight * term)}
+        return [fake_y], {NCE: self.mean(weight, self.nce_weight * term)}
 
 
 def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:
