@@ -9,6 +9,7 @@ from cyclegan.data import scenes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.plot import translate_one_way
 from cyclegan.training.callbacks.silent_failures import find_silent_failures
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
@@ -104,6 +105,9 @@ def test_different_channels_have_no_identity_loss():
     } <= set(tested)
     beside_x, beside_y = gan.objective.translate_samples(gan.networks.in_use, to_float(x), to_float(y))
     assert [part.shape[3] for part in (*beside_x, *beside_y)] == [4, 1, 1, 4]
+    one_way = translate_one_way(gan, to_float(x), to_float(y))
+    np.testing.assert_array_equal(one_way[0][1], beside_x[0])
+    np.testing.assert_array_equal(one_way[1][1], beside_y[0])
 
 
 @pytest.mark.slow
