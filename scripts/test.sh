@@ -18,7 +18,7 @@ cmp -s requirements-test.txt "$venv/.installed-test" \
 # pydicom, which is optional, for the tests of DICOM files.
 "$venv/bin/python" -c 'import pydicom' 2>/dev/null \
   || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-    'pydicom==2.4.5 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"' >/dev/null 2>&1 \
+    'pydicom==2.4.4 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"' >/dev/null 2>&1 \
   || echo "No pydicom here: tests of DICOM files are left out"
 # The trackers, which are optional, for their test; the versions that fit the packages that are here.
 "$venv/bin/python" -c 'from importlib.metadata import version as v; v("wandb"), v("mlflow-skinny")' 2>/dev/null \

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "inference": {
         *("errors", "config", "images", "distribution", "data", "networks", "checkpointing", "reporting", "evaluation"),
     },
-    "export": {"errors", "console", "networks"},
+    "export": {"errors", "program_name", "console", "networks"},
     "interop": {"errors", "config", "networks"},
     "benchmarking": {
         *("errors", "whole_file", "config", "images", "distribution", "data", "networks", "reporting", "training"),

@@ -14,7 +14,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from cyclegan import console
+from cyclegan import console, program_name
 from cyclegan.config import argument_types
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError, printable
@@ -26,7 +26,9 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
-        epilog="docs/evaluation.md explains the scores, and which of them can be compared.",
+        epilog=None
+        if program_name.is_command()  # without the docs
+        else "docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     argument_types.add_version(parser)
     parser.add_argument("run", metavar="RUN", help="folder of the run")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from cyclegan import console
+from cyclegan import console, program_name
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
 from cyclegan.export.export_format import Translate
@@ -66,9 +66,9 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     out, form = pathlib.Path(out), FORMATS[options.format]
     missing = [name for name in form.packages if not importlib.util.find_spec(name)]
     if missing:
-        raise UserError(
-            f"--format {options.format} needs {', '.join(missing)}: install with pip install -r requirements.txt"
-        )
+        install = "install with pip install -r requirements.txt"
+        hint = console.REINSTALL if program_name.is_command() else install
+        raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
     if options.float16 and not form.has_float16:
         able = ", ".join(name for name, other in FORMATS.items() if other.has_float16)
         raise UserError(f"--float16 with --format {options.format}: expected it with {able} only")

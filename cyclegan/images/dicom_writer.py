@@ -17,6 +17,7 @@ STALE = (
     *("SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue", "PixelPaddingRangeLimit"),
     *("NumberOfFrames", "FrameIncrementPointer", "VOILUTSequence", "IconImageSequence", "PixelDataProviderURL"),
     *("PlanarConfiguration", "PresentationLUTShape", "WindowCenterWidthExplanation", "VOILUTFunction"),
+    *("RescaleType", "Units", "RealWorldValueMappingSequence"),  # such as HU, which another domain need not have
 )
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")  # in mm, of rows and of columns
 OVERLAY_GROUPS = range(0x6000, 0x6020, 2)

@@ -9,6 +9,7 @@ import numpy as np
 HASH_BITS = 64
 MAX_DISTANCE = 4  # bits in which the hashes of near duplicates differ at most
 MAX_ROUNDING, MAX_DIFFERENCE = 1.0, 0.2  # mean difference of pixels, in levels and as a share of the standard deviation
+BLOCK = 4096  # pairs of miniatures that are compared at once
 MAX_NEIGHBORS = 64  # hashes with which each hash is compared in a band; bounds time and memory
 
 
@@ -53,16 +54,23 @@ def near_groups(
             pairs = pairs[:, labels[pairs[0]] != labels[pairs[1]]]
             pairs = pairs[:, _distances(*hashes[pairs]) <= MAX_DISTANCE]
             pairs = pairs[:, (np.abs(colors[pairs[0]] - colors[pairs[1]]) <= color_tolerance).all(axis=1)]
-            pairs = pairs[:, _have_similar_pixels(*pixels[pairs])]
+            pairs = pairs[:, _have_similar_pixels(pixels, pairs)]
             if pairs.size:
                 labels = _merge(labels, pairs)
     return equal_groups(labels)
 
 
-def _have_similar_pixels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return for which pairs of miniatures [P, K] the mean difference is small, compared to the contrast: bool [P]."""
-    a, b = a.astype(np.float32), b.astype(np.float32)
-    return np.abs(a - b).mean(axis=1) <= MAX_ROUNDING + MAX_DIFFERENCE * np.minimum(a.std(axis=1), b.std(axis=1))
+def _have_similar_pixels(pixels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return for which pairs [2, P] of miniatures [N, K] the mean difference is small, compared to the contrast: bool [P].
+
+    Not more than `BLOCK` pairs are in memory as float32.
+    """
+    similar = np.zeros(pairs.shape[1], bool)
+    for start in range(0, len(similar), BLOCK):
+        a, b = pixels[pairs[:, start : start + BLOCK]].astype(np.float32)
+        contrast = np.minimum(a.std(axis=1), b.std(axis=1))
+        similar[start : start + BLOCK] = np.abs(a - b).mean(axis=1) <= MAX_ROUNDING + MAX_DIFFERENCE * contrast
+    return similar
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:

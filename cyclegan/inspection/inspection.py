@@ -150,12 +150,13 @@ def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> 
     colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)
     looks = measures[distinct]
     near = _to_indices(copies.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"]), distinct)
-    merged: dict[findings.Kind, Finding] = {}
-    for kind, groups in ((findings.DUPLICATES, equal), (findings.NEAR_DUPLICATES, near)):
-        for finding in findings.of_copies(kind, groups, splits):
-            before = merged.get(finding.kind)
-            merged[finding.kind] = Finding(finding.kind, [*(before.groups if before else ()), *finding.groups])
-    return list(merged.values())
+    same = {group[0]: group for group in equal}
+    near = [sorted(index for first in group for index in same.pop(first, [first])) for group in near]
+    duplicates = findings.of_copies(findings.DUPLICATES, equal, splits)[-1]
+    *leaks, near_duplicates = findings.of_copies(findings.NEAR_DUPLICATES, [*same.values(), *near], splits)
+    known = set(map(tuple, duplicates.groups))
+    others = [group for group in near_duplicates.groups if tuple(group) not in known]
+    return [*leaks, duplicates, Finding(findings.NEAR_DUPLICATES, others)]
 
 
 def _to_indices(groups: Sequence[Sequence[int]], indices: np.ndarray) -> list[list[int]]:

@@ -78,12 +78,13 @@ class Trainer:
             report_best(self.state)
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints
-        if not self.state.step and not checkpoints.restored:
-            checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
-            self._note_checkpoint()
-        self.passes.divergence.start(self.state)
-        self.passes.checkpoint_policy.restart_timer()
         with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():
+            if not self.state.step and not checkpoints.restored:
+                checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
+                self._note_checkpoint()
+                self.passes.watchdog.beat()
+            self.passes.divergence.start(self.state)
+            self.passes.checkpoint_policy.restart_timer()
             while not self.state.is_done(self.epochs, self.patience):
                 try:
                     metrics = self._run_epoch()

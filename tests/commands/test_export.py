@@ -1,6 +1,7 @@
 import importlib.util
 import logging
 import re
+import sys
 import types
 
 import numpy as np
@@ -72,8 +73,13 @@ def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, capsy
         export.main([str(run), out, "--format", "onnx", "--size", "3a"])
     assert "expected a number of pixels, or WIDTHxHEIGHT" in capsys.readouterr().err
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="--format onnx needs tf2onnx, onnx, onnxruntime: install with pip install -r"):
-        export.main([str(run), out, "--format", "onnx"])
+    for program, hint in (
+        ("scripts/export.py", "install with pip install -r"),
+        ("cyclegan-export", "install the package"),
+    ):
+        monkeypatch.setattr(sys, "argv", [program])
+        with pytest.raises(UserError, match=f"--format onnx needs tf2onnx, onnx, onnxruntime: {hint}"):
+            export.main([str(run), out, "--format", "onnx"])
     assert not list(tmp_path.iterdir())
 
 

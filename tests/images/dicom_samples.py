@@ -34,9 +34,7 @@ def dicom(stored, bits=12, syntax="1.2.840.10008.1.2.1", **tags):
     dataset["PixelData"].VR = "OW"
     for name, value in tags.items():
         setattr(dataset, name, value)
-    file = io.BytesIO()
-    dataset.save_as(file, enforce_file_format=True)
-    return file.getvalue()
+    return _saved(dataset)
 
 
 def twelve_bits(height=10, width=12, seed=0):
@@ -49,7 +47,18 @@ def compressed(content):
     import pydicom
 
     dataset = pydicom.dcmread(io.BytesIO(content))
-    dataset.compress(pydicom.uid.RLELossless, generate_instance_uid=False)
-    file = io.BytesIO()
-    dataset.save_as(file)
+    dataset.compress(pydicom.uid.RLELossless)
+    return _saved(dataset)
+
+
+def _saved(dataset):
+    """Return a dataset as a file."""
+    import pydicom
+
+    file, syntax = io.BytesIO(), dataset.file_meta.TransferSyntaxUID
+    if pydicom.__version__ < "3":  # for Python 3.9
+        dataset.is_little_endian, dataset.is_implicit_VR = syntax.is_little_endian, syntax.is_implicit_VR
+        dataset.save_as(file, write_like_original=False)
+    else:
+        dataset.save_as(file, enforce_file_format=True)
     return file.getvalue()

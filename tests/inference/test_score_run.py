@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -20,6 +21,8 @@ from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.networks import compat
 from cyclegan.training.gan import GAN
 from tests.evaluation.drawings import draw
+from tests.images.dicom_samples import twelve_bits
+from tests.images.samples import deep_png
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -131,6 +134,33 @@ def test_a_moved_dataset_is_paired_by_name(run, folders, tmp_path):
             score(run, *flags, "--paired")
     finally:
         (folders / "testB" / "one.png").rename(folders / "testB" / "1.png")
+
+
+def test_values_of_a_range_are_scored_like_files_of_all_values(run, tmp_path):
+    """Score images of 12 bits with a range, and the same images rescaled to 16 bits without one."""
+    results = []
+    for name, ranges in (("ranged", {"A": "0:4095", "B": "0:8190"}), ("plain", {"A": None, "B": None})):
+        for domain, high in (("A", 4095), ("B", 8190)):
+            (tmp_path / name / f"test{domain}").mkdir(parents=True)
+            for i in range(3):
+                values = np.repeat(twelve_bits(32, 32, seed=i)[..., np.newaxis], 3, axis=2)
+                levels = values if ranges[domain] else np.rint(values / high * 65535).astype(np.uint16)
+                (tmp_path / name / f"test{domain}" / f"{i}.png").write_bytes(deep_png(levels))
+        copy = shutil.copytree(run, tmp_path / name / "run")
+        config = serialization.load(run / "config.json").config
+        config = config.replace(value_range_x=ranges["A"], value_range_y=ranges["B"])
+        serialization.save(copy / "config.json", config, compat.stack(), {})
+        result = score(copy, "--dataset", tmp_path / name, "--real", tmp_path / name)
+        results.append([(part["scores"], part["untranslated"]) for part in result["directions"].values()])
+    assert results[0] == results[1]
+
+
+def test_help_names_the_docs_of_a_clone_only(monkeypatch, capsys):
+    for program, has_docs in (("scripts/evaluate.py", True), ("cyclegan-evaluate", False)):
+        monkeypatch.setattr(sys, "argv", [program])
+        with pytest.raises(SystemExit):
+            evaluate.main(["--help"])
+        assert ("docs/evaluation.md" in capsys.readouterr().out) == has_docs
 
 
 @pytest.mark.slow

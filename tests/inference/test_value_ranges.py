@@ -131,6 +131,8 @@ def test_dicom_in_and_out(tmp_path):
     found = tifffile.imread(tmp_path / "back" / "series0" / "IM1.tif")
     np.testing.assert_array_equal(found, twelve_bits() - 1024.0)
     source = tmp_path / "in" / "series0" / "IM1.dcm"
+    translate(SameImage(value_range_x="-1024:3071", value_range_y="0:4095"), source, tmp_path / "b.png", format="png")
+    np.testing.assert_array_equal(reader.decode_values(tmp_path / "b.png", 1).pixels[..., 0], twelve_bits())
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("1.2.840.1", "1.2.840.2"):  # as scanners write them

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,20 @@ def test_pixels_differ_little_compared_to_the_contrast():
     hashes = np.zeros(6, np.uint64)
     assert near_groups(hashes[:3], miniatures=miniatures[:3]) == [[0, 1, 2]]  # 5 and 10 of a deviation of 45 to 60
     assert near_groups(hashes[3:], miniatures=miniatures[3:]) == []  # 1.5 and 2 of a deviation of 1 to 2.5
+
+
+def test_miniatures_are_compared_in_blocks():
+    """All hashes are equal, so every offset has about as many pairs as there are images; every second image is alike."""
+    count, size = 5 * copies.BLOCK + 3, 64
+    miniatures = np.random.default_rng(0).integers(0, 256, (count, size)).astype(np.uint8)
+    miniatures[::2] = miniatures[0]
+    pairs = np.stack([np.arange(count - 2), np.arange(2, count)])
+    tracemalloc.start()
+    similar = copies._have_similar_pixels(miniatures, pairs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(similar, np.arange(count - 2) % 2 == 0)
+    assert peak < 2 * count * size * 4  # bytes of all pairs as float32
 
 
 def test_chains_are_one_group():

@@ -44,6 +44,18 @@ def test_near_copies_across_splits_are_leaks(tmp_path):
     }
 
 
+def test_near_copies_of_any_duplicate_are_leaks(tmp_path):
+    sound_folder(tmp_path)
+    for name in ("trainA/a", "trainB/b", "trainB/b2"):
+        save(texture(900), tmp_path / f"{name}.png")
+    save(texture(900).resize((56, 56)), tmp_path / "testB/c.jpg", quality=80)
+    assert findings_of(inspect(tmp_path)) == {
+        "images in both domains": [["trainA/a.png", "trainB/b.png", "trainB/b2.png", "testB/c.jpg"]],
+        "images in training and test": [["trainB/b.png", "trainB/b2.png", "testB/c.jpg"]],
+        "duplicates": [["trainB/b.png", "trainB/b2.png"]],
+    }
+
+
 def test_held_out_images_are_test_images(tmp_path):
     sound_folder(tmp_path)
     for image in (*tmp_path.glob("testA/*"), *tmp_path.glob("testB/*")):

@@ -108,7 +108,12 @@ def make_dataset(images, batch_size, seed, steps_per_call=1):
 def fake_model(translate_samples):
     """Return a model whose sample images a function makes."""
     objective = types.SimpleNamespace(translate_samples=translate_samples)
-    return types.SimpleNamespace(objective=objective, networks=types.SimpleNamespace(in_use=None))
+    generators = {
+        "G": lambda x, training: translate_samples(None, x, x)[0][0],
+        "F": lambda y, training: translate_samples(None, y, y)[1][0],
+    }
+    in_use = types.SimpleNamespace(generators=generators)
+    return types.SimpleNamespace(objective=objective, networks=types.SimpleNamespace(in_use=in_use))
 
 
 def make_trainer(strategy, recorder, train, test, state=None, evaluation=None, **settings):

@@ -3,6 +3,7 @@ import pathlib
 import pytest
 
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.errors import UserError
 from cyclegan.training import in_flight
 from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
 from tests.training.fakes import Recorder, calls_without_times, without_times
@@ -61,6 +62,16 @@ def test_a_resumed_run_does_only_the_rest(fit):
 def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
     monkeypatch.setattr(Recorder, "restored", pathlib.Path("epoch_0000"))
     assert fit(2)[1].epochs_of("save") == [1, 2]
+
+
+def test_the_log_is_closed_if_the_first_checkpoint_fails(fit, monkeypatch):
+    def fail(*_):
+        raise UserError("no space left")
+
+    monkeypatch.setattr(Recorder, "save", fail)
+    with pytest.raises(UserError, match="no space left"):
+        fit(2)
+    assert fit.recorder.is_complete is False
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 9])

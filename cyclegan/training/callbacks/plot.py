@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cyclegan import console
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.reporting.sample_images import Cycle
@@ -34,11 +35,14 @@ class PlotCallback(Callback):
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due."""
         real = load_samples(self._dataset)
-        samples = translate_samples(self._model, *real)
         if epoch.state.epoch % self._every == 0 or epoch.is_last:
-            write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
+            with console.phase("Writing sample images"):
+                samples = translate_samples(self._model, *real)
+                write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
+        else:  # half of the passes; none at all would make the state of a run depend on --plot_every
+            samples = translate_one_way(self._model, *real)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
-            if cycle:  # not only when samples are written: the state of a run does not depend on --plot_every
+            if cycle:
                 warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
 
 
@@ -57,6 +61,15 @@ def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, 
         for images, translations in zip((x, y), beside)
     )
     return forward, backward
+
+
+def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, ...]:
+    """Return the result of `translate_samples` without the translations back."""
+    generators = model.networks.in_use.generators
+    pairs = zip("GF", (x, y))
+    return tuple(
+        (real, generators[name](real, training=False).numpy()) if name in generators else () for name, real in pairs
+    )
 
 
 def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:

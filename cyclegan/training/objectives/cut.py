@@ -56,13 +56,13 @@ class CUTObjective(Objective):
     ) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the contrastive losses."""
         with random.dropout():
-            fake_y, parts = self._translate(networks, x, y, weight, noise, training=True)
+            (fake_y, *_), parts = self._translate(networks, x, y, weight, noise, training=True)
         return Generated((y,), (fake_y,), parts)
 
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the losses, with contrastive losses at fixed positions, the identity error, and how much G changes the images."""
-        fake_y, parts = self._translate(networks, x, y, weight, None, training=False)
-        same_y = networks.apply(networks.generators["G"], y, training=False)
+        (fake_y, *rest), parts = self._translate(networks, x, y, weight, None, training=False)
+        (same_y,) = rest or [networks.apply(networks.generators["G"], y, training=False)]
         inputs = DiscriminatorInput((y,), (fake_y,))
         of_generator, of_discriminator = self.adversarial.compute_losses(networks, inputs, weight)
         compared = (losses.mae(y, same_y), losses.mae(x, fake_y), losses.correlation(x, fake_y))
@@ -89,8 +89,11 @@ class CUTObjective(Objective):
         weight: tf.Tensor,
         noise: Optional[GeneratorNoise],
         training: bool,
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return G(x) and the contrastive losses; without noise from `make_noise`, these use evenly spaced positions."""
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Return G(x) and, if a loss needs it, G(y), and the contrastive losses.
+
+        Without noise from `make_noise`, these use evenly spaced positions.
+        """
         G, positions = networks.generators["G"], noise.positions if noise is not None else None
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
@@ -98,7 +101,7 @@ class CUTObjective(Objective):
             NCE: self.nce(networks, of_fake, of_x, positions),
             NCE_IDENTITY: self.nce(networks, of_same, of_y, positions),
         }
-        return fake_y, {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
+        return [fake_y, same_y], {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
 
     def nce(
         self,

@@ -34,7 +34,7 @@ class FastCUTObjective(CUTObjective):
         weight: tf.Tensor,
         noise: Optional[GeneratorNoise],
         training: bool,
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
         G, given, positions, of_queries = networks.generators["G"], x, None, None
         (keys,) = networks.compute_features(G, [x], training)
@@ -46,7 +46,7 @@ class FastCUTObjective(CUTObjective):
         fake_y = networks.apply(G, given, training)
         (queries,) = networks.compute_features(G, [fake_y], training)
         term = self.nce(networks, queries, keys, positions, of_queries)
-        return fake_y, {NCE: self.mean(weight, self.nce_weight * term)}
+        return [fake_y], {NCE: self.mean(weight, self.nce_weight * term)}
 
 
 def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:

@@ -11,9 +11,11 @@ from cyclegan.networks import flops
 from cyclegan.networks.features import compute_features
 from cyclegan.training import losses
 from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.plot import translate_one_way
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.metric_names import GRADIENTS, SAMPLES
+from cyclegan.training.network_set import NetworkSet
 from cyclegan.training.objectives.cut import PATCH_COUNT
 from tests.training.helpers import TINIER, TINY, as_trained, eager_step, state_values, weights, with_sgd
 
@@ -89,6 +91,21 @@ def test_validation_by_hand(make_images):
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3), name
     assert [len(part) for part in gan.objective.translate_samples(gan.networks.in_use, real_x, real_y)] == [1, 0]
+    (x_there, there), nothing = translate_one_way(gan, real_x, real_y)
+    np.testing.assert_array_equal(x_there, real_x)
+    np.testing.assert_array_equal(there, fake_y)
+    assert not nothing
+
+
+@pytest.mark.parametrize("objective, passes", [("cut", 0), ("fastcut", 2)])
+def test_validation_translates_each_image_once(make_images, monkeypatch, objective, passes):
+    """FastCUT has no loss of G(y); CUT computes G's features together with its output."""
+    gan, applied, apply = GAN(1, Config.from_settings(**{**CUT, "objective": objective})), [], NetworkSet.apply
+    monkeypatch.setattr(
+        NetworkSet, "apply", lambda self, *args, **kw: applied.append(args[0]) or apply(self, *args, **kw)
+    )
+    step_module.test_step(gan, make_images(1, seed=1), make_images(1, seed=2), tf.ones([1]))
+    assert sum(each is gan.networks["G"] for each in applied) == passes
 
 
 def test_flops_by_hand(monkeypatch):

@@ -9,6 +9,7 @@ from cyclegan.data import scenes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.plot import translate_one_way
 from cyclegan.training.callbacks.silent_failures import find_silent_failures
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
@@ -104,22 +105,32 @@ def test_different_channels_have_no_identity_loss():
     } <= set(tested)
     beside_x, beside_y = gan.objective.translate_samples(gan.networks.in_use, to_float(x), to_float(y))
     assert [part.shape[3] for part in (*beside_x, *beside_y)] == [4, 1, 1, 4]
+    one_way = translate_one_way(gan, to_float(x), to_float(y))
+    np.testing.assert_array_equal(one_way[0][1], beside_x[0])
+    np.testing.assert_array_equal(one_way[1][1], beside_y[0])
 
 
 @pytest.mark.slow
 def test_pairs_teach_the_truth_of_scenes(strategies):
-    """Train with all pairs, and hardly any other loss; compare G on other scenes with the best constant image."""
-    drawn = [scenes.random_scene(np.random.default_rng([1, i])) for i in range(144)]
+    """Train with all pairs and no other loss but the adversarial ones; compare with the truth of other scenes.
+
+    The adversarial losses have weight 1, which no flag changes, so the pairs get 1000. A network that ignores its input makes at
+    best the constant image, as networks that learned from wrong pairs would.
+    """
+    drawn = [scenes.random_scene(np.random.default_rng([1, i])) for i in range(528)]
     images = [np.stack([scenes.draw(scene, domain, 32) for scene in drawn]) for domain in ("labels", "rendering")]
-    options = {"lambda_paired": 100.0, "lambda_cycle": 0.0, "lambda_identity": 0.0, "lr": 4e-3, "pool_size": 0}
-    config = {**TINY, "dataset": "folder", "paired_names": True, "lr_schedule": "constant", "filters": 8, **options}
+    options = {"lambda_paired": 1000.0, "lambda_cycle": 0.0, "lambda_identity": 0.0, "lr": 4e-3, "pool_size": 0}
+    config = {**TINY, "dataset": "folder", "paired_names": True, "lr_schedule": "constant", "filters": 16, **options}
     with strategies[1].scope():
         gan = GAN(4, Config.from_settings(**config))
-    step, dataset = compile_train_step(strategies[1], gan), UnpairedDataset(*(i[:128] for i in images), 4, (32, 32), 0)
-    dataset.set_pairs(np.stack([np.arange(128)] * 2, axis=1), 1.0)
-    for number, batch in enumerate(itertools.islice(dataset.distributed(strategies[1]), 250)):
+    step, dataset = compile_train_step(strategies[1], gan), UnpairedDataset(*(i[:512] for i in images), 4, (32, 32), 0)
+    dataset.set_pairs(np.stack([np.arange(512)] * 2, axis=1), 1.0)
+    for number, batch in enumerate(itertools.islice(dataset.distributed(strategies[1]), 1000)):
         step(batch, {}, tf.constant(1), tf.constant(number))
     x, y = map(to_float, images)
-    error = np.abs(gan.networks["G"](x[128:]) - y[128:]).mean()
-    constant = np.abs(np.median(y[:128], axis=0) - y[128:]).mean()
-    assert error < 0.9 * constant  # wrong pairs could teach the constant image at best
+    untranslated = np.abs(x[512:] - y[512:]).mean()
+    for name, source, target in (("G", x, y), ("F", y, x)):
+        error = np.abs(gan.networks[name](source[512:]) - target[512:]).mean()
+        constant = np.abs(np.median(target[:512], axis=0) - target[512:]).mean()
+        print(f"MAE of {name}: {error:.4f}, of the constant image {constant:.4f}, untranslated {untranslated:.4f}")
+        assert error < 0.6 * constant
