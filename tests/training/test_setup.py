@@ -106,6 +106,7 @@ def test_config_json_gets_the_measured_range(tmp_path, strategies):
         ("auto", "off", True, "off", 0),  # a resumed run computes as before
         ("off", "on", True, "off", 0),
         ("auto", None, False, "auto", 0),
+        ("on", None, False, "on", 0),
     ],
 )
 def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, chosen, trials):
