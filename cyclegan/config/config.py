@@ -96,6 +96,15 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         "--objective cyclegan and --channels_x equal to --channels_y",
         lambda config: "lambda_identity" in config.objective.facts.own_flags and config.data.same_channels,
     ),
+    "tf32": (  # other products are never in float32
+        "--precision auto or float32, --evaluate_every N, --discriminator_norm spectral, or --objective cut or fastcut",
+        lambda config: (
+            config.performance.precision in ("auto", "float32")
+            or config.evaluation.evaluate_every > 0
+            or config.networks.discriminator_norm == "spectral"
+            or config.objective.facts.compares_features
+        ),
+    ),
     "recompute": ("a ResNet with residual blocks", lambda config: bool(config.networks.residual_blocks)),
     **dict.fromkeys(
         ("lambda_paired", "paired_names", "paired_share"),

@@ -41,6 +41,9 @@ class SpectralConvolution(Convolution):
 
     def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Convolve features [N, H, W, C] with the divided kernel, without the bias; Keras calls this."""
+        kernel = tf.convert_to_tensor(
+            kernel
+        )  # Keras 2 passes a variable whose `dtype` is not the one that it is read in
         matrix, direction = self._matrix(kernel), _unit(tf.cast(self.direction, tf.float32))
         left = tf.stop_gradient(_project(matrix, direction))
         norm = tf.reduce_sum(left * tf.linalg.matvec(matrix, tf.stop_gradient(direction)))

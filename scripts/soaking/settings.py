@@ -9,23 +9,25 @@ import random
 import numpy as np
 from PIL import Image
 
-SMALL = ["--image_size", "16", "--filters", "1", "--discriminator_layers", "1", "--no_peak"]
+SMALL = ["--filters", "1", "--no_peak"]
 # Flags with the share of the runs that have them, and their values; flags that need others are in `_draw_dependent`.
 COMMON = {
     "--variant paper": 0.2,
     "--upsample resize": 0.2,
     "--init": (0.3, "xavier", "kaiming", "orthogonal"),
-    "--lambda_cycle": (0.2, 0, 5),
-    "--lambda_identity": (0.3, 0, 1),
     "--pool_size": (0.6, 0, 3, 7),
     "--diffaugment": (0.3, "color", "translation,cutout", "color,translation,cutout"),
     "--no_flip": 0.2,
-    "--load_size": (0.3, 16, 20),
-    "--cache": (0.5, "ram", "disk", "none"),
+    "--discriminator_norm spectral": 0.2,
+    "--value_range_x": (0.1, "10:200", "auto"),
+    "--value_range_y": (0.1, "0:255"),
     "--lr": (0.3, 0.001, 0.00001),
     "--lr_discriminator": (0.2, 0.0005),
     "--discriminator_steps": (0.2, 2, 3),
     "--generator_steps": (0.2, 2),
+    "--beta_1": (0.1, 0.9),
+    "--beta_2": (0.1, 0.9),
+    "--epsilon": (0.1, 0.001),
     "--ema": (0.4, 0.5, 0.99),
     "--clip_norm": (0.3, 0.1, 1),
     "--weight_decay": (0.2, 0.0001),
@@ -41,7 +43,17 @@ PER_START = {
     "--checkpoint_every": (0.3, 2, 100),
     "--plot_every": (0.9, 1, 99, 99, 99),
     "--verbose": (0.3, 2),
+    "--step_timeout": (0.2, 1200),
 }
+# Each run has one of these, most of them the first; a U-Net needs large images.
+GEOMETRIES = [
+    *[[]] * 8,
+    *(["--load_size", side] for side in ("16", "20")),
+    ["--image_width", "20"],
+    *(["--preprocess", way] for way in ("crop", "scale_width_and_crop")),
+    ["--generator", "unet_128"],
+]
+CACHES = [*[[]] * 4, *(["--cache", kind] for kind in ("ram", "disk", "none")), ["--cache_gb", "0"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +78,7 @@ def draw(rng: random.Random) -> Settings:
     workers, devices = rng.choice([(1, 1), (1, 1), (1, 2), (1, 3), (2, 1)])
     flags = [*SMALL, *_draw(rng, COMMON), *_draw_dependent(rng)]
     flags += ["--devices", str(devices)] if devices > 1 else []
+    flags += ["--strategy", "one"] if devices == workers == 1 and rng.random() < 0.2 else []
     flags += ["--start_timeout", "600"] if workers > 1 else []
     batch = rng.choice([1, 1, 2])
     images = {name: rng.randint(16, 32) * batch * devices * workers for name in ("trainA", "trainB")}
@@ -90,14 +103,22 @@ def _draw(rng: random.Random, table: dict) -> list[str]:
 
 def _draw_dependent(rng: random.Random) -> list[str]:
     """Return random flags that depend on each other, in a valid combination."""
-    flags: list[str] = []
+    objective, geometry = rng.choice(["cyclegan"] * 5 + ["cut", "fastcut"]), rng.choice(GEOMETRIES)
+    is_unet = "unet_128" in geometry
+    objective = "cyclegan" if is_unet else objective  # the others compare features of a ResNet
     norm = rng.choice(["instance", "instance", "batch", "none"])
     blocks = rng.choice([0, 0, 1])
     adversarial = rng.choice(["lsgan", "lsgan", "bce", "hinge"] + ["wgan-gp"] * (norm != "batch"))
-    flags += ["--norm", norm, "--residual_blocks", str(blocks), "--adversarial", adversarial]
+    flags = ["--objective", objective, "--norm", norm, "--adversarial", adversarial]
+    flags += ["--image_size", "128" if is_unet else "16", *geometry, *rng.choice(CACHES)]
+    flags += [] if is_unet else ["--residual_blocks", str(blocks)]
+    flags += rng.choice([["--discriminator_layers", "1"]] * 4 + [["--discriminator", "pixel"]])
+    flags += _draw_losses(rng, objective, has_pairs="--preprocess" not in geometry)
+    if adversarial == "wgan-gp" and rng.random() < 0.3:
+        flags += ["--lambda_gp", "1"]
     if norm == "instance" and rng.random() < 0.3:
         flags += ["--norm_affine", rng.choice(["yes", "no"])]
-    if blocks and rng.random() < 0.6:
+    if blocks and not is_unet and rng.random() < 0.6:
         flags += ["--recompute"] if norm != "batch" and rng.random() < 0.5 else ["--dropout", "0.5"]
     if adversarial in ("lsgan", "bce") and rng.random() < 0.3:
         flags += ["--label_smoothing", "0.1"]
@@ -111,6 +132,19 @@ def _draw_dependent(rng: random.Random) -> list[str]:
     flags += ["--log_every", str(log_every)]
     if rng.random() < 0.7:
         flags += ["--steps_per_call", str(rng.choice([each for each in (1, 2, 4) if log_every % each == 0]))]
+    return flags
+
+
+def _draw_losses(rng: random.Random, objective: str, has_pairs: bool) -> list[str]:
+    """Return random flags of the losses that an objective has, and of the channels and pairs that these need."""
+    flags: list[str] = []
+    if objective == "cyclegan":
+        flags += rng.choice([["--channels_x", "1"], ["--channels_x", "1", "--channels_y", "1"], *[[]] * 8])
+        if flags.count("1") != 1:  # otherwise there are no identity losses
+            flags += _draw(rng, {"--lambda_identity": (0.3, 0, 1)})
+        flags += _draw(rng, {"--lambda_cycle": (0.2, 0, 5), "--lambda_ssim": (0.2, 1)})
+    if has_pairs and objective != "fastcut" and rng.random() < 0.2:
+        flags += ["--paired_names", "--lambda_paired", "1", *_draw(rng, {"--paired_share": (0.5, 0.5)})]
     return flags
 
 

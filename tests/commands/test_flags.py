@@ -1,4 +1,8 @@
-"""Flags of the scripts that have no effect with others are refused, as `test_command_line` and `test_effects` show for train.py."""
+"""Flags of the scripts that are known to have no effect with others are refused.
+
+Unlike `training/test_effects.py`, which tries the flags of train.py, this file does not find such flags: `ALONE` is a judgement,
+and the last test only demands one of each new flag.
+"""
 
 import importlib
 import pathlib
@@ -13,7 +17,7 @@ from cyclegan.errors import UserError
 from cyclegan.inference import model, score_run
 
 COMMANDS = pathlib.Path(__file__).resolve().parents[2] / "cyclegan" / "commands"
-ALONE = {  # flags that have an effect with any others
+ALONE = {  # flags of which someone decided that they have an effect with any others
     "translate": "--direction --checkpoint --size --format --batch_size --tile --devices",
     "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --real --paired --max_images --batch_size --seed"
     " --json",

@@ -50,6 +50,14 @@ from cyclegan.errors import UserError
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
         ("--channels_x 1", "--lambda_identity 2.0", "--objective cyclegan and --channels_x equal to --channels_y"),
         ("--channels_y 1", "--lambda_identity 5.0", "--objective cyclegan and --channels_x equal to --channels_y"),
+        *(
+            (
+                f"--precision {precision}",
+                "--tf32 off",
+                "--precision auto or float32, --evaluate_every N, --discriminator_norm spectral, or --objective cut or fastcut",
+            )
+            for precision in ("bfloat16", "float16")
+        ),
         ("--generator unet_256", "--recompute", "a ResNet with residual blocks"),
         ("--residual_blocks 0", "--recompute", "a ResNet with residual blocks"),
         *(
@@ -79,6 +87,20 @@ def test_flags_without_effect_are_refused(switch, flag, wanted):
 def test_pairs_are_used(switch):
     config = parse_args([*switch.split(), "--lambda_paired", "2", "--paired_names", "--paired_share", "0.5"])
     assert config.uses_pairs and (config.objective.lambda_paired, config.data.paired_share) == (2, 0.5)
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        "--precision float32",
+        *(
+            f"--precision bfloat16 {more}"
+            for more in ("--evaluate_every 1", "--discriminator_norm spectral", "--objective cut")
+        ),
+    ],
+)
+def test_tf32_is_for_products_in_float32(switch):
+    assert parse_args([*switch.split(), "--tf32", "off"]).performance.tf32 == "off"
 
 
 def test_lambda_identity_0_is_accepted_without_effect():

@@ -15,8 +15,8 @@ def test_changed_settings_lists_one_kind():
 
 
 def test_precision_changes_with_a_warning():
-    old, new = Config.from_settings(precision="float32"), Config.from_settings(precision="bfloat16", tf32="off")
-    changes = ["precision 'float32' -> 'bfloat16'", "tf32 'on' -> 'off'"]
+    old, new = Config.from_settings(precision="bfloat16"), Config.from_settings(precision="float32", tf32="off")
+    changes = ["precision 'bfloat16' -> 'float32'", "tf32 'on' -> 'off'"]
     assert changed_settings(old, new, WARN) == changes
     assert not changed_settings(old, new, FIXED) and not changed_settings(old, new, FREE)
 

@@ -13,8 +13,16 @@ from PIL import Image
 
 from tests.images.samples import VALID, chunk, png, tiff, tiff_of
 
-SEEDS = list(VALID.values())
-ENDINGS = (".png", ".jpg", ".JPEG", ".tif", ".tiff", ".webp", ".bmp", ".gif")
+try:
+    from tests.images import dicom_samples
+
+    stored = dicom_samples.dicom(dicom_samples.twelve_bits())
+    DICOM = [stored, dicom_samples.compressed(stored)]
+except ImportError:  # pydicom is optional
+    DICOM = []
+JPEG_IN_TIFF = tiff_of(np.zeros((16, 16, 3), np.uint8), compression="jpeg")
+SEEDS = [*VALID.values(), JPEG_IN_TIFF, *DICOM]
+ENDINGS = (".png", ".jpg", ".JPEG", ".tif", ".tiff", ".webp", ".bmp", ".gif", ".dcm")
 MODES = (
     "1",
     "L",

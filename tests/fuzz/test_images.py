@@ -115,13 +115,14 @@ def check_late_errors(folder, good, bad):
     assert named == len(bad)
 
 
-def check_translation(run, folder, output, good, bad):
+def check_translation(run, folder, output, good, bad, format=None):
     """Assert that every file is translated or named, and that no name becomes markup of the page."""
-    report = translate(Model(run), folder, output, size=(16, 16), html=True)
+    report = translate(Model(run), folder, output, size=(16, 16), html=True, format=format)
     assert (report.done, len(report.failed), report.unshown) == (len(good), len(bad), [])
     assert all(text.isprintable() for text in report.failed)
     assert all(any(text.startswith(f"{printable(path)} (") for text in report.failed) for path in bad)
-    assert all(os.path.exists(os.path.join(output, os.path.relpath(path, folder))) for path in good)
+    outputs = [os.path.join(output, os.path.relpath(path, folder)) for path in good]
+    assert all(os.path.exists(os.path.splitext(path)[0] + f".{format}" if format else path) for path in outputs)
     page = Markup(report.page)
     (output / "empty").mkdir()
     assert page.elements == Markup(html_report.write(output / "empty", "", [], [""])).elements
@@ -158,12 +159,20 @@ def test_every_file_of_the_corpus_is_used_or_named(run, tmp_path, capsys, seed, 
     kinds = corpus.write(folder, seed, count)
     paths = {usable: [path for path in kinds if decodes(path) == usable] for usable in (True, False)}
     good, bad = paths[True], paths[False]
-    outcomes = collections.Counter((kinds[path], path in set(good)) for path in kinds)
+    check_start(folder, good, bad)
+    moved = {path: path.replace(f"{folder}", f"{folder} of DICOM") for path in kinds if path.endswith(".dcm")}
+    for path in moved:
+        os.renames(path, moved[path])
+    check_translation(run, folder, tmp_path / "out", *([p for p in part if p not in moved] for part in (good, bad)))
+    dicom = ([moved[path] for path in part if path in moved] for part in (good, bad))  # RGB is not written as DICOM
+    check_translation(run, f"{folder} of DICOM", tmp_path / "out of DICOM", *dicom, "png")
+    for path in moved:
+        os.renames(moved[path], path)
+    check_scores(run, folder, good, bad, capsys)
+    usable = set(good)
+    outcomes = collections.Counter((kinds[path], path in usable) for path in kinds)
     for kind in sorted(set(kinds.values())):
         print(f"{kind:10} {outcomes[kind, True]:4} decoded {outcomes[kind, False]:4} refused")
-    check_start(folder, good, bad)
-    check_translation(run, folder, tmp_path / "out", good, bad)
-    check_scores(run, folder, good, bad, capsys)
 
 
 def test_files_depend_on_seed_and_number_only():

@@ -48,6 +48,24 @@ def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
             function(path)
 
 
+def test_a_jpeg_that_needs_much_memory_is_refused_by_its_header(tmp_path, monkeypatch):
+    """Check progressive JPEGs of 169 million pixels, whose coefficients stay in memory: RGB takes 1.7 GB, CMYK 2.03 GB."""
+    monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
+    path = tmp_path / "a.jpg"
+    for mode in ("RGB", "CMYK"):
+        Image.new(mode, (8, 8)).save(path, progressive=True)
+        content = bytearray(path.read_bytes())
+        struct.pack_into(">HH", content, content.index(b"\xff\xc2") + 5, 13_000, 13_000)
+        path.write_bytes(content)
+        if mode == "RGB":
+            assert reader.check(path)[1:3] == (13_000, 13_000)
+    reason = "13000 x 13000 pixels, which take 2.03 GB of memory to decode: expected at most 2 GB"
+    for function in (reader.check, reader.decode):
+        with pytest.raises(ValueError, match=reason):
+            function(path)
+    assert f"{path} ({reason}" in refused(path)
+
+
 READ_AND_MEASURE = """
 import pathlib, sys, time
 from cyclegan.images import reader

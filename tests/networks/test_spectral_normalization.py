@@ -29,6 +29,18 @@ def test_output_is_that_of_the_divided_kernel(filters, stride):
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_low_precision_is_close_to_float32(precision):
+    x, outputs = noise(2, 6, 8, 5), []
+    for policy in ("float32", f"mixed_{precision}"):
+        layer = SpectralConvolution(12, 3, dtype=tf.keras.mixed_precision.Policy(policy))
+        layer(x)
+        layer.kernel.assign(noise(*layer.kernel.shape) + 1)
+        outputs.append(trained(layer, x)(x))
+    assert outputs[1].dtype == precision
+    np.testing.assert_allclose(tf.cast(outputs[1], tf.float32), outputs[0], atol=0.02)
+
+
 def test_each_training_call_is_a_step_of_power_iteration():
     x = noise(1, 4, 4, 3)
     layer = SpectralConvolution(5, 3)

@@ -110,6 +110,7 @@ def test_config_json_gets_the_measured_range(tmp_path, strategies):
         ("auto", None, False, False, "auto", 0),
         ("auto", None, True, True, "off", 0),  # two runs could choose different forms
         ("auto", "on", True, True, "on", 0),
+        ("on", None, False, False, "on", 0),
     ],
 )
 def test_the_choice_of_xla_is_recorded(monkeypatch, given, saved, on_gpu, deterministic, chosen, trials):
