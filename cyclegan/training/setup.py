@@ -101,7 +101,8 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
             bars=config.run.verbose > 0,
         )
     run.check_data(data.fingerprint())
-    workers.check_equal({**data.fingerprint(), **data.value_ranges})
+    with console.phase("Waiting for the other workers", if_slow=True):
+        workers.check_equal({**data.fingerprint(), **data.value_ranges})
     run.config = run.config.replace(**data.value_ranges)
     return data
 
@@ -141,9 +142,12 @@ def make_trainer(
     if workers.is_chief and config.evaluation.evaluate_every:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
-        evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
+        with console.phase("Loading the network for FID and KID", if_slow=True):
+            evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
-    overview.log(config, _facts(config, workers, run, data, parts))
+    with console.phase("Comparing the images", if_slow=True):
+        facts = _facts(config, workers, run, data, parts)
+    overview.log(config, facts)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         parts = dataclasses.replace(parts, summary=_start_run(config, workers, run, data, parts))
     return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check, run.note_checkpoint))
@@ -267,9 +271,12 @@ def _start_run(config: Config, workers: Workers, run: RunDirectory, data: Domain
         warnings += learning_rate_warnings(run.saved_config.optimization, config.optimization, state.epoch)
     for text in (*run.warnings, *warnings):
         logger.warning(text)
-    run.start(data.fingerprint())
-    summary: Summary = NullSummaryWriter()
-    if workers.is_chief:
-        summary = SummaryWriter(run.path, trackers.start(run.config, run.path))
-    summary.rewind(state.log_bytes, state.epoch, state.step)
+    with console.phase("Preparing the folder of the run", if_slow=True):
+        run.start(data.fingerprint())
+    if not workers.is_chief:
+        return NullSummaryWriter()
+    started = trackers.start(run.config, run.path)
+    with console.phase("Preparing the logs of the run", if_slow=True):
+        summary = SummaryWriter(run.path, started)
+        summary.rewind(state.log_bytes, state.epoch, state.step)
     return summary

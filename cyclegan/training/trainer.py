@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
+from cyclegan import console
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
 from cyclegan.training.callbacks.report import report_best
@@ -79,7 +80,8 @@ class Trainer:
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints
         if not self.state.step and not checkpoints.restored:
-            checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
+            with console.phase("Saving the first checkpoint", if_slow=True):
+                checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
             self._note_checkpoint()
         self.passes.divergence.start(self.state)
         self.passes.checkpoint_policy.restart_timer()
