@@ -2,10 +2,12 @@
 
 import dataclasses
 import importlib.util
+import json
 import logging
 import os
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -16,15 +18,15 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.commands import export as script
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
-from cyclegan.export import exporter, portable
+from cyclegan.export import exporter, portable, web_page
 from cyclegan.export.export_format import ExportFormat
 from cyclegan.export.exporter import ExportError, ExportOptions, export
 from cyclegan.export.formats import FORMATS
 from cyclegan.networks import compat
 from tests.export.models import TINY, UNET, make_generator
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "export.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "export.md"
+WEB = ["--format", "web", "--runtime", "cdn"]
 ENDINGS = {"savedmodel": "", "keras": ".keras", "onnx": ".onnx", "tflite": ".tflite"}
 # TensorFlow 2.21 has the interpreter, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Interpreter is deprecated:UserWarning")
@@ -274,3 +276,25 @@ def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, capsy
     with pytest.raises(UserError, match="--format onnx needs tf2onnx, onnx, onnxruntime: install with pip install -r"):
         script.main([str(run), out, "--format", "onnx"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("direction, inputs", [("y2x", {"y2x": 1}), (None, {"x2y": 3, "y2x": 1})])
+def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):
+    page, given = tmp_path / "page", [*WEB, "--direction", direction] if direction else WEB
+    with caplog.at_level(logging.INFO, "cyclegan.export"):
+        assert 0 < script.main([str(run), str(page), *given]) < exporter.TOLERANCE
+    files = {path.name for path in page.iterdir()}
+    assert files == {*web_page.PAGE_FILES, "networks.json", *(f"{name}.onnx" for name in inputs)}
+    settings = json.loads((page / "networks.json").read_text(encoding="utf-8"))
+    assert {each["name"]: each["inputs"] for each in settings["directions"]} == inputs
+    assert settings["runtime"].startswith(web_page.CDN) and (settings["side"], settings["multiple"]) == (32, 4)
+    assert "<title>CycleGAN: run</title>" in (page / "index.html").read_text(encoding="utf-8")
+    assert caplog.messages[-1].startswith(f"{page}: a page of {run}/checkpoints/epoch_0002;")
+
+
+def test_a_page_of_value_ranges_is_refused(run, tmp_path):
+    path = shutil.copytree(run, tmp_path / "run") / "config.json"
+    serialization.save(path, serialization.load(path).config.replace(value_range_y="0:4095"), compat.stack(), {})
+    with pytest.raises(UserError, match="run: has value ranges; --format web needs a run on images of 8 bits"):
+        script.main([str(path.parent), str(tmp_path / "page"), *WEB])
