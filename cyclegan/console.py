@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import NoReturn, TextIO
+from typing import NoReturn, Optional, TextIO
 
 from cyclegan import program_name, stderr_filter
 from cyclegan.errors import UserError, printable
@@ -27,6 +28,7 @@ ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/act
 REINSTALL = "install the package again with its dependencies: python -m pip install PATH_OF_THE_CLONE"
 END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
+LOG_SECONDS = 2.5  # between lines about a phase in a log: a program that is silent for longer seems to hang
 PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
 logger = logging.getLogger(__name__)
 _FILTERS: list[subprocess.Popen[bytes]] = []  # still running, see `start`
@@ -83,22 +85,24 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def phase(text: str, visible: bool = True) -> Iterator[None]:
-    """Log what the program does inside the context; a terminal also shows for how long.
+def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[None]:
+    """Log what the program does inside the context, and show for how long: on a terminal, or by a line every `LOG_SECONDS`.
 
     Args:
         text: What the program does.
         visible: Whether to do so.
+        if_slow: Whether to begin after a second, for phases that are short most times.
     """
-    if visible:
+    if visible and not if_slow:
         logger.info(text)
     handlers = [each for each in logging.getLogger("cyclegan").handlers if isinstance(each, _TerminalHandler)]
-    if not (visible and sys.stderr.isatty() and any(each.level <= logging.INFO for each in handlers)):
+    if not (visible and any(each.level <= logging.INFO for each in handlers)):
         yield
         return
     done = threading.Event()
-    terminal = os.fdopen(os.dup(2), "w")  # `start` may put its filter before descriptor 2 meanwhile
-    thread = threading.Thread(target=_show_time, args=(terminal, done), daemon=True)
+    # `start` may put its filter before descriptor 2 meanwhile
+    terminal = os.fdopen(os.dup(2), "w") if sys.stderr.isatty() else contextlib.nullcontext()
+    thread = threading.Thread(target=_show_time, args=(text, terminal, done, if_slow), daemon=True)
     thread.start()
     try:
         yield
@@ -107,13 +111,25 @@ def phase(text: str, visible: bool = True) -> Iterator[None]:
         thread.join(END_SECONDS)
 
 
-def _show_time(terminal: TextIO, done: threading.Event) -> None:
-    """Show the time since the call until `done`, then remove it."""
+def _show_time(
+    text: str, terminal: contextlib.AbstractContextManager[Optional[TextIO]], done: threading.Event, if_slow: bool
+) -> None:
+    """Show the time since the call until `done`: on the terminal, which then shows it no more, or else in the log."""
     from tqdm import tqdm
 
-    with terminal, contextlib.suppress(OSError), tqdm(file=terminal, bar_format="  {elapsed}", leave=False) as bar:
-        while not done.wait(1):
-            bar.refresh()
+    start = time.monotonic()
+    with terminal as file, contextlib.suppress(OSError):
+        if if_slow:
+            if done.wait(1):
+                return
+            logger.info(text)
+        if not file:
+            while not done.wait(LOG_SECONDS):
+                logger.info(f"{text}: {time.monotonic() - start:.0f} s")
+            return
+        with tqdm(file=file, bar_format="  {elapsed}", leave=False) as bar:
+            while not done.wait(1):
+                bar.refresh()
 
 
 def run(main: Callable[[], object], interrupted: str = "stopped", needs_stdout: bool = True) -> int:

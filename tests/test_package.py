@@ -33,15 +33,27 @@ def build(kind, folder, out):
     return next(out.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Return the path of a wheel that is built from an sdist."""
-    folder = tmp_path_factory.mktemp("package")
+@pytest.fixture
+def source(tmp_path):
+    """Return a copy of the files that the package is built from."""
+    return copy_source(tmp_path / "clone")
+
+
+def copy_source(folder):
+    """Copy the files that the package is built from to a new folder; return it."""
+    folder.mkdir()
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     for path in ROOT.glob("requirements*.txt"):
         shutil.copy(path, folder)
     shutil.copytree(ROOT / "cyclegan", folder / "cyclegan", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Return the path of a wheel that is built from an sdist."""
+    folder = copy_source(tmp_path_factory.mktemp("package") / "clone")
     (folder / "sdist").mkdir()
     subprocess.run(["tar", "-xf", build("sdist", folder, folder)], cwd=folder / "sdist", check=True)
     return build("wheel", next((folder / "sdist").iterdir()), folder)
@@ -79,6 +91,7 @@ def test_dependencies_are_those_of_the_requirements_files(wheel):
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))
     assert metadata["Version"] == cyclegan.__version__
+    assert metadata["License"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
     found = {extra: set() for extra in (None, *metadata.get_all("Provides-Extra"))}
     for text in metadata.get_all("Requires-Dist"):
         base, _, extra = text.replace("(", "").replace(")", "").partition("extra == ")
@@ -93,15 +106,31 @@ def test_dependencies_are_those_of_the_requirements_files(wheel):
         assert found[extra] == {normalized(text) for text in re.findall(f"'({package}.*?)'", script)}
 
 
+def install(*what, folder):
+    """Install a wheel or a folder into a new environment, with the packages of this one; return its Python and its packages."""
+    venv.create(folder)
+    python, site = folder / "bin" / "python", next(folder.glob("lib/python*/site-packages"))
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", *what]
+    subprocess.run(pip, check=True, capture_output=True)
+    return python, site
+
+
+@pytest.mark.slow
+def test_an_editable_installation_follows_the_clone(tmp_path, source):
+    python, _ = install("--no-build-isolation", "--editable", source, folder=tmp_path / "env")
+    path = source / "cyclegan" / "__init__.py"
+    changed = path.read_text(encoding="utf-8").replace(f'"{cyclegan.__version__}"', '"9.8.7"')
+    path.write_text(changed, encoding="utf-8")
+    command = [python.with_name("cyclegan-train"), "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "cyclegan-train 9.8.7\n"
+
+
 @pytest.mark.slow
 def test_commands_of_an_installation(wheel, tmp_path, stripes_dir):
     """Install the wheel into an environment of its own, with the packages of this one, and use it without the clone."""
-    venv.create(tmp_path / "env")
-    python = tmp_path / "env" / "bin" / "python"
-    site = next((tmp_path / "env").glob("lib/python*/site-packages"))
-    (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(pip, check=True, capture_output=True)
+    python, site = install(wheel, folder=tmp_path / "env")
     files = sorted(site.rglob("*"))
     here = tmp_path / "elsewhere"
     here.mkdir()
@@ -123,6 +152,12 @@ def test_commands_of_an_installation(wheel, tmp_path, stripes_dir):
     call("translate", "run in.png out.png")
     with Image.open(here / "out.png") as image:
         assert image.size == (32, 32)
+    for split, seed in {"trainA": 0, "trainB": 1, "testA": 2, "testB": 3}.items():
+        for i, image in enumerate(np.random.default_rng(seed).integers(0, 256, (2, 32, 32, 3)).astype(np.uint8)):
+            (here / "data" / split).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(here / "data" / split / f"{i}.png")
+    assert "trainA" in call("inspect", "data --image_size 32")
+    assert "FID" in call("evaluate", "run --features random")
     call("compare", "run")
     assert (here / "comparison.png").exists()
     call("export", "run network.keras --format keras --pictures in.png")

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -14,6 +15,7 @@ import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
+from cyclegan import console
 from cyclegan.config.data import ValueRange
 from cyclegan.data import memory
 from cyclegan.data.ragged_array import RaggedArray
@@ -198,7 +200,9 @@ def for_each_image(
             unreadable.append(str(error))
 
     total = sum(map(len, sources.values()))
-    bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars or None, leave=False)
+    delay = 0 if sys.stderr.isatty() else console.LOG_SECONDS  # a log shows slow passes only
+    times = {"delay": delay, "mininterval": max(0.1, delay)}
+    bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
     with bar, concurrent.futures.ThreadPoolExecutor() as pool:
         pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
         for split, part in sources.items():

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tqdm
 
+from cyclegan import console
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.errors import TrainingError
@@ -75,7 +76,8 @@ class PassRunner:
                     batches = self._next_batches(split, state, totals, in_flight)
                 if not split.is_traced:
                     bar.set_postfix_str("tracing the step")
-                in_flight.add(self._start_call(split, call, batches, totals))
+                with console.phase("Tracing the step", self.show_bars and not split.is_traced, if_slow=True):
+                    in_flight.add(self._start_call(split, call, batches, totals))
                 pairs = _advance(split, call)
                 due = [callback.is_due_after(call) for callback in self.callbacks]
                 outcome_needed = any(due) or progress.pairs_done == dataset.epoch_size

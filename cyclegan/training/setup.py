@@ -103,7 +103,8 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
             bars=config.run.verbose > 0,
         )
     run.check_data(data.fingerprint())
-    workers.check_equal({**data.fingerprint(), **data.value_ranges})
+    with console.phase("Waiting for the other workers", if_slow=True):
+        workers.check_equal({**data.fingerprint(), **data.value_ranges})
     run.config = run.config.replace(**data.value_ranges)
     return data
 
@@ -152,9 +153,11 @@ def make_trainer(
     if workers.is_chief and config.evaluation.evaluate_every:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
-        evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
+        with console.phase("Loading the network for FID and KID", if_slow=True):
+            evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
-    facts = _facts(config.data, config.networks.multiple, config.performance.precision, workers, run, data, parts)
+    with console.phase("Comparing the images", if_slow=True):
+        facts = _facts(config.data, config.networks.multiple, config.performance.precision, workers, run, data, parts)
     overview.log(config, facts)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         parts = dataclasses.replace(parts, summary=_start_run(config.optimization, workers, run, data, parts))
@@ -292,9 +295,12 @@ def _start_run(
         warnings += learning_rate_warnings(run.saved_config.optimization, optimization, state.epoch)
     for text in (*run.warnings, *warnings):
         logger.warning(text)
-    run.start(data.fingerprint())
-    summary: Summary = NullSummaryWriter()
-    if workers.is_chief:
-        summary = SummaryWriter(run.path, trackers.start(run.config.run, run.config.settings(), run.path))
-    summary.rewind(state.log_bytes, state.epoch, state.step)
+    with console.phase("Preparing the folder of the run", if_slow=True):
+        run.start(data.fingerprint())
+    if not workers.is_chief:
+        return NullSummaryWriter()
+    started = trackers.start(run.config.run, run.config.settings(), run.path)
+    with console.phase("Preparing the logs of the run", if_slow=True):
+        summary = SummaryWriter(run.path, started)
+        summary.rewind(state.log_bytes, state.epoch, state.step)
     return summary

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
+from cyclegan import console
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
 from cyclegan.training.callbacks.report import report_best
@@ -80,7 +81,8 @@ class Trainer:
         checkpoints = self.passes.checkpoint_policy.checkpoints
         with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():
             if not self.state.step and not checkpoints.restored:
-                checkpoints.save(self.state)  # training may go back to it; a folder that can't be written to fails now
+                with console.phase("Saving the first checkpoint", if_slow=True):
+                    checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
                 self._note_checkpoint()
                 self.passes.watchdog.beat()
             self.passes.divergence.start(self.state)

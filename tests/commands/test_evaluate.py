@@ -34,3 +34,11 @@ def test_mistake_is_one_line_and_exit_code_2(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "evaluate.py"), str(tmp_path / "none"), "--max_images", "0"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 2 and done.stderr == "evaluate.py: --max_images 0: expected at least 2\n"
+
+
+def test_help_names_the_docs_of_a_clone_only(monkeypatch, capsys):
+    for program, has_docs in (("scripts/evaluate.py", True), ("cyclegan-evaluate", False)):
+        monkeypatch.setattr(sys, "argv", [program])
+        with pytest.raises(SystemExit):
+            evaluate.main(["--help"])
+        assert ("docs/evaluation.md" in capsys.readouterr().out) == has_docs

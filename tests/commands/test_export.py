@@ -1,6 +1,8 @@
 import importlib.util
+import json
 import logging
 import re
+import shutil
 import sys
 import types
 
@@ -14,8 +16,11 @@ from cyclegan.commands import export
 from cyclegan.config import Config, serialization
 from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError
+from cyclegan.export import exporter, web_page
 from cyclegan.networks import compat
 from tests.export.models import TINY, make_generator
+
+WEB = ["--format", "web", "--runtime", "cdn"]
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +98,25 @@ def test_values_of_ranges_are_logged(caplog):
         "translated: -1 and 1 stand for the values -1000 and 2000",
         "translated: 0 and 255 stand for the values 0 and 4095",
     ]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("direction, inputs", [("y2x", {"y2x": 1}), (None, {"x2y": 3, "y2x": 1})])
+def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):
+    page, given = tmp_path / "page", [*WEB, "--direction", direction] if direction else WEB
+    with caplog.at_level(logging.INFO, "cyclegan.export"):
+        assert 0 < export.main([str(run), str(page), *given]) < exporter.TOLERANCE
+    files = {path.name for path in page.iterdir()}
+    assert files == {*web_page.PAGE_FILES, "networks.json", *(f"{name}.onnx" for name in inputs)}
+    settings = json.loads((page / "networks.json").read_text(encoding="utf-8"))
+    assert {each["name"]: each["inputs"] for each in settings["directions"]} == inputs
+    assert settings["runtime"].startswith(web_page.CDN) and (settings["side"], settings["multiple"]) == (32, 4)
+    assert "<title>CycleGAN: run</title>" in (page / "index.html").read_text(encoding="utf-8")
+    assert caplog.messages[-1].startswith(f"{page}: a page of {run}/checkpoints/epoch_0002;")
+
+
+def test_a_page_of_value_ranges_is_refused(run, tmp_path):
+    path = shutil.copytree(run, tmp_path / "run") / "config.json"
+    serialization.save(path, serialization.load(path).config.replace(value_range_y="0:4095"), compat.stack(), {})
+    with pytest.raises(UserError, match="run: has value ranges; --format web needs a run on images of 8 bits"):
+        export.main([str(path.parent), str(tmp_path / "page"), *WEB])

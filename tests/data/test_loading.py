@@ -3,6 +3,7 @@
 import io
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -101,9 +102,17 @@ def test_several_images_are_read_at_the_same_time():
 
 
 @pytest.mark.parametrize("bars, terminal", [(True, True), (True, False), (False, True)])
-def test_progress_bars_are_for_terminals(monkeypatch, bars, terminal):
+def test_progress_bars_of_short_passes_are_for_terminals(monkeypatch, bars, terminal):
     screen = io.StringIO()
     screen.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stderr", screen)
     loading.for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)
+
+
+def test_a_slow_pass_is_shown_in_a_log(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(loading.console, "LOG_SECONDS", 0.01)
+    loading.for_each_image({"trainA": range(99)}, lambda split, i: time.sleep(0.01), "Decoding", True)
+    assert "Decoding: " in screen.getvalue()

@@ -155,14 +155,6 @@ def test_values_of_a_range_are_scored_like_files_of_all_values(run, tmp_path):
     assert results[0] == results[1]
 
 
-def test_help_names_the_docs_of_a_clone_only(monkeypatch, capsys):
-    for program, has_docs in (("scripts/evaluate.py", True), ("cyclegan-evaluate", False)):
-        monkeypatch.setattr(sys, "argv", [program])
-        with pytest.raises(SystemExit):
-            evaluate.main(["--help"])
-        assert ("docs/evaluation.md" in capsys.readouterr().out) == has_docs
-
-
 @pytest.mark.slow
 def test_real_images_of_another_folder_are_compared(run, folders):
     both = score(run, "--real", folders, "--max_images", 4)["directions"]

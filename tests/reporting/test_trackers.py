@@ -3,10 +3,11 @@
 Fakes replace the two packages in the quick tests; a slow test uses the packages themselves, without a network.
 """
 
-import importlib
+import importlib.util
 import json
 import logging
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -18,6 +19,9 @@ from cyclegan.config import Config
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.reporting import trackers
 from cyclegan.reporting.trackers import BackgroundTracker
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OFFLINE = {"WANDB_MODE": "offline", "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 class Fake:
@@ -166,11 +170,50 @@ print(json.dumps([run.info.status, run.data.params["epochs"], run.data.tags["epo
 
 
 @pytest.mark.slow
+def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, monkeypatch):
+    """Train an epoch, then resume to two: each tracker has one run with the metrics of both."""
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    uri = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file:{tmp_path}/store"
+    for name, value in OFFLINE.items():
+        monkeypatch.setenv(name, value)
+    tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak"
+    flags = [
+        *tiny.split(),
+        "--output_dir",
+        tmp_path / "run",
+        "--data_dir",
+        stripes_dir,
+        "--wandb",
+        "p",
+        "--mlflow",
+        uri,
+    ]
+    for epochs in (1, 2):
+        command = [sys.executable, ROOT / "train.py", *flags, "--epochs", epochs]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+        assert "may lack values" not in done.stderr, done.stderr
+    ids = json.loads((tmp_path / "run" / "trackers.json").read_text())
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (run,) = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    assert (run.info.run_id, run.info.status) == (ids["mlflow"], "FINISHED")
+    history = client.get_metric_history(ids["mlflow"], "test/error/MAE_X_F_X")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    name = "error/MAE(X, F(X))"
+    expected = [(each["epoch"], each[name]) for each in lines if name in each]
+    assert [(each.step, pytest.approx(each.value)) for each in history] == expected and len(expected) == 2
+    logs = sorted((tmp_path / "run" / "wandb").glob(f"offline-run-*-{ids['wandb']}/*.wandb"))
+    assert len(logs) == 2
+    for log, (_, value) in zip(logs, expected):
+        assert f"test/{name}".encode() in log.read_bytes() and str(value).encode() in log.read_bytes()
+
+
+@pytest.mark.slow
 def test_the_packages_without_a_network(tmp_path):
     for name in ("wandb", "mlflow"):
         pytest.importorskip(name)
-    offline = {"WANDB_MODE": "offline", "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    environment = {**os.environ, **offline, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, **OFFLINE, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", WITH_PACKAGES, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -1,16 +1,20 @@
 """Run train.py as a user does."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 
 import pytest
 import tensorflow_datasets as tfds
 
+from cyclegan import console
 from cyclegan.checkpointing import run_directory
 from cyclegan.commands import train
 from cyclegan.config import serialization
@@ -32,7 +36,8 @@ from tests.system.runs import ROOT, SMALLEST, TINY, assert_same, lines, photogra
 )
 def test_mistakes_are_one_line_and_code_2(tmp_path, flags, text):
     result = run(*flags, cwd=tmp_path)
-    assert result.returncode == 2 and {*result.stdout.splitlines()} <= {"Starting TensorFlow", "Finding the images"}
+    shown = {line.partition(":")[0] for line in result.stdout.splitlines()}  # a slow phase adds its time
+    assert result.returncode == 2 and shown <= {"Starting TensorFlow", "Finding the images"}
     assert result.stderr.startswith(text) and result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -81,14 +86,45 @@ def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_every_phase_before_the_first_bar_has_its_line(photos, tmp_path, capsys):
+def test_every_phase_before_the_first_bar_has_its_line(photos, tmp_path, capsys, monkeypatch):
+    texts, phase = [], console.phase
+    monkeypatch.setattr(console, "phase", lambda text, *args, **kw: texts.append(text) or phase(text, *args, **kw))
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--image_size", "32", "--epochs", "1"]
-    train.main([*flags, *SMALLEST, "--verbose", "1"])
+    train.main([*flags, *SMALLEST, "--verbose", "1", "--evaluate_every", "1", "--evaluate_features", "random"])
     output = capsys.readouterr()
     phases = ["Starting TensorFlow", "Finding the images", "Building the networks", "Tracing the training step"]
     assert [line for line in output.out.splitlines() if line in phases] == phases
     assert output.out.index(phases[-1]) < output.out.index("Epoch 001/001")
     assert "tracing the step" in output.err
+    assert texts[5:11] == [  # shown if they are slow
+        *("Loading the network for FID and KID", "Comparing the images", "Preparing the folder of the run"),
+        *("Preparing the logs of the run", "Saving the first checkpoint", "Tracing the step"),
+    ]
+
+
+@pytest.mark.slow
+def test_every_phase_is_on_the_terminal_before_the_first_bar(photos, tmp_path):
+    """Print what a new user sees, with its times: run with -s."""
+    flags = ["--dataset", photos, "--output_dir", tmp_path / "run", "--image_size", "32", "--epochs", "1", *SMALLEST]
+    reader, writer = os.openpty()
+    command = [sys.executable, ROOT / "train.py", *flags]
+    began = time.monotonic()
+    process = subprocess.Popen(list(map(str, command)), stdout=writer, stderr=writer)
+    os.close(writer)
+    shown = ""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(reader, 4096).decode(errors="replace"):
+            print(f"{time.monotonic() - began:6.2f} {part!r}")
+            shown += part
+    os.close(reader)
+    assert process.wait() == 0
+    before = shown[: shown.index("Train: ")]
+    found = re.findall(
+        "(Starting TensorFlow|Finding the images|Building the networks|Tracing the training step)\r", before
+    )
+    assert found == ["Starting TensorFlow", "Finding the images", "Building the networks", "Tracing the training step"]
+    times = {text: before.partition(text)[2] for text in found}
+    assert all(re.match(r"\s*00:0\d", rest) for rest in times.values())  # each begins to count
 
 
 @pytest.mark.slow

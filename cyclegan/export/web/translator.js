@@ -1,6 +1,6 @@
 // Translations by the worker, one at a time.
 
-const OUT_OF_MEMORY = /memory|alloc|OOM|^\d+$/i; // WebAssembly may throw a number when its memory is used up
+const OUT_OF_MEMORY = /memory|alloc|\bOOM\b|^\d+$/i; // WebAssembly may throw a number when its memory is used up
 
 let worker;
 let running; // {resolve, reject, report} of the translation that runs

@@ -10,7 +10,7 @@ from cyclegan.images.value_range import to_float
 from cyclegan.reporting.sample_images import Cycle
 from cyclegan.reporting.summaries import SummaryWriter
 from cyclegan.training.callbacks.base import Callback, Epoch
-from cyclegan.training.callbacks.silent_failures import find_collapse, warn_once
+from cyclegan.training.callbacks.silent_failures import UNTRAINED, find_collapse, warn_once
 from cyclegan.training.gan import GAN
 
 SAMPLES = 5  # held-out images of each domain
@@ -33,16 +33,20 @@ class PlotCallback(Callback):
         self._every = every
 
     def on_epoch_end(self, epoch: Epoch) -> None:
-        """Write the sample images of the epoch if they are due."""
+        """Write the sample images of the epoch if they are due; look for collapsed generators."""
+        is_due, is_trained = epoch.state.epoch % self._every == 0 or epoch.is_last, epoch.state.step >= UNTRAINED
+        if not (is_due or is_trained):
+            return
         real = load_samples(self._dataset)
-        if epoch.state.epoch % self._every == 0 or epoch.is_last:
+        samples: tuple[Cycle, ...]
+        if is_due:
             with console.phase("Writing sample images"):
                 samples = translate_samples(self._model, *real)
                 write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
         else:  # half of the passes; none at all would make the state of a run depend on --plot_every
             samples = translate_one_way(self._model, *real)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
-            if cycle:
+            if cycle and is_trained:
                 warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
 
 

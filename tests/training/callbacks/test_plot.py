@@ -61,7 +61,7 @@ def test_images_are_translated_back_only_when_samples_are_written(make_images, c
     summary = types.SimpleNamespace(write_cycles=lambda *_: passes.append("written"))
     callback = PlotCallback(model, UnpairedDataset(*[make_images(3, 16)] * 2, 3, (16, 16)), summary, 2)
     for epoch, is_last in ((1, False), (2, False), (3, True)):
-        callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=epoch), is_last=is_last))
+        callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=epoch, step=500), is_last=is_last))
     assert passes == ["there", *["there and back", "written"] * 2]
     assert caplog.messages == ["Writing sample images"] * 2
 
@@ -72,10 +72,14 @@ def test_a_collapsed_generator_is_reported_once(make_images, caplog):
     model = fake_model(lambda networks, x, y: ((0.01 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
     events = []
     summary = types.SimpleNamespace(write_cycles=lambda *_: None, write_warning=lambda *event: events.append(event[:3]))
-    callback, state = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 99), TrainState(epoch=3, step=4)
-    for _ in range(2):
-        callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=False))
-    assert events == [(3, 4, "G has collapsed")] and len(caplog.records) == 1
+    callback, state = (
+        PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 99),
+        TrainState(epoch=3, step=499),
+    )
+    for step in (499, 500, 501):  # networks do so before they have learned anything
+        state.step = step
+        callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=step == 499))
+    assert events == [(3, 500, "G has collapsed")] and len(caplog.records) == 1
     assert "epoch 3: G(x) is nearly the same for all 5 sample images" in caplog.text
 
 
@@ -83,5 +87,5 @@ def test_low_contrast_of_real_images_is_no_collapse(make_images, caplog):
     x, y = make_images(5, 16, seed=1), 120 + make_images(5, 16, seed=2) // 16
     model = fake_model(lambda networks, x, y: ((0.08 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
     callback = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), types.SimpleNamespace(), 99)
-    callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=3, step=4), is_last=False))
+    callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=3, step=500), is_last=False))
     assert not caplog.records
