@@ -1,8 +1,9 @@
 """Drawings of the embedded dataset `scenes`: label maps of streets, and the streets with their textures.
 
-A scene is a list of parts from back to front. Its label map shows the class of each part as one color. Its rendering has the
-textures and the light of each class and depends on the label map alone, so that the true translation of every image is known in
-both directions. A mirrored scene has the mirrored images.
+A scene is a list of parts from back to front. Its label map shows the class of each part as one color, its rendering the texture
+and the light of each class in the box of the part. Both are known for each scene, so the true translation is known in both
+directions; the texture of a part that others hide in part may begin where the label map does not show it. A mirrored scene has
+the mirrored images.
 """
 
 from __future__ import annotations

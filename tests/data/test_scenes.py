@@ -49,7 +49,7 @@ def test_both_domains_are_aligned(some):
     assert explained(0) > 0.67 and explained(0) > explained(3) + 0.1 and explained(0) > explained(64 * 3) + 0.1
 
 
-def test_the_label_map_decides_the_rendering(some):
+def test_mirrored_scenes_are_mirrored_images(some):
     mirrored = [
         scenes.Part(part.label, (1 - part.box[2], part.box[1], 1 - part.box[0], part.box[3]), part.shape)
         for part in some[2]

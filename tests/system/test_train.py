@@ -128,6 +128,16 @@ def test_every_phase_is_on_the_terminal_before_the_first_bar(photos, tmp_path):
 
 
 @pytest.mark.slow
+def test_patience_ends_a_run_with_code_0(photos, tmp_path):
+    """Train so slowly that no weight changes, so no evaluation is better than the first."""
+    flags = ["--dataset", photos, "--output_dir", tmp_path / "run", *SMALLEST, "--image_size", "32", "--lr", "1e-30"]
+    result = run(*flags, "--epochs", "9", "--evaluate_every", "1", "--patience", "2")
+    assert result.returncode == 0, result.stderr
+    assert "Training ends after epoch 3: in the last 2 evaluations, the KID of no direction was" in result.stdout
+    assert "Epoch 003/009" in result.stdout and "Epoch 004" not in result.stdout
+
+
+@pytest.mark.slow
 def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_path, capsys):
     flags = ["--dataset", photos, "--epochs", 1, "--diffaugment", "translation", "--cache", "none"]
     train.main([*map(str, flags), *TINY, "--devices", "1", "--output_dir", str(tmp_path / "plain")])

@@ -67,13 +67,14 @@ def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, 
     return forward, backward
 
 
-def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, ...]:
+def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
     """Return the result of `translate_samples` without the translations back."""
     generators = model.networks.in_use.generators
-    pairs = zip("GF", (x, y))
-    return tuple(
-        (real, generators[name](real, training=False).numpy()) if name in generators else () for name, real in pairs
+    forward, backward = (
+        (images, generators[name](images, training=False).numpy()) if name in generators else ()
+        for name, images in zip("GF", (x, y))
     )
+    return forward, backward
 
 
 def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:
