@@ -99,13 +99,16 @@ def test_another_process_restores_beside_real_saves(run, tmp_path):
     epoch = 1
     checkpoints = save(run, epoch, keep=1)
     command = [sys.executable, "-c", READ, checkpoints.folder]
-    output = open(tmp_path / "found.txt", "w")
-    with output, subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True) as reader:
+    output = tmp_path / "found.txt"
+    with (
+        output.open("w") as file,
+        subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.PIPE, text=True) as reader,
+    ):
         while reader.poll() is None:
             epoch += 1
             save(run, epoch, keep=1)
         assert reader.returncode == 0, reader.stderr.read()
-    found = [line.split() for line in (tmp_path / "found.txt").read_text().splitlines()]
+    found = [line.split() for line in output.read_text().splitlines()]
     epochs = [int(saved) for saved, _ in found]
     print(f"{len(epochs)} restores of {len(set(epochs))} checkpoints, beside {epoch} saves")
     assert all(saved == value for saved, value in found) and len(epochs) == 100
