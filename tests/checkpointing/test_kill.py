@@ -96,7 +96,6 @@ def no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill loses nothing that was written
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("position, keep, aliases, exchanges", CASES, ids=name_of)
 def test_a_kill_leaves_the_old_or_the_new_checkpoint(tmp_path, monkeypatch, position, keep, aliases, exchanges):
     before = Run(tmp_path / "before", keep)

@@ -1,13 +1,18 @@
 """A process restores while another one saves and keeps one checkpoint."""
 
+import pathlib
 import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from cyclegan.checkpointing import folder, manifest
 from cyclegan.errors import UserError
-from tests.checkpointing.saves import Run, at
+from tests.checkpointing.saves import Run, at, save
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -74,6 +79,40 @@ def test_a_reader_finds_a_checkpoint_beside_a_writer(writer, caplog):
     thread.join()
     assert len(found) > 5 and found == sorted(found, key=lambda restored: restored[0])
     assert all(train_state == at(value) for value, train_state in found) and not caplog.messages
+
+
+READ = """
+import logging, pathlib, sys
+import tensorflow as tf
+from cyclegan.checkpointing.manager import CheckpointManager
+
+logging.basicConfig(stream=sys.stdout)
+state = {name: tf.Variable([0.0, 0.0], name=name) for name in "ab"}
+checkpoints = CheckpointManager(pathlib.Path(sys.argv[1]), state)
+for _ in range(100):
+    print(checkpoints.restore(strict=False).train_state.epoch, int(state["a"][0]))
+"""
+
+
+@pytest.mark.slow
+def test_another_process_restores_beside_real_saves(run, tmp_path):
+    epoch = 1
+    checkpoints = save(run, epoch, keep=1)
+    command = [sys.executable, "-c", READ, checkpoints.folder]
+    output = tmp_path / "found.txt"
+    with (
+        output.open("w") as file,
+        subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.PIPE, text=True) as reader,
+    ):
+        while reader.poll() is None:
+            epoch += 1
+            save(run, epoch, keep=1)
+        assert reader.returncode == 0, reader.stderr.read()
+    found = [line.split() for line in output.read_text().splitlines()]
+    epochs = [int(saved) for saved, _ in found]
+    print(f"{len(epochs)} restores of {len(set(epochs))} checkpoints, beside {epoch} saves")
+    assert all(saved == value for saved, value in found) and len(epochs) == 100
+    assert epochs == sorted(epochs) and len(set(epochs)) > 5
 
 
 def test_a_missing_name_is_refused_at_once(writer, monkeypatch):

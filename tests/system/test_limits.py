@@ -14,13 +14,11 @@ from tests.system.runs import TINY
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 NO_TRACE = ("Traceback", "Exception ignored")
+SCRIPTS = [path for path in sorted(ROOT.glob("scripts/**/*.py")) if "__main__" in path.read_text(encoding="utf-8")]
 COMMANDS = {
     "train.py --help": (0, 0),  # exit code, and exit code with a full disk behind stdout
     "train.py --wrong": (2, 2),
-    **{
-        f"scripts/{name}.py --help": (0, 1) for name in ("evaluate", "translate", "export", "benchmark", "import_torch")
-    },
-    **{f"scripts/{name}.py --help": (0, 1) for name in ("ablation", "score_stripes", "soak")},
+    **{f"{path.relative_to(ROOT)} --help": (0, 1) for path in SCRIPTS},
     "scripts/score_stripes.py /missing": (2, 2),
 }
 
@@ -33,30 +31,23 @@ def shell(command, **variables):
     return subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
-FEW = ("train.py --help", "scripts/score_stripes.py /missing")
-
-
 @pytest.mark.parametrize(
-    "streams, commands",
-    [
-        (">&-", COMMANDS),
-        (">/dev/full", COMMANDS),
-        *((streams, FEW) for streams in ("0<&-", "2>&-", "0<&- >&- 2>&-", "2>&1 | true", "2>/dev/full")),
-    ],
+    "streams", [">&-", ">/dev/full", "0<&-", "2>&-", "0<&- >&- 2>&-", "2>&1 | true", "2>/dev/full"]
 )
-def test_streams_of_commands(streams, commands):
-    for command in commands:
-        codes = COMMANDS[command]
+def test_streams_of_commands(streams):
+    for command, codes in COMMANDS.items():
         done = shell([f'"$0" "$@" {streams}', *command.split()])
         print(f"{streams:15} {command:40} {done.returncode}")
         assert done.returncode == codes[streams == ">/dev/full"], (command, done)
         assert not any(text in done.stdout + done.stderr for text in NO_TRACE), (command, done)
 
 
-def test_training_ends_well_without_streams(photos, tmp_path):
+@pytest.mark.parametrize("streams", ["0<&- >&- 2>&-", ">/dev/full", "2>/dev/full", "| true"])
+def test_training_ends_well_without_streams(photos, tmp_path, streams):
     flags = ["--dataset", photos, "--output_dir", tmp_path / "run", *TINY, "--epochs", 1, "--no_peak"]
-    done = shell(['"$0" "$@" 0<&- >&- 2>&-', "train.py", *flags])
-    assert done.returncode == 0 and not done.stderr, done
+    done = shell([f'"$0" "$@" {streams}', "train.py", *flags])
+    print(f"{streams:15} {'train.py, one epoch':40} {done.returncode}")
+    assert done.returncode == 0 and not any(text in done.stdout + done.stderr for text in NO_TRACE), done
     assert (tmp_path / "run" / "checkpoints" / "epoch_0001").is_dir()
 
 
@@ -104,6 +95,42 @@ def test_address_space_that_runs_out_names_the_last_checkpoint(photos, tmp_path)
     assert (
         f"the last checkpoint is {tmp_path / 'run' / 'checkpoints' / 'epoch_0001'}, and the same command" in done.stderr
     )
+    assert not any(text in done.stderr for text in NO_TRACE)
+
+
+# Let the kernel refuse new threads from the second epoch on.
+NO_THREADS = """
+import os, resource
+from cyclegan.commands import train
+from cyclegan import console
+from cyclegan.training.trainer import Trainer
+
+run_epoch, epochs = Trainer._run_epoch, []
+
+def limited(self):
+    epochs.append(1)
+    if len(epochs) == 2:
+        if not os.getuid():
+            os.setresuid(54321, 0, 0)  # the limit is that of the real user, and root has none
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    return run_epoch(self)
+
+Trainer._run_epoch = limited
+console.leave(console.run(train.main, needs_stdout=False))
+"""
+WITHOUT_RIGHTS = "setpriv --bounding-set -sys_resource,-sys_admin"  # to exceed limits, for root
+
+
+def test_threads_that_run_out_name_the_last_checkpoint(photos, tmp_path):
+    prefix = "" if os.getuid() else WITHOUT_RIGHTS
+    if prefix and subprocess.run([*prefix.split(), "true"], capture_output=True, check=False).returncode:
+        pytest.skip("root has no limit on threads, and setpriv does not work here")
+    (tmp_path / "limited.py").write_text(NO_THREADS)
+    flags = ["--dataset", photos, "--output_dir", tmp_path / "run", *TINY, "--epochs", 3, "--no_peak"]
+    done = shell([f'ulimit -u 4000; {prefix} "$0" "$@"', tmp_path / "limited.py", *flags], PYTHONPATH=str(ROOT))
+    assert done.returncode == 1, done
+    assert "memory or threads ran out (can't start new thread)" in done.stderr
+    assert f"the last checkpoint is {tmp_path / 'run' / 'checkpoints' / 'epoch_0001'}, and the same" in done.stderr
     assert not any(text in done.stderr for text in NO_TRACE)
 
 
