@@ -211,6 +211,7 @@ print(json.dumps([run.info.status, run.data.params["epochs"], run.data.tags["epo
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the database of MLflow
 def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, monkeypatch):
     """Train an epoch, then resume to two: each tracker has one run with the metrics of both."""
     mlflow = pytest.importorskip("mlflow")
