@@ -217,6 +217,7 @@ def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, mo
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("wandb")
     uri = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file:{tmp_path}/store"
+    monkeypatch.chdir(tmp_path)  # where MLflow puts the files of a database
     for name, value in OFFLINE.items():
         monkeypatch.setenv(name, value)
     tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak"
