@@ -170,11 +170,13 @@ print(json.dumps([run.info.status, run.data.params["epochs"], run.data.tags["epo
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the database of MLflow
 def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, monkeypatch):
     """Train an epoch, then resume to two: each tracker has one run with the metrics of both."""
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("wandb")
     uri = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file:{tmp_path}/store"
+    monkeypatch.chdir(tmp_path)  # where MLflow puts the files of a database
     for name, value in OFFLINE.items():
         monkeypatch.setenv(name, value)
     tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak"

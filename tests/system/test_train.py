@@ -173,7 +173,7 @@ def test_resume_refuses_and_warns(finished, photos, capsys):
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
     assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
     train.main([*finished, *small, "--filters", "2", "--clear_output_dir"])
-    assert [line["epoch"] for line in lines(pathlib.Path(finished[3]))] == [1, 1]
+    assert [line["epoch"] for line in lines(pathlib.Path(finished[3])) if "event" not in line] == [1, 1]
     shutil.rmtree(pathlib.Path(finished[3]) / "checkpoints")
     (pathlib.Path(finished[3]) / "metrics.jsonl").unlink()  # as if killed before the first line
     with pytest.raises(UserError, match="holds a run that has begun to train, but no complete checkpoint"):
