@@ -29,7 +29,10 @@ def test_retracing_fails(monkeypatch):
     "flags, text",
     [
         (["--scaling", "--batch", "4"], "--batch 4 on --replicas 3: expected a multiple"),
-        (["--json", "/nowhere/rows.json"], "--json /nowhere/rows.json: no folder /nowhere; expected an existing one: make it, or name another"),
+        (
+            ["--json", "/nowhere/rows.json"],
+            "--json /nowhere/rows.json: no folder /nowhere; expected an existing one: make it, or name another",
+        ),
         (["--size", "30"], "argument --size: 30: expected at least 16 and a multiple of 4"),
         (["--runs", "0"], "argument --runs: 0: expected at least 1"),
         (["--data", "--no_plain"], "--no_plain has no effect with --data; add --steps, or drop the flag"),
