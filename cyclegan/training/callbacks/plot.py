@@ -40,7 +40,7 @@ class PlotCallback(Callback):
         real = load_samples(self._dataset)
         samples: tuple[Cycle, ...]
         if is_due:
-            with console.phase("Writing sample images"):
+            with console.phase("Writing sample images", if_slow=True):
                 samples = translate_samples(self._model, *real)
                 write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
         else:  # half of the passes; none at all would make the state of a run depend on --plot_every

@@ -7,14 +7,13 @@ BEST = "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y)"
 
 
 def test_an_epoch_is_reported_in_four_lines(fit, caplog):
-    fit(2, verbose=1, plot_every=9)
+    fit(1, verbose=1)
     assert caplog.messages[:3] == [
-        "Epoch 001/002",
+        "Epoch 001/001",
         "MAE(X, F(G(X))): 1.0000  MAE(X, F(X)): 1.0000",
         "MAE(Y, G(F(Y))): 1.0000  MAE(Y, G(Y)): 1.0000",
     ]
-    assert caplog.messages[3].startswith("Elapsed: ") and len(caplog.messages) == 4 + 5
-    assert caplog.messages[4:6] == ["Epoch 002/002", "Writing sample images"]  # at the end
+    assert caplog.messages[3].startswith("Elapsed: ") and len(caplog.messages) == 4
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 
