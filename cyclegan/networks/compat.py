@@ -17,6 +17,9 @@ KERAS_MAJOR = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # tf.ker
 # Namespace whose `pad`, `round` and `cast` take the symbolic tensors of a Keras model under construction.
 ops = tf.keras.ops if KERAS_MAJOR > 2 else tf
 
+# Argument of `add_weight` for a variable that mixed precision does not cast when a layer reads it.
+WITHOUT_AUTOCAST = {"autocast" if KERAS_MAJOR > 2 else "experimental_autocast": False}
+
 
 def stack() -> dict[str, Any]:
     """Return the versions that a checkpoint depends on; a checkpoint fits all stacks with the same major version "keras"."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from cyclegan.networks.compat import WITHOUT_AUTOCAST
 from cyclegan.networks.convolution import Convolution
 
 
@@ -29,22 +30,21 @@ class SpectralConvolution(Convolution):
             shape=(self.filters,),
             initializer=tf.keras.initializers.RandomNormal(),
             trainable=False,
+            **WITHOUT_AUTOCAST,
         )
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Convolve features [N, H, W, C]; in training, improve the estimated vector."""
         if training:
-            matrix, direction = self._matrix(self.kernel), tf.cast(self.direction, tf.float32)
+            matrix, direction = self._matrix(self.kernel), tf.convert_to_tensor(self.direction)
             improved = _unit(tf.linalg.matvec(matrix, _project(matrix, direction), transpose_a=True))
             tf.raw_ops.AssignVariableOp(resource=self.direction.handle, value=tf.stop_gradient(improved))
         return super().call(inputs, training)
 
     def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Convolve features [N, H, W, C] with the divided kernel, without the bias; Keras calls this."""
-        kernel = tf.convert_to_tensor(
-            kernel
-        )  # Keras 2 passes a variable whose `dtype` is not the one that it is read in
-        matrix, direction = self._matrix(kernel), _unit(tf.cast(self.direction, tf.float32))
+        kernel = tf.convert_to_tensor(kernel)  # the `dtype` of Keras 2's variable is not the one that it is read in
+        matrix, direction = self._matrix(kernel), _unit(tf.convert_to_tensor(self.direction))
         left = tf.stop_gradient(_project(matrix, direction))
         norm = tf.reduce_sum(left * tf.linalg.matvec(matrix, tf.stop_gradient(direction)))
         return super().convolution_op(inputs, kernel / tf.cast(norm, kernel.dtype))
