@@ -90,8 +90,8 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
 
     Args:
         text: What the program does.
-        visible: Whether to do so.
-        if_slow: Whether to begin after a second, for phases that are short most times.
+        visible: Whether to log and show anything.
+        if_slow: Whether to log and show nothing in the first second, for phases that are usually shorter.
     """
     if visible and not if_slow:
         logger.info(text)
@@ -114,7 +114,7 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
 def _show_time(
     text: str, terminal: contextlib.AbstractContextManager[Optional[TextIO]], done: threading.Event, if_slow: bool
 ) -> None:
-    """Show the time since the call until `done`: on the terminal, which then shows it no more, or else in the log."""
+    """Show the time since the call until `done`: on the terminal, where it is removed at the end, or else in the log."""
     from tqdm import tqdm
 
     start = time.monotonic()

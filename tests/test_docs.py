@@ -11,12 +11,17 @@ from cyclegan.config.config import SECTION_OF
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS_OF_OTHER_PROGRAMS = {
-    *("--logdir", "--index-url", "--upgrade"),  # TensorBoard, pip
+    *("--logdir", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
     *("--cpus-per-task", "--gpus-per-node", "--job-name", "--nodes", "--ntasks-per-node", "--time"),  # Slurm
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
     *("--map-root-user", "--net"),  # unshare
 }
-PAGES = [ROOT / "README.md", ROOT / "runs" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "runs" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 PAGES.append(ROOT / "docs" / "quickstart.ipynb")
 PAGE_OF_SECTION = {  # the page that documents all flags of a section
     **dict.fromkeys(("networks", "objective", "optimization"), "method.md"),

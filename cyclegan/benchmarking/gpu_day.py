@@ -45,7 +45,7 @@ class Group(NamedTuple):
 GROUPS = (  # the most important ones first
     Group("default and plain", BFLOAT16),
     Group("batch 4", (*BFLOAT16, "--batch", "4")),
-    Group("XLA", (*BFLOAT16, "--no_plain", "--xla", "off", "on")),
+    Group("XLA", (*BFLOAT16, "--xla", "off", "on")),
     Group("float32 with TF32", FLOAT32),
     Group("float32 without TF32", FLOAT32, {"NVIDIA_TF32_OVERRIDE": "0"}),
     Group("levers", (*BFLOAT16, "--no_plain", "--without", "norm", "both", "adam")),

@@ -16,6 +16,7 @@ from cyclegan.networks import compat
 from cyclegan.networks import convolution as convolution_module
 from cyclegan.networks.instance_normalization import InstanceNormalization
 from cyclegan.training import gan, in_flight
+from cyclegan.training.gradients import unpack
 from cyclegan.training.network_set import NetworkSet
 
 _normalize = InstanceNormalization.call
@@ -39,7 +40,7 @@ class KerasAdam(tf.Module):
         """Update the variables, even if the step was not finite, and with a constant learning rate."""
         # The gradients are summed over the replicas already.
         summed = {} if compat.KERAS_MAJOR > 2 else {"skip_gradients_aggregation": True}
-        self.adam.apply_gradients(zip(gradients, variables), **summed)
+        self.adam.apply_gradients(zip(unpack(gradients, variables), variables), **summed)
 
 
 def _apply_one_by_one(

@@ -40,7 +40,7 @@ SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  #
 
 
 def _width_changes_images(data: DataConfig) -> bool:
-    """Return whether the images depend on --image_width without a crop: by the default of --load_size, or as images are drawn."""
+    """Return whether the images depend on --image_width without a crop: it sets --load_size or the width of drawn images."""
     sets_load_size = data.load_size == round(data.image_width * defaults.load_ratio(data.dataset))
     is_drawn_wider = data.is_embedded and data.image_width > data.image_size
     return is_drawn_wider or (data.preprocess == "scale_width" and sets_load_size)
@@ -128,7 +128,7 @@ class Config:
 
     Attributes:
         data: Images of the two domains.
-        networks: Architecture of the four networks.
+        networks: Architecture of generators and discriminators.
         objective: Losses and their weights.
         optimization: Updates of the networks, and the length of training.
         distribution: Devices and workers.

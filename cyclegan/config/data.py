@@ -68,7 +68,7 @@ class DataConfig(Section):
         WARN,
     )
     paired_share: float = flag(
-        "probability that the images of a pair are used together, not each with any other image", 1.0, WARN
+        "probability that an image of a pair comes with its partner, not with any other image", 1.0, WARN
     )
     max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
     channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)

@@ -17,7 +17,7 @@ MAX_WEIGHTS = 10**10  # of a generator: 40 GB
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig(Section):
-    """Architecture of the four networks."""
+    """Architecture of generators and discriminators."""
 
     TITLE: ClassVar[str] = "networks"
 

@@ -50,7 +50,8 @@ class RunConfig(Section):
         metavar="PROJECT",
     )
     mlflow: Optional[str] = flag(
-        "MLflow server or store that also gets them; needs: pip install mlflow, or mlflow-skinny for a server (default: none)",
+        "MLflow server or store that also gets metrics, sample images and settings;"
+        " needs: pip install mlflow, or mlflow-skinny for a server (default: none)",
         None,
         FREE,
         metavar="URI",

@@ -111,9 +111,8 @@ def _check_page(page: tifffile.TiffPage) -> None:
         )
     pixels = page.imagewidth * page.imagelength
     segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
-    result = 8 * pixels if page.samplesperpixel <= 4 else 0  # otherwise the bands are returned as they are
-    if dtype not in (np.uint8, np.uint16):  # converted to floats
-        result = 8 * pixels * max(page.samplesperpixel, 4)
+    bytes_each = 2 if dtype in (np.uint8, np.uint16) else 8  # of the image as uint16, or of intermediate floats
+    result = bytes_each * pixels * max(page.samplesperpixel, 4)
     check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
 
 

@@ -30,7 +30,7 @@ class Run:
 
     Attributes:
         name: Its name in the comparison.
-        settings: Texts of the settings by name, with the version of TensorFlow and what is known of the images.
+        settings: Texts of the settings by name, with the version of TensorFlow and the sizes of the dataset.
         curves: Values by metric, in pairs of an epoch, from 1, and the value, by increasing epoch.
     """
 

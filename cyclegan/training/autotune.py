@@ -64,7 +64,7 @@ def try_forms(
         except tf.errors.OpError as error:  # what XLA cannot compile, or lacks the memory for
             if not number:
                 raise
-            logger.warning(f"Training continues without {name}, which failed: {first_line(error)}")
+            logger.warning(f"The training step {name} failed, and is not used: {first_line(error)}")
             step = None
         if workers.all_true(step is not None):
             assert step is not None

@@ -9,8 +9,6 @@ LOSSES = (
 )
 # With a weight of the structural losses of the cycles only.
 STRUCTURE = ("loss_G/ssim", "loss_F/ssim")
-# Penalties on the gradients of the discriminators; with WGAN-GP or R1 only.
-PENALTIES = ("loss_X/penalty", "loss_Y/penalty")
 # With weight decay only.
 WEIGHT_DECAY = ("weight_decay/generators", "weight_decay/discriminators")
 # Mean absolute errors of cycles and identities, in the units of [-1, 1]; validation only.

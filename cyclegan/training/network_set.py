@@ -156,7 +156,8 @@ class NetworkSet:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return (network(a), network(b)), computed as one batch if the normalization allows it.
 
-        One batch makes fewer and larger operations. The results are the same if every sample is normalized by itself.
+        One batch makes fewer and larger operations; on GPUs it also moves more bytes (docs/performance.md counts both). The results
+        are the same if every sample is normalized by itself.
         """
         if not self.joins_inputs:
             return self.apply(network, a, training), self.apply(network, b, training)

@@ -50,6 +50,8 @@ from cyclegan.training.signals import Signals
 from cyclegan.training.splits import Split, make_splits
 from cyclegan.training.trainer import Trainer
 
+WITHOUT_XLA, WITH_XLA = "without XLA", "with XLA"  # forms of the step
+
 logger = logging.getLogger(__name__)
 
 MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_evaluator`
@@ -232,10 +234,11 @@ def _choose_form(
         xla = run.saved_config.performance.xla
     if xla == "auto" and config.performance.deterministic:
         xla = "off"
-    forms = {"off": train.function, "on": compile_train_step(workers.strategy, model, xla=True)}
+    forms = {WITHOUT_XLA: train.function, WITH_XLA: compile_train_step(workers.strategy, model, xla=True)}
     is_open = xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch"
+    is_open = is_open and not config.networks.dropout  # XLA would make other masks
     if not is_open:
-        del forms["off" if xla == "on" else "on"]
+        del forms[WITHOUT_XLA if xla == "on" else WITH_XLA]
     train.function = next(iter(forms.values()))
     chooses_steps = not config.performance.steps_per_call and bool(config.run.checkpoint_minutes)
     if is_open or chooses_steps:
@@ -247,9 +250,9 @@ def _choose_form(
             steps = choose_steps_per_call(trial.seconds[trial.fastest], config.run.log_every)
             train.dataset.steps_per_call = workers.broadcast_from_chief(steps)
         if is_open:
-            xla = trial.fastest
-            times = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in trial.seconds.items())
-            logger.info(f"--xla {xla} from here on; a step takes: {times}")
+            xla = "on" if trial.fastest == WITH_XLA else "off"
+            times = ", ".join(f"{1000 * seconds:.1f} ms {name}" for name, seconds in trial.seconds.items())
+            logger.info(f"--xla {xla} from here on: a step takes {times}")
     run.config = run.config.replace(xla=xla)
     return config.replace(xla=xla)
 

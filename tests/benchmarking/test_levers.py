@@ -37,10 +37,11 @@ def test_levers_change_the_operations(strategies, monkeypatch):
     few, both, adam = (operations(strategies[1], lever) for lever in ("few", "both", "adam"))
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)  # where no sample is too small
     norm = operations(strategies[1], "norm")
+    packed_adam = operations(strategies[1], "adam")  # takes one vector of gradients
     assert one["FusedBatchNormV3"] > 0 and norm["FusedBatchNormV3"] == 0
     assert one["SpaceToDepth"] > 0 and few["SpaceToDepth"] == 0
     assert both["Conv2D"] > 1.2 * one["Conv2D"]
-    assert one["ResourceApplyAdam"] > 0 and adam["ResourceApplyAdam"] == 0
+    assert one["ResourceApplyAdam"] > 0 and adam["ResourceApplyAdam"] == packed_adam["ResourceApplyAdam"] == 0
     for other in (few, norm, both):
         assert other["ResourceApplyAdam"] == one["ResourceApplyAdam"]
     monkeypatch.undo()

@@ -49,7 +49,7 @@ def test_a_trial_takes_the_fastest_form_and_changes_nothing(
     assert beats == [1, 2, 3, 4, 4, 4, 4, 4]  # after each call, those of "plain" among them
     assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
     assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
-    assert caplog.messages == ["Training continues without broken, which failed: no kernel"]
+    assert caplog.messages == ["The training step broken failed, and is not used: no kernel"]
     for value, other in zip(before, state_values(gan)):
         np.testing.assert_array_equal(value, other)
     devices = [[part.device for part in strategy.experimental_local_results(each)] for each in calls[0][0]]

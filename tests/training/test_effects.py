@@ -24,13 +24,16 @@ from cyclegan.training import schedule
 from tests.training.test_options import BASE, outcome
 from tests.training.test_program_flags import ARITHMETIC_FLAGS, END_FLAGS, PROGRAM_FLAGS
 
-# These change where a run computes and keeps its files, what it shows and measures, or when it saves.
-ELSEWHERE = {
-    *("data_dir", "output_dir", "clear_output_dir", "cache", "cache_gb", "preset"),
-    *("verbose", "plot_every", "log_every", "evaluate_every", "evaluate_features", "profile", "no_peak"),
-    *("wandb", "mlflow"),
-    *("checkpoint_every", "checkpoint_minutes", "keep"),
-    *("steps_per_call", *(field.name for field in dataclasses.fields(SECTIONS["distribution"]))),
+ELSEWHERE = {  # flags without effect on the weights, with tests of their own
+    *("data_dir", "output_dir", "clear_output_dir"),  # where files are
+    *("cache", "cache_gb"),  # where decoded images are
+    "preset",  # sets other flags
+    *("verbose", "plot_every", "log_every", "no_peak"),  # what the run shows
+    *("wandb", "mlflow"),  # where it shows the same
+    *("evaluate_every", "evaluate_features", "profile"),  # what it measures
+    *("checkpoint_every", "checkpoint_minutes", "keep"),  # when it saves
+    "steps_per_call",  # how many steps the host starts at once
+    *(field.name for field in dataclasses.fields(SECTIONS["distribution"])),  # on which devices it computes
 }
 SMALL = {"filters": 2, "residual_blocks": 1, "discriminator_layers": 1}
 

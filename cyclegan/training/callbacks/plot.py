@@ -58,7 +58,7 @@ def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return images of X with their translations, and those of Y; empty where there is no generator."""
+    """Return the images of X with their translations, and the images of Y with theirs; empty without a generator."""
     beside = model.objective.translate_samples(model.networks.in_use, x, y)
     forward, backward = (
         (images, *(each.numpy() for each in translations)) if translations else ()

@@ -52,7 +52,7 @@ def report_best(
 
     Args:
         state: Position in training.
-        best_now: Lowest KID by direction, of those that reached it in the last epoch and are not yet in `state`.
+        best_now: Lowest KID by direction, where the last epoch reached it; not yet in `state`.
         test: Metrics of the test pass of the last epoch.
     """
     for direction, (source, target) in DIRECTIONS.items():
