@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Optional, cast
 
+import tensorflow as tf
+
 from cyclegan import console
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.run_directory import RunDirectory
@@ -111,6 +113,7 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     return data
 
 
+@tf.autograph.experimental.do_not_convert  # Keras 2 would convert every layer, which takes a second
 def make_trainer(
     config: Config, workers: Workers, run: RunDirectory, data: Domains, make_evaluator: MakeEvaluator
 ) -> Trainer:

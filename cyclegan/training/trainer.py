@@ -6,6 +6,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
+import tensorflow as tf
+
 from cyclegan import console
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
@@ -61,6 +63,7 @@ class Trainer:
             split.adopt(state)
         self.state = state
 
+    @tf.autograph.experimental.do_not_convert  # as in `make_trainer`
     def fit(self) -> dict[str, dict[str, float]]:
         """Train.
 
