@@ -49,7 +49,7 @@ class _TerminalHandler(logging.Handler):
         try:
             text = printable(record.getMessage())
             warning = record.levelno >= logging.WARNING
-            stream = sys.stderr if warning else sys.stdout
+            stream = getattr(record, "stream", sys.stderr if warning else sys.stdout)
             with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
                 tqdm.write(self._prefix + text if warning else text, file=stream)
                 stream.flush()
@@ -86,7 +86,9 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
 
 @contextlib.contextmanager
 def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[None]:
-    """Log what the program does inside the context, and show for how long: on a terminal, or by a line every `LOG_SECONDS`.
+    """Log what the program does inside the context, and show for how long: on a terminal, or by lines.
+
+    There is a line every `LOG_SECONDS`, and after a minute every minute.
 
     Args:
         text: What the program does.
@@ -102,19 +104,28 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
     done = threading.Event()
     # `start` may put its filter before descriptor 2 meanwhile
     terminal = os.fdopen(os.dup(2), "w") if sys.stderr.isatty() else contextlib.nullcontext()
-    thread = threading.Thread(target=_show_time, args=(text, terminal, done, if_slow), daemon=True)
-    thread.start()
+    thread = threading.Thread(target=_show_time, args=(text, terminal, sys.stdout, done, if_slow), daemon=True)
+    with contextlib.suppress(RuntimeError):  # the system refuses new threads: go on without the time
+        thread.start()
     try:
         yield
     finally:
         done.set()
-        thread.join(END_SECONDS)
+        if thread.ident:
+            thread.join(END_SECONDS)
 
 
 def _show_time(
-    text: str, terminal: contextlib.AbstractContextManager[Optional[TextIO]], done: threading.Event, if_slow: bool
+    text: str,
+    terminal: contextlib.AbstractContextManager[Optional[TextIO]],
+    log: TextIO,
+    done: threading.Event,
+    if_slow: bool,
 ) -> None:
-    """Show the time since the call until `done`: on the terminal, where it is removed at the end, or else in the log."""
+    """Show the time since the call until `done`: on the terminal, where it is removed at the end, or else in the log.
+
+    The log is the stdout of the beginning of the phase, because TensorFlow Datasets has to be silenced meanwhile.
+    """
     from tqdm import tqdm
 
     start = time.monotonic()
@@ -122,10 +133,10 @@ def _show_time(
         if if_slow:
             if done.wait(1):
                 return
-            logger.info(text)
+            logger.info(text, extra={"stream": log})
         if not file:
-            while not done.wait(LOG_SECONDS):
-                logger.info(f"{text}: {time.monotonic() - start:.0f} s")
+            while not done.wait(LOG_SECONDS if time.monotonic() - start < 60 else 60):
+                logger.info(f"{text}: {time.monotonic() - start:.0f} s", extra={"stream": log})
             return
         with tqdm(file=file, bar_format="  {elapsed}", leave=False) as bar:
             while not done.wait(1):

@@ -6,6 +6,13 @@ import re
 
 # Names of functions and operations that TensorFlow puts around its messages.
 INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
+PLACES = (
+    " ",
+    "\t",
+    "Detected at node",
+    "Node:",
+    "<stack traces unavailable>",
+)  # beginnings of lines about places in the code
 
 
 class UserError(Exception):
@@ -49,6 +56,11 @@ def printable(text: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an error, without TensorFlow's internals; the name of the type if it is empty."""
+    """Return the first line of the message of an error, without TensorFlow's internals; the name of the type if it is empty.
+
+    The message of an error in a `tf.function` begins with the places in the code where its operations were made.
+    """
     lines = str(error).strip().splitlines() or [""]
+    if lines[0].startswith("Graph execution error"):
+        lines = [line for line in lines[1:] if line.strip() and not line.startswith(PLACES)] or lines
     return INTERNALS.sub("", lines[0]).strip() or type(error).__name__

@@ -1,4 +1,5 @@
 import contextlib
+import io
 import logging
 import os
 import pathlib
@@ -7,7 +8,9 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
+import unittest.mock
 
 import pytest
 import tqdm
@@ -95,6 +98,24 @@ def test_a_phase_is_logged_and_its_time_shown(on_terminal, kind, seconds):
     assert lines[0] == "Waiting" and lines[-1] == "done"
     assert len(lines[1:-1]) >= (2 if on_terminal else 1)
     assert all(re.fullmatch(r"00:\d\d" if on_terminal else r"Waiting: \d s", line) for line in lines[1:-1])
+
+
+def test_a_phase_shows_its_time_while_a_library_is_silenced(configure_logging, capsys, monkeypatch):
+    monkeypatch.setattr(console, "LOG_SECONDS", 0.1)
+    configure_logging()
+    with console.phase("Drawing"), contextlib.redirect_stdout(io.StringIO()):
+        time.sleep(0.5)
+    assert "Drawing: 0 s" in capsys.readouterr().out
+
+
+def test_a_phase_goes_on_where_threads_are_refused(configure_logging, capsys, monkeypatch):
+    monkeypatch.setattr(
+        threading.Thread, "start", unittest.mock.Mock(side_effect=RuntimeError("can't start new thread"))
+    )
+    configure_logging()
+    with console.phase("Drawing"):
+        print("drawn")
+    assert capsys.readouterr().out == "Drawing\ndrawn\n"
 
 
 def test_logging_reaches_other_handlers(configure_logging, caplog):

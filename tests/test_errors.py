@@ -1,6 +1,8 @@
 import signal
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from cyclegan.errors import Stopped, TrainingError, UserError, first_line, printable
 
@@ -45,6 +47,17 @@ def test_printable_takes_any_object():
 )
 def test_first_line_of_an_error_names_no_internals_and_is_never_empty(error, line):
     assert first_line(error) == line
+
+
+def test_first_line_of_an_error_in_a_graph_is_its_reason():
+    @tf.function(autograph=False)
+    def function(x):
+        return tf.debugging.check_numerics(x, "the loss")
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as info:
+        function(tf.constant([np.nan]))
+    assert str(info.value).startswith("Graph execution error")  # what TensorFlow puts first
+    assert first_line(info.value) == "the loss : Tensor had NaN values"
 
 
 def test_exit_codes():

@@ -95,7 +95,7 @@ def measure_gpu_day(budget: float, keep: Keep, groups: Sequence[Group], base: Se
     end = time.monotonic() + budget
     for group in with_bar(groups, "Groups"):
         limit = min(end - time.monotonic(), SHARE * budget)
-        measured = time_group(group, base, limit) if limit > 0 else [{"error": f"not started within {budget:g} s"}]
+        measured = time_group(group, base, limit) if limit > 0 else [{"error": "not started within the budget"}]
         rows += [{"group": group.name, "environment": group.environment, **row} for row in measured]
         keep(rows)
     return rows

@@ -45,7 +45,7 @@ class PerformanceConfig(Section):
     )
     xla: Literal["auto", "on", "off"] = flag(
         "compile training steps with XLA; auto: on GPUs, time some steps with and without, and keep the faster; off on CPUs,"
-        " where XLA is slower, and with --dropout",
+        " where XLA is slower, and with --deterministic, --dropout or --norm batch",
         "auto",
         FREE,
     )

@@ -75,8 +75,8 @@ class PassRunner:
                 with clock.waiting():
                     batches = self._next_batches(split, state, totals, in_flight)
                 if not split.is_traced:
-                    bar.set_postfix_str("tracing the step")
-                with console.phase("Tracing the step", self.show_bars and not split.is_traced, if_slow=True):
+                    bar.set_postfix_str("first step")
+                with console.phase("Running the first step", self.show_bars and not split.is_traced, if_slow=True):
                     in_flight.add(self._start_call(split, call, batches, totals))
                 pairs = _advance(split, call)
                 due = [callback.is_due_after(call) for callback in self.callbacks]

@@ -229,8 +229,8 @@ def _choose_form(
 ) -> Config:
     """Choose the form of the training step, and the steps per call, by their time on the devices of the run.
 
-    On GPUs --xla auto becomes the choice of the run so far or the faster form, which config.json records. With --deterministic it
-    becomes "off" instead, because times differ between two runs.
+    On GPUs --xla auto becomes the choice of the run so far or else the faster form, which config.json records. Nothing is timed
+    with --deterministic, because times differ between two runs, with --dropout, or with --norm batch: there XLA is off.
     """
     xla: str = config.performance.xla
     if xla == "auto" and run.saved_config:

@@ -131,7 +131,7 @@ class Start:
         """
         targets = self.processes if together else [rng.choice(self.processes)]
         if len(self.processes) > 1 and fault != "SIGUSR1":
-            self.allowed.add(1)  # the others lose a worker
+            self.allowed |= {1, 128 + signal.SIGTERM}  # the others lose a worker, or stop with it as if by SIGTERM
         seconds = rng.uniform(0.3, 6)
         if fault.startswith("full disk"):
             self.allowed |= {1, 2}

@@ -79,7 +79,7 @@ def test_groups_stop_with_the_budget(monkeypatch):
     rows = measure_gpu_day(100, lambda rows: kept.append(len(rows)), GROUPS)
     assert limits == [35, 35, 35, 10] and kept == list(range(1, len(GROUPS) + 1))
     assert [row["group"] for row in rows] == [group.name for group in GROUPS]
-    assert [row.get("error") for row in rows] == [None] * 4 + ["not started within 100 s"] * (len(GROUPS) - 4)
+    assert [row.get("error") for row in rows] == [None] * 4 + ["not started within the budget"] * (len(GROUPS) - 4)
 
 
 def test_the_start_of_tensorflow_uses_the_budget(tmp_path, monkeypatch):

@@ -95,10 +95,10 @@ def test_every_phase_before_the_first_bar_has_its_line(photos, tmp_path, capsys,
     phases = ["Starting TensorFlow", "Finding the images", "Building the networks", "Tracing the training step"]
     assert [line for line in output.out.splitlines() if line in phases] == phases
     assert output.out.index(phases[-1]) < output.out.index("Epoch 001/001")
-    assert "tracing the step" in output.err
+    assert "first step" in output.err
     assert texts[5:11] == [  # shown if they are slow
         *("Loading the network for FID and KID", "Comparing the images", "Preparing the folder of the run"),
-        *("Preparing the logs of the run", "Saving the first checkpoint", "Tracing the step"),
+        *("Preparing the logs of the run", "Saving the first checkpoint", "Running the first step"),
     ]
 
 
