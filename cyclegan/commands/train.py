@@ -62,5 +62,5 @@ def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
 
 def program() -> NoReturn:
     """Run the command in a terminal and end the process."""
-    message = "stopped before the first step; the same command begins again, or resumes"
+    message = "stopped; the same command resumes from the last checkpoint, or begins again if there is none"
     console.leave(console.run(main, message, needs_stdout=False))

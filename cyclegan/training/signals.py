@@ -14,9 +14,8 @@ from typing import Any, Optional
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-REPEATED_SECONDS = (
-    0.3  # in which a second Ctrl-C may be the first one again, as when `kill` and `supervisor` both send it
-)
+# A second Ctrl-C within this time may be the first one again, as when `kill` and `supervisor` both send it.
+REPEATED_SECONDS = 0.3
 
 
 def ignore_save_signal() -> None:
