@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -29,6 +29,8 @@ SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
 RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
+NARROW = 1 / 8  # share of the 16-bit range; images whose values fill less get a remark
+SUGGESTING = 4  # images that are decoded for this remark
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
@@ -154,7 +156,7 @@ def load_domains(
         sets["testA"],
         sets["testB"],
         size,
-        (*found.notes, *counted, *measured, *notes),
+        (*found.notes, *counted, *measured, *_suggest_ranges(data, found.sources, facts), *notes),
         ranges,
         pairs,
     )
@@ -225,6 +227,25 @@ def _measure_ranges(
         data = dataclasses.replace(data, **measured)
         notes.append(f"--{name} {text}: {what}; fixed for this run")
     return data, notes
+
+
+def _suggest_ranges(
+    data: DataConfig, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
+) -> Iterator[str]:
+    """Yield remarks about training images of 16 bits whose values fill a small part of the range."""
+    for split, name in RANGES.items():
+        if split not in sources or getattr(data, name):
+            continue
+        deep = [sources[split][i] for i in np.flatnonzero(facts[split]["deep"])[:SUGGESTING]]
+        if not deep:
+            continue
+        values = loading.sample_values(deep, data.channels_x if split == "trainA" else data.channels_y)
+        low, high = np.percentile(values, PERCENTILES)
+        if high - low < NARROW * 65535:
+            yield (
+                f"The values of {split} lie between {low:.0f} and {high:.0f} of 0 to 65535 ({len(deep)} images), so the networks"
+                f" see little contrast: try --{name} {AUTO}"
+            )
 
 
 def _describe(

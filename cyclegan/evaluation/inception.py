@@ -31,8 +31,8 @@ def download() -> tf.keras.Model:
     except Exception as error:  # Keras raises nothing more specific
         raise UserError(
             f"the weights of InceptionV3 could not be downloaded ({first_line(error)[:REASON_LENGTH]}); expected a network"
-            f" connection. Download {WEIGHTS_URL} elsewhere and name the file instead of inception, or use the features of the"
-            " random network (random)"
+            f" connection. Download {WEIGHTS_URL} elsewhere and name the file instead of inception (--features FILE), or use the"
+            " features of the random network (--features random)"
         ) from error
 
 

@@ -45,6 +45,16 @@ def test_a_range_spreads_the_histogram_of_12_bits(camera, cache):
         assert domains.train_y.images[0][0, 0].tolist() == [100 * 257, 50 * 257, 200 * 257]
 
 
+def test_values_in_a_small_part_of_the_range_get_a_remark(camera):
+    (note,) = (each for each in load(camera, **AS_THEY_ARE).notes if "try --value_range" in each)
+    assert note.startswith("The values of trainA lie between ") and "of 0 to 65535 (3 images)" in note
+    assert note.endswith("try --value_range_x auto")
+    assert not any("try --" in each for each in load(camera, value_range_x="0:4095", **AS_THEY_ARE).notes)
+    for path in (camera / "trainA").iterdir():
+        tifffile.imwrite(path, 16 * twelve_bits(16, 20))
+    assert not any("try --" in each for each in load(camera, **AS_THEY_ARE).notes)
+
+
 def test_auto_is_measured_on_a_sample_of_the_training_images(camera, monkeypatch):
     tifffile.imwrite(camera / "trainA" / "0.tif", np.full((16, 20), 60_000, np.uint16))  # one of 320 hot images
     monkeypatch.setattr(loading, "MAX_SAMPLED", 2)  # the first and the third: the fourth is held out

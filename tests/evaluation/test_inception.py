@@ -25,7 +25,7 @@ def test_missing_network_connection_is_explained(monkeypatch):
         make_extractor("inception")
     text = str(error.value)
     assert "could not be downloaded (URL fetch failure" in text and inception.WEIGHTS_URL in text
-    assert "name the file" in text and "(random)" in text and "\n" not in text
+    assert "--features FILE" in text and "--features random" in text and "\n" not in text
 
 
 def test_refuses_a_missing_file(tmp_path):
