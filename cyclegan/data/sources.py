@@ -239,7 +239,10 @@ def _suggest_ranges(
         deep = [sources[split][i] for i in np.flatnonzero(facts[split]["deep"])[:SUGGESTING]]
         if not deep:
             continue
-        values = loading.sample_values(deep, data.channels_x if split == "trainA" else data.channels_y)
+        try:
+            values = loading.sample_values(deep, data.channels_x if split == "trainA" else data.channels_y)
+        except UserError:  # decoding will name all files that cannot be read
+            continue
         low, high = np.percentile(values, PERCENTILES)
         if high - low < NARROW * 65535:
             yield (

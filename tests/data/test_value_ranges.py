@@ -55,6 +55,13 @@ def test_values_in_a_small_part_of_the_range_get_a_remark(camera):
     assert not any("try --" in each for each in load(camera, **AS_THEY_ARE).notes)
 
 
+def test_the_remark_about_values_leaves_unreadable_images_to_the_decoding(camera):
+    for path in (camera / "trainA").iterdir():
+        path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match="4 of 8 images cannot be used"):
+        load(camera, cache="ram", **AS_THEY_ARE)
+
+
 def test_auto_is_measured_on_a_sample_of_the_training_images(camera, monkeypatch):
     tifffile.imwrite(camera / "trainA" / "0.tif", np.full((16, 20), 60_000, np.uint16))  # one of 320 hot images
     monkeypatch.setattr(loading, "MAX_SAMPLED", 2)  # the first and the third: the fourth is held out
