@@ -86,9 +86,7 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
 
 @contextlib.contextmanager
 def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[None]:
-    """Log what the program does inside the context, and show for how long: on a terminal, or by lines.
-
-    There is a line every `LOG_SECONDS`, and after a minute every minute.
+    """Log what the program does inside the context, and show for how long: on a terminal, or by a line every `LOG_SECONDS`.
 
     Args:
         text: What the program does.
@@ -135,7 +133,7 @@ def _show_time(
                 return
             logger.info(text, extra={"stream": log})
         if not file:
-            while not done.wait(LOG_SECONDS if time.monotonic() - start < 60 else 60):
+            while not done.wait(LOG_SECONDS):
                 logger.info(f"{text}: {time.monotonic() - start:.0f} s", extra={"stream": log})
             return
         with tqdm(file=file, bar_format="  {elapsed}", leave=False) as bar:
