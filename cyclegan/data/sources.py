@@ -218,7 +218,7 @@ def _measure_ranges(
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
             continue
-        values = loading.sample_values(sources[split], data.channels_x if split == "trainA" else data.channels_y, bars)
+        values = loading.sample_values(sources[split], _channels(data, split), bars)
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
         what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of {len(values)} values of {split}"
         if not parse_range(text):
@@ -240,7 +240,7 @@ def _suggest_ranges(
         if not deep:
             continue
         try:
-            values = loading.sample_values(deep, data.channels_x if split == "trainA" else data.channels_y)
+            values = loading.sample_values(deep, _channels(data, split))
         except UserError:  # decoding will name all files that cannot be read
             continue
         low, high = np.percentile(values, PERCENTILES)
@@ -258,10 +258,10 @@ def _describe(
     dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
     files = {}
     for split, part in sources.items():
-        channels, domain = (data.channels_x, "x") if split.endswith("A") else (data.channels_y, "y")
+        domain = "x" if split.endswith("A") else "y"
         sizes = geometry.resized_sizes(data, multiple, _sizes(facts[split]), training=split.startswith("train"))
         value_range = data.value_range(domain)
-        files[split] = loading.ImageFiles(split, part, facts[split], sizes, channels, dtype, value_range)
+        files[split] = loading.ImageFiles(split, part, facts[split], sizes, _channels(data, split), dtype, value_range)
     return files
 
 
@@ -277,6 +277,10 @@ def _find_pairs(
         f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
         f" probability {data.paired_share:g}"
     ]
+
+
+def _channels(data: DataConfig, split: str) -> int:
+    return data.channels_x if split.endswith("A") else data.channels_y
 
 
 def _sizes(facts: np.ndarray) -> np.ndarray:
