@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from cyclegan.data.cores import available_cores
 from cyclegan.data.paired_sampler import PairedSampler
@@ -177,12 +179,9 @@ class UnpairedDataset:
             # With stateful functions, --deterministic would read one call after the other.
             return tuple(map(tf.ensure_shape, tf.numpy_function(read, [index], dtypes, stateful=False), shapes))
 
-        options = tf.data.Options()
-        # An iterator with autotuning can take a minute to end, also at the end of the program.
-        options.autotune.enabled = False
         # A counter has no end: otherwise workers ask each other before every call whether data is left.
         elements = tf.data.Dataset.counter().map(element, num_parallel_calls=parallel_calls(), deterministic=True)
-        return elements.prefetch(2 * len(local)).with_options(options)
+        return elements.prefetch(2 * len(local)).with_options(_no_autotuning())
 
     def distributed(
         self, strategy: tf.distribute.Strategy, epoch: int = 0, position: int = 0, reshuffles: int = 0
@@ -195,12 +194,38 @@ class UnpairedDataset:
             first = context.input_pipeline_id * count
             return self.tf_dataset(epoch, position, reshuffles, replicas, range(first, first + count))
 
-        return iter(strategy.distribute_datasets_from_function(of_worker))
+        with _devices_without_autotuning():
+            return iter(strategy.distribute_datasets_from_function(of_worker))
 
 
 def parallel_calls() -> int:
     """Return the number of calls whose images are read at the same time: one per core of this process, within limits."""
     return min(max(MIN_PARALLEL_CALLS, available_cores()), MAX_PARALLEL_CALLS)
+
+
+def _no_autotuning() -> tf.data.Options:
+    """Return options without autotuning, whose thread makes an iterator take up to a minute to end, also with the program."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
+@contextlib.contextmanager
+def _devices_without_autotuning() -> Iterator[None]:
+    """Let the iterators that are made here do without autotuning on each device, too.
+
+    TensorFlow does not give them the options of the dataset, so this wraps its private function that makes their datasets.
+    """
+    make = multi_device_iterator_ops._create_device_dataset
+
+    def make_without(*arguments: Any) -> tf.data.Dataset:
+        return make(*arguments).with_options(_no_autotuning())
+
+    multi_device_iterator_ops._create_device_dataset = make_without
+    try:
+        yield
+    finally:
+        multi_device_iterator_ops._create_device_dataset = make
 
 
 def _flipped(image: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import config  # not in tf: `disable_op_determinism`
 
 from cyclegan.data import unpaired
@@ -191,6 +192,21 @@ def test_replicas_share_the_global_batch_in_order(strategies, replicas):
         for whole, shares in zip(wholes, parts):
             assert {share.shape[:2] for share in shares} == {(2, 6 // replicas)}
             np.testing.assert_array_equal(tf.concat(shares, 1), whole)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_no_iterator_has_a_thread_that_takes_a_minute_to_end(strategies, monkeypatch, replicas):
+    tuned, make = [], iterator_ops.OwnedIterator.__init__
+
+    def make_and_note(self, dataset=None, **others):
+        tuned.append(dataset.options().autotune.enabled)
+        make(self, dataset, **others)
+
+    monkeypatch.setattr(iterator_ops.OwnedIterator, "__init__", make_and_note)
+    dataset = UnpairedDataset(numbered(8), numbered(8), 6, (6, 6), seed=0)
+    assert dataset.tf_dataset().options().autotune.enabled is False
+    next(dataset.distributed(strategies[replicas]))
+    assert tuned == [False] * replicas
 
 
 @pytest.mark.parametrize("cores, calls", [(1, 4), (2, 4), (6, 6), (16, 16), (128, 16)])
