@@ -7,10 +7,10 @@
 import dataclasses
 import functools
 import hashlib
-import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config.command_line import parse_args
@@ -18,10 +18,12 @@ from cyclegan.config.config import SECTION_OF, SECTIONS
 from cyclegan.data import drawn_builder, sources, tfds_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
-from cyclegan.networks.discriminators import make_discriminator
-from cyclegan.networks.generators import make_generator
 from cyclegan.training import schedule
-from tests.training.test_options import BASE, outcome
+from cyclegan.training.gan import GAN
+from cyclegan.training.step import train_step
+from cyclegan.training.update import update
+from tests.training.helpers import assign_state, flat, state_values, weights
+from tests.training.test_options import BASE, STEPS, outcome
 from tests.training.test_program_flags import ARITHMETIC_FLAGS, END_FLAGS, PROGRAM_FLAGS
 
 ELSEWHERE = {  # flags without effect on the weights, with tests of their own
@@ -35,7 +37,7 @@ ELSEWHERE = {  # flags without effect on the weights, with tests of their own
     "steps_per_call",  # how many steps the host starts at once
     *(field.name for field in dataclasses.fields(SECTIONS["distribution"])),  # on which devices it computes
 }
-SMALL = {"filters": 2, "residual_blocks": 1, "discriminator_layers": 1}
+SMALL = {"filters": 2, "residual_blocks": 1, "discriminator_layers": 1, "pool_size": 0, "precision": "float32"}
 
 
 def parsed(options):
@@ -107,23 +109,58 @@ def read_once(builders, limit, bars, read=tfds_source.read):
     return READ[key]
 
 
+PROGRAMS = {}  # GANs, their initial state, and functions that train a step, by what the networks and losses depend on
+
+
+def program_of(config, batch):
+    """Return a GAN, its initial state and a compiled training step for images of any size."""
+    key = (config.networks, config.objective, *((part.shape[-1], len(part), part.dtype) for part in batch))
+    if key not in PROGRAMS:
+        gan = GAN(config.optimization.batch_size, config)
+
+        @tf.function(autograph=False)
+        def step(x, y, weight, *is_pair):
+            _, gradients, carry = train_step(gan, x, y, weight, 0, None, *is_pair)
+            update(gan, gradients, tf.constant(True), carry)
+
+        sizes = [(len(part), None, None, part.shape[-1]) if part.ndim == 4 else part.shape for part in batch]
+        specs = [tf.TensorSpec(size, part.dtype) for size, part in zip(sizes, batch)]
+        PROGRAMS[key] = gan, state_values(gan), step.get_concrete_function(*specs)
+    return PROGRAMS[key]
+
+
+def trained(config, dataset):
+    """Train up to three steps of the first epoch from the initial weights; return the weights."""
+    size = config.optimization.batch_size
+    for position in range(0, min(STEPS * size, dataset.epoch_size), size):
+        batch = [part[0] for part in dataset.batches(0, position, 1)]
+        gan, initial, step = program_of(config, batch)
+        if position == 0:
+            assign_state(gan, initial)
+        step(*map(tf.constant, batch))
+    return flat(weights(gan))
+
+
+def digest(array):
+    return repr((array.shape, array.dtype, hashlib.sha256(array.tobytes()).digest()))
+
+
 @functools.cache
-def first_batches(config):
-    """Return the first batches of both passes, the learning rates, and the remarks on where images are kept."""
+def first_epoch(config):
+    """Return the weights after three steps, a validation batch, the learning rates, and remarks on where images are kept."""
     domains = sources.load_domains(config.data, config.networks.multiple, cache_dir=".")
     sets = ((domains.train_x, domains.train_y, config.optimization.seed), (domains.test_x, domains.test_y, None))
-    found = [repr(domains.size), *domains.notes]
-    for x, y, seed in sets:
-        batch, flip = config.optimization.batch_size, not config.data.no_flip
-        dataset = UnpairedDataset(x.images, y.images, batch, domains.size, seed, flip=flip)
-        if x is domains.train_x and config.uses_pairs:
-            dataset.set_pairs(domains.pairs, config.data.paired_share)
-        found += [
-            repr((dataset.epoch_size, part.shape, part.dtype, hashlib.sha256(part.tobytes()).digest()))
-            for part in dataset.batches(0, 0, 1)
-        ]
-    epochs = range(config.optimization.epochs)
-    return [*found, *(repr(schedule.learning_rates(config.optimization, epoch)) for epoch in epochs)]
+    train, test = (
+        UnpairedDataset(
+            *(x.images, y.images, config.optimization.batch_size, domains.size, seed), flip=not config.data.no_flip
+        )
+        for x, y, seed in sets
+    )
+    if config.uses_pairs:
+        train.set_pairs(domains.pairs, config.data.paired_share)
+    rates = [schedule.learning_rates(config.optimization, epoch) for epoch in range(config.optimization.epochs)]
+    sizes = domains.size, train.epoch_size, test.epoch_size
+    return [*map(digest, (trained(config, train), *test.batches(0, 0, 1))), repr(sizes), repr(rates), *domains.notes]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +176,8 @@ def first_batches(config):
         for value in values
     ],
 )
-def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch, contexts, name, value):
-    """Compare batches in all contexts that accept the flag; settings that would follow from it keep their values."""
+def test_flags_of_the_images_change_the_training_or_are_refused(home, monkeypatch, contexts, name, value):
+    """Compare trainings in all contexts that accept the flag; settings that would follow from it keep their values."""
     monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     monkeypatch.setattr(tfds_source, "read", read_once)
     monkeypatch.chdir(home)
@@ -150,7 +187,7 @@ def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch
         plain, changed = parsed(base), parsed({**base, name: value})
         plain = plain or parsed({key: base[key] for key in base if key not in PAIR_FLAGS})  # two need each other
         if changed and name == "data_dir":
-            first_batches(changed)
+            first_epoch(changed)
             compared += (home / value).is_dir()  # the dataset is prepared there
         elif changed:
             before, after, ignored = plain.settings(), changed.settings(), {name, *plain.unused, *changed.unused}
@@ -159,10 +196,10 @@ def test_flags_of_the_images_change_the_batches_or_are_refused(home, monkeypatch
             if not changed:  # the flag acts only by settings that follow from it
                 continue
             try:
-                found = first_batches(changed)
+                found = first_epoch(changed)
             except UserError:  # these images do not fit
                 continue
-            assert found != first_batches(plain), context
+            assert found != first_epoch(plain), context
             compared += 1
     assert compared
 
@@ -183,25 +220,25 @@ NETWORK_CONTEXTS = [
 ]
 
 
-@functools.lru_cache(maxsize=2)
-def layers_and_shapes(config):
-    """Return the settings of all layers of G and of its discriminator, without names, and the shapes of their weights."""
-    data, found = config.data, []
-    generator = make_generator(config.networks, data.channels_x, data.channels_y)
-    for network in (generator, make_discriminator(config.networks, data.channels_y)):
-        found += [re.sub(r"_\d+|0x\w+", "", f"{type(each).__name__} {each.get_config()}") for each in network.layers]
-        found += [variable.shape for variable in network.variables]
-    return found
+@functools.lru_cache(maxsize=1)  # the tests of a context come one after the other
+def outcome_of(context):
+    """Return the outcome of three steps with the options of a context."""
+    return outcome(dict(context))
+
+
+def makes_a_difference(context, flag):
+    """Return whether three steps with a flag have another outcome than without it."""
+    got, plain = outcome({**context, **flag}), outcome_of(tuple(context.items()))
+    return got.shape != plain.shape or np.abs(got - plain).max() > 1e-6
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("context, flag", pairs(NETWORK_CONTEXTS, NETWORK_FLAGS))
-def test_flags_of_the_networks_change_them_or_are_refused(context, flag):
-    base = {**SMALL, "image_size": 16, **context}
+def test_flags_of_the_networks_change_the_training_or_are_refused(context, flag):
+    base = {**SMALL, "image_size": 16, "norm": "instance", **context}
     if flag == {"norm_affine": "no" if "variant" in context else "yes"}:
         return  # the default
-    plain, changed = parsed(base), parsed({**base, **flag})
-    assert not changed or layers_and_shapes(plain) != layers_and_shapes(changed)
+    assert not parsed({**base, **flag}) or makes_a_difference(base, flag)
 
 
 STEP_FLAGS = {
@@ -225,12 +262,6 @@ STEP_CONTEXTS = [
 ]
 
 
-@functools.lru_cache(maxsize=1)  # the tests of a context come one after the other
-def outcome_of(context):
-    """Return the outcome of a step with the options of a context."""
-    return outcome(dict(context))
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "context, flag",
@@ -240,11 +271,9 @@ def outcome_of(context):
         *pairs([{}], {"adversarial": ["bce"]}),
     ],
 )
-def test_flags_of_a_step_change_it_or_are_refused(context, flag):
+def test_flags_of_a_step_change_the_training_or_are_refused(context, flag):
     context = {"image_size": 16, "discriminator_layers": 1, **context}
-    if parsed({**BASE, **context, **flag}):
-        got, plain = outcome({**context, **flag}), outcome_of(tuple(context.items()))
-        assert got.shape != plain.shape or np.abs(got - plain).max() > 1e-6
+    assert not parsed({**BASE, **context, **flag}) or makes_a_difference(context, flag)
 
 
 @pytest.mark.parametrize(

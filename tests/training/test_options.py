@@ -1,4 +1,4 @@
-"""Each value of each option trains a step and changes the result."""
+"""Each value of each option trains a few steps and changes the result."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from cyclegan.training import schedule
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
-from tests.training.helpers import as_trained
+from tests.training.helpers import as_trained, eager_step, flat, weights
 
 BASE = {
     **{
@@ -34,6 +34,7 @@ BASE = {
     },
     **{"lr": 0.01, "output_dir": "unused"},
 }
+STEPS = 3
 WGAN = {"adversarial": "wgan-gp"}
 CHOSEN = {
     "generator": [{"generator": f"resnet_{n}blocks", "residual_blocks": None} for n in (6, 9)]
@@ -93,18 +94,19 @@ TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"p
 
 
 def outcome(options):
-    """Return the state and the metrics after a step with some options, as a float32 vector."""
+    """Return the state after three steps with some options and the metrics of the last one, as a float32 vector."""
     config = Config.from_settings(**{**BASE, **options})
     gan = as_trained(GAN(1, config))
     rng = np.random.default_rng(0)
-    x, y = (
-        rng.integers(0, 256, (1, *config.data.image_shape, channels)).astype(np.uint8)
+    images = (
+        rng.integers(0, 256, (STEPS, 1, *config.data.image_shape, channels)).astype(np.uint8)
         for channels in (config.data.channels_x, config.data.channels_y)
     )
     is_pair = tf.ones([1]) if config.uses_pairs else None
-    metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]), is_pair=is_pair)
     rates = tf.constant(schedule.learning_rates(config.optimization, 0.75), tf.float32)
-    update(gan, gradients, tf.constant(True), carry, learning_rates=rates)
+    for step, (x, y) in enumerate(zip(*images)):
+        metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]), step, is_pair=is_pair)
+        update(gan, gradients, tf.constant(True), carry, step, rates)
     evolved = [v for part in gan.state().values() for v in part.variables]
     values = np.concatenate([np.ravel(tf.cast(v, tf.float32)) for v in (*evolved, *metrics.values())])
     assert np.isfinite(values).all()
@@ -154,7 +156,7 @@ def folder(tmp_path_factory):
 
 
 def seen(folder, options):
-    """Train a step; return (height, width) and the images of an epoch."""
+    """Train up to three steps; return (height, width), the images of an epoch and the weights."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = UnpairedDataset(
@@ -163,11 +165,12 @@ def seen(folder, options):
     if domains.pairs is not None:
         pairs.set_pairs(domains.pairs, config.data.paired_share)
     gan = GAN(1, config, domains.size)
-    x, y, weight, *_ = (part[0] for part in pairs.batches(0, 0, 1))
-    metrics, gradients, carry = train_step(gan, x, y, tf.constant(weight))
-    update(gan, gradients, tf.constant(True), carry)
-    assert np.isfinite([float(value) for value in metrics.values()]).all()
-    return domains.size, b"".join(pairs.image(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.epoch_size))
+    for pair in range(min(STEPS, pairs.epoch_size)):
+        eager_step(gan, *(part[0] for part in pairs.batches(0, pair, 1)[:3]))
+    trained = flat(weights(gan))
+    assert np.isfinite(trained).all()
+    images = [pairs.image(d, 0, pair).tobytes() for d in (0, 1) for pair in range(pairs.epoch_size)]
+    return domains.size, images, trained.tobytes()
 
 
 IMAGE_OPTIONS = [
@@ -189,7 +192,8 @@ SAME_IMAGES = [
 @pytest.mark.sampled
 @pytest.mark.parametrize("options", IMAGE_OPTIONS, ids=str)
 def test_every_image_option_makes_a_difference(folder, options):
-    assert seen(folder, options) != seen(folder, {})
+    got, plain = seen(folder, options), seen(folder, {})
+    assert got[:2] != plain[:2] and got[2] != plain[2]
 
 
 @pytest.mark.sampled
