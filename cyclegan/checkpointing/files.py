@@ -13,7 +13,7 @@ import zlib
 from cyclegan.whole_file import sync
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
-OWN = re.compile(r"manifest\.json|state\.(index|data-).*")  # names of the files of a checkpoint
+OWN = re.compile(r"manifest\.json(\.partial)?|state\.(index|data-).*|state_temp")  # names of the files of a checkpoint
 PARTIAL, REMOVED = ".partial_", ".removed_"  # prefixes of incomplete folders, and of folders being removed
 
 
@@ -96,6 +96,14 @@ def remove_own(checkpoint: pathlib.Path) -> None:
 
 def _is_folder(path: pathlib.Path) -> bool:
     return path.is_dir() and not path.is_symlink()
+
+
+def discard_hidden(path: pathlib.Path) -> None:
+    """Remove a folder with a hidden name; files of the user in it move to the folder with the final name, if there is one."""
+    target = path.with_name(path.name.removeprefix(PARTIAL).removeprefix(REMOVED))
+    if _is_folder(target):
+        move_foreign(path, target)  # a kill has interrupted `replace`
+    discard(path)
 
 
 def discard(path: pathlib.Path) -> None:

@@ -164,4 +164,4 @@ def clean_up(folder: pathlib.Path) -> None:
     recover(folder)
     for prefix in (PARTIAL, REMOVED):
         for path in folder.glob(f"{prefix}*"):
-            files.discard(path)
+            files.discard_hidden(path)

@@ -223,9 +223,9 @@ class RunDirectory:
 
     def _clear(self) -> None:
         """Remove the files and folders that a run has written; foreign files and their folders stay."""
-        for path in run_files.find(self.path, run_files.CHECKPOINTS):
+        for path in sorted(run_files.find(self.path, run_files.CHECKPOINTS)):  # hidden ones first: see `discard_hidden`
             if path.is_dir() and not path.is_symlink():  # else it is the user's
-                files.discard(path) if path.name.startswith(".") else files.remove_own(path)
+                files.discard_hidden(path) if path.name.startswith(".") else files.remove_own(path)
         for path in run_files.find(self.path, (*run_files.FILES, *run_files.PARTIAL_FILES)):
             if not path.is_dir() or path.is_symlink():
                 path.unlink()

@@ -88,8 +88,14 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> None:
     """Refuse flags that have no effect with the others, unless their value is the default."""
-    general = Config().settings()
-    for name in (name for name in NEEDS if name in config.unused & set(typed)):
+    general, unused = Config().settings(), config.unused
+    if (
+        config.data.preprocess == "none"
+        and not config.data.is_embedded
+        and {"generator", "residual_blocks"} & set(typed)
+    ):
+        unused.add("image_size")  # which only sets the number of blocks
+    for name in (name for name in NEEDS if name in unused & set(typed)):
         derived = name in defaults.DERIVED
         harmless = ("auto", 0) if derived else (general[name],)
         if typed[name] not in harmless:

@@ -46,6 +46,17 @@ def _width_changes_images(data: DataConfig) -> bool:
     return is_drawn_wider or (data.preprocess == "scale_width" and sets_load_size)
 
 
+def _shapes_images(data: DataConfig) -> bool:
+    """Return whether images get the size --image_size."""
+    return data.preprocess != "none" or data.is_embedded
+
+
+def _sets_blocks(config: Config) -> bool:
+    """Return whether the number of residual blocks is another one because of --image_size."""
+    blocks = defaults.residual_blocks(config.data.image_size)
+    return config.networks.residual_blocks == blocks != defaults.residual_blocks(DataConfig.image_size)
+
+
 # Settings that have an effect only with others: the flags that they need, and a check of these flags.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "data_dir": (
@@ -57,11 +68,8 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         lambda config: not config.data.is_embedded or config.data.load_shape != config.data.image_shape,
     ),
     "image_size": (
-        "a --preprocess other than none, or without --generator and --residual_blocks",
-        lambda config: (
-            (config.data.preprocess != "none" or config.data.is_embedded)
-            or config.networks.residual_blocks == defaults.residual_blocks(config.data.image_size)
-        ),
+        "a --preprocess other than none, or below 256 without --generator and --residual_blocks",
+        lambda config: _shapes_images(config.data) or _sets_blocks(config),
     ),
     "image_width": (
         "a --preprocess that crops, or with --preprocess scale_width without --load_size",
@@ -82,6 +90,12 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         lambda config: config.networks.residual_blocks != 0,
     ),
     "norm_affine": ("--norm instance", lambda config: config.networks.norm == "instance"),
+    "lr_schedule": (
+        "--decay_from below --epochs",
+        lambda config: (
+            config.optimization.lr_schedule == "constant" or config.optimization.decay_from < config.optimization.epochs
+        ),
+    ),
     "decay_from": ("--lr_schedule linear or cosine", lambda config: config.optimization.lr_schedule != "constant"),
     "lambda_gp": ("--adversarial wgan-gp", lambda config: config.objective.adversarial == "wgan-gp"),
     "label_smoothing": (

@@ -67,8 +67,10 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
         if train in splits or test not in names:
             if not (folder / train).is_dir():
                 absent = "" if train in splits else f", and no {test}"
+                around = f": try {folder.parent}" if (folder.parent / train).is_dir() else ""
                 raise UserError(
-                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other in trainB"
+                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other in"
+                    f" trainB{around}"
                 )
             names[train] = _list_split(folder, train)
         if test not in names:

@@ -120,7 +120,7 @@ def test_a_kill_leaves_the_old_or_the_new_checkpoint(tmp_path, monkeypatch, posi
             assert not list(run.folder.glob(".*")) and len(list(run.folder.glob("epoch_*"))) <= keep
         if not killed:
             break
-    assert moment > KILLS / len(CASES) and found[0] == (3, at(2)) and found[-1] == (4, position)
+    assert moment - 1 >= KILLS / len(CASES) and found[0] == (3, at(2)) and found[-1] == (4, position)
     assert found == sorted(found, key=lambda restored: restored[0])  # later kills never bring the old one back
 
 

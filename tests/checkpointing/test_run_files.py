@@ -61,13 +61,14 @@ def test_clearing_leaves_foreign_files(run_folder):
         *("checkpoints/.partial_epoch_0002/state_temp/part-1", "samples/epoch_010/fake_x_1.png"),
         *("plugins/profile/2026_01_01/host.xplane.pb", "index.html.partial", "samples/inputs/x_1.png.partial"),
     )
-    for name in (*FOREIGN, *own):
+    exchanged = "checkpoints/.partial_epoch_0001/mine.txt"  # a kill between the exchange of two folders and the move of this file
+    for name in (*FOREIGN, *own, exchanged):
         (run_folder / name).parent.mkdir(parents=True, exist_ok=True)
         (run_folder / name).write_text(name)
     with open_run(run_folder, filters=8, clear_output_dir=True) as again:
         again.start(DATA)
     left = sorted(str(path.relative_to(run_folder)) for path in run_folder.rglob("*") if path.is_file())
-    assert left == sorted((".lock", "config.json", *FOREIGN))
+    assert left == sorted((".lock", "config.json", "checkpoints/epoch_0001/mine.txt", *FOREIGN))
     assert not folder.checkpoints(run_folder / "checkpoints")
 
 

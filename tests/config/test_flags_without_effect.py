@@ -31,10 +31,11 @@ from cyclegan.errors import UserError
             (
                 f"--preprocess none {generator}",
                 "--image_size 512",
-                "a --preprocess other than none, or without --generator and --residual_blocks",
+                "a --preprocess other than none, or below 256 without --generator and --residual_blocks",
             )
-            for generator in ("--residual_blocks 3", "--generator unet_256")
+            for generator in ("", "--residual_blocks 3", "--residual_blocks 9", "--generator unet_256")
         ),
+        ("--decay_from 200", "--lr_schedule cosine", "--decay_from below --epochs"),
         ("--residual_blocks 0", "--dropout 0.5", "a generator with residual blocks, or a U-Net"),
         *(
             (

@@ -103,6 +103,8 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
         load(folder / "trainB" / "0.jpg")
     with pytest.raises(UserError, match="trainA: no such folder; expected images of one domain in trainA"):
         load(tmp_path)
+    with pytest.raises(UserError, match=f"of the other in trainB: try {folder}$"):
+        load(folder / "trainB")
     (folder / "testB").mkdir()
     with pytest.raises(UserError, match="testB: no images; expected at least one of .jpg"):
         load(folder)

@@ -63,7 +63,7 @@ def test_the_remark_about_values_leaves_unreadable_images_to_the_decoding(camera
 
 
 def test_auto_is_measured_on_a_sample_of_the_training_images(camera, monkeypatch):
-    tifffile.imwrite(camera / "trainA" / "0.tif", np.full((16, 20), 60_000, np.uint16))  # one of 320 hot images
+    tifffile.imwrite(camera / "trainA" / "0.tif", np.full((16, 20), 60_000, np.uint16))
     monkeypatch.setattr(loading, "MAX_SAMPLED", 2)  # the first and the third: the fourth is held out
     domains = load(camera, value_range_x="auto", **AS_THEY_ARE)
     low, high = map(float, domains.value_ranges["value_range_x"].split(":"))
@@ -73,6 +73,17 @@ def test_auto_is_measured_on_a_sample_of_the_training_images(camera, monkeypatch
     low, high = map(float, domains.value_ranges["value_range_x"].split(":"))
     assert 0 <= low < 40 and 4050 < high <= 4095 and "fixed for this run" in domains.notes[-1]
     assert load(camera, value_range_x="auto", **AS_THEY_ARE).value_ranges == domains.value_ranges
+
+
+def test_auto_ignores_the_lowest_and_highest_thousandth(tmp_path):
+    for i in range(4):
+        values = np.random.default_rng(i).integers(1000, 3000, (100, 100)).astype(np.uint16)
+        values[0, :3], values[1, :3] = 60_000, 0  # 3 of 10,000 pixels are hot, 3 are dead
+        (tmp_path / "trainA").mkdir(exist_ok=True)
+        tifffile.imwrite(tmp_path / "trainA" / f"{i}.tif", values)
+        save(tmp_path / "trainB" / f"{i}.png", (100, 50, 200), (100, 100))
+    low, high = map(float, load(tmp_path, value_range_x="auto", **AS_THEY_ARE).value_ranges["value_range_x"].split(":"))
+    assert 1000 <= low < 1010 and 2990 < high < 3000
 
 
 def test_values_that_are_no_numbers_are_named(tmp_path):

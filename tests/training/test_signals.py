@@ -11,7 +11,7 @@ import pytest
 from cyclegan.training.signals import Signals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def send(signum):
@@ -37,7 +37,7 @@ def state():
     )
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_request_to_stop_is_reported_once(signum, caplog):
     with Signals() as signals:
         assert signals.stop_signal == 0 and signals.save_requested is False

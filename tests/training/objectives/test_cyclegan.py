@@ -56,6 +56,21 @@ def test_errors_and_changes_by_hand(make_images):
     assert all(np.array_equal(a, b) for a, b in zip(before, weights(gan)))
 
 
+def test_the_structural_loss_by_hand(make_images):
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "lambda_ssim": 3.0})))
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
+    real_x, real_y = to_float(x), to_float(y)
+    G, F = (gan.networks.generators[name] for name in "GF")
+    pairs = {"loss_G/ssim": (real_y, G(F(real_y))), "loss_F/ssim": (real_x, F(G(real_x)))}
+    expected = {
+        name: 3 * (1 - np.mean(tf.image.ssim((real + 1) / 2, (cycle + 1) / 2, max_val=1.0)))
+        for name, (real, cycle) in pairs.items()
+    }
+    metrics = eager_step(gan, x, y)
+    for name, value in expected.items():
+        assert value > 0.1 and metrics[name] == pytest.approx(value, rel=1e-4), name
+
+
 def test_losses_of_pairs_and_their_gradients(make_images):
     """Compare with the errors by hand, and with the gradients of a step without pairs."""
     options = {"dataset": "folder", "paired_names": True, "lambda_paired": 100.0, "pool_size": 0}
