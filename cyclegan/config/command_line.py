@@ -89,11 +89,7 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> None:
     """Refuse flags that have no effect with the others, unless their value is the default."""
     general, unused = Config().settings(), config.unused
-    if (
-        config.data.preprocess == "none"
-        and not config.data.is_embedded
-        and {"generator", "residual_blocks"} & set(typed)
-    ):
+    if not config.data.uses_image_size and {"generator", "residual_blocks"} & set(typed):
         unused.add("image_size")  # which only sets the number of blocks
     for name in (name for name in NEEDS if name in unused & set(typed)):
         derived = name in defaults.DERIVED

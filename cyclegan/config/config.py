@@ -46,11 +46,6 @@ def _width_changes_images(data: DataConfig) -> bool:
     return is_drawn_wider or (data.preprocess == "scale_width" and sets_load_size)
 
 
-def _shapes_images(data: DataConfig) -> bool:
-    """Return whether images get the size --image_size."""
-    return data.preprocess != "none" or data.is_embedded
-
-
 def _sets_blocks(config: Config) -> bool:
     """Return whether the number of residual blocks is another one because of --image_size."""
     blocks = defaults.residual_blocks(config.data.image_size)
@@ -69,7 +64,7 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     "image_size": (
         "a --preprocess other than none, or below 256 without --generator and --residual_blocks",
-        lambda config: _shapes_images(config.data) or _sets_blocks(config),
+        lambda config: config.data.uses_image_size or _sets_blocks(config),
     ),
     "image_width": (
         "a --preprocess that crops, or with --preprocess scale_width without --load_size",

@@ -101,6 +101,11 @@ class DataConfig(Section):
         return self.dataset in EMBEDDED
 
     @property
+    def uses_image_size(self) -> bool:
+        """Whether images get the size --image_size."""
+        return self.preprocess != "none" or self.is_embedded
+
+    @property
     def has_pairs(self) -> bool:
         """Whether images of the same name are pairs. In TensorFlow Datasets they are not: names are numbers there."""
         is_named = not self.is_embedded and not self.dataset.startswith("cycle_gan/")

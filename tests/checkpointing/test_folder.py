@@ -64,6 +64,14 @@ def test_an_interrupted_replacement_is_completed(tmp_path):
     assert names(tmp_path) == ["best-x2y", "epoch_0001", "epoch_0002"]
 
 
+def test_files_of_the_user_survive_a_kill_before_their_move(tmp_path):
+    for name in ("epoch_0001", ".partial_epoch_0001"):
+        make(tmp_path / name)
+    (tmp_path / ".partial_epoch_0001" / "mine.txt").write_text("precious")
+    folder.clean_up(tmp_path)
+    assert names(tmp_path) == ["epoch_0001"] and (tmp_path / "epoch_0001" / "mine.txt").read_text() == "precious"
+
+
 def test_removed_checkpoints_stay_removed_while_others_are_left(tmp_path):
     for name in ("epoch_0001", ".removed_epoch_0002", ".partial_epoch_0003"):
         make(tmp_path / name)
