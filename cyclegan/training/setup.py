@@ -19,7 +19,6 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
 from cyclegan.config.data import DataConfig
 from cyclegan.config.optimization import OptimizationConfig
-from cyclegan.config.performance import choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.distribution import hardware
@@ -31,7 +30,6 @@ from cyclegan.reporting import overview, trackers
 from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.reporting.throughput import Throughput
 from cyclegan.training import schedule
-from cyclegan.training.autotune import try_forms
 from cyclegan.training.callbacks.base import Callback, Summary
 from cyclegan.training.callbacks.checkpoint import CheckpointCallback
 from cyclegan.training.callbacks.evaluate import EvaluationCallback, Evaluator
@@ -41,18 +39,15 @@ from cyclegan.training.callbacks.profile import ProfileCallback
 from cyclegan.training.callbacks.report import ReportCallback
 from cyclegan.training.callbacks.silent_failures import SilentFailureCallback
 from cyclegan.training.checkpoint_policy import CheckpointPolicy
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.divergence import DivergencePolicy
 from cyclegan.training.gan import GAN
-from cyclegan.training.out_of_memory import explain_out_of_memory
 from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
 from cyclegan.training.schedule import StepLearningRates
 from cyclegan.training.signals import Signals
 from cyclegan.training.splits import Split, make_splits
+from cyclegan.training.step_form import choose_form
 from cyclegan.training.trainer import Trainer
-
-WITHOUT_XLA, WITH_XLA = "without XLA", "with XLA"  # forms of the step
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +147,9 @@ def make_trainer(
         )
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
-        config = _choose_form(config, workers, run, model, train, watchdog)
+        earlier_xla = run.saved_config and run.saved_config.performance.xla
+        xla = choose_form(config.performance, config.networks, config.run, earlier_xla, workers, model, train, watchdog)
+        config, run.config = config.replace(xla=xla), run.config.replace(xla=xla)
         test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every:
@@ -222,42 +219,6 @@ def assemble_trainer(
 def _make_watchdog(step_timeout: Optional[int], workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
     prefix = f"worker {workers.index}: " if workers.count > 1 else ""
     return Watchdog(step_timeout, lambda: checkpoints.newest, prefix)
-
-
-def _choose_form(
-    config: Config, workers: Workers, run: RunDirectory, model: GAN, train: Split, watchdog: Watchdog
-) -> Config:
-    """Choose the form of the training step, and the steps per call, by their time on the devices of the run.
-
-    On GPUs --xla auto becomes the choice of the run so far or else the faster form, which config.json records. Nothing is timed
-    with --deterministic, because times differ between two runs, with --dropout, or with --norm batch: there XLA is off.
-    """
-    xla: str = config.performance.xla
-    if xla == "auto" and run.saved_config:
-        xla = run.saved_config.performance.xla
-    if xla == "auto" and config.performance.deterministic:
-        xla = "off"
-    forms = {WITHOUT_XLA: train.function, WITH_XLA: compile_train_step(workers.strategy, model, xla=True)}
-    is_open = xla == "auto" and hardware.has_accelerator() and config.networks.norm != "batch"
-    is_open = is_open and not config.networks.dropout  # XLA would make other masks
-    if not is_open:
-        del forms[WITHOUT_XLA if xla == "on" else WITH_XLA]
-    train.function = next(iter(forms.values()))
-    chooses_steps = not config.performance.steps_per_call and bool(config.run.checkpoint_minutes)
-    if is_open or chooses_steps:
-        text = "Timing the training step with and without XLA" if is_open else "Tracing the training step"
-        with console.phase(text), explain_out_of_memory(), watchdog:
-            trial = try_forms(forms, model, train.dataset, workers, watchdog.beat)
-        train.function = forms[trial.fastest]
-        if chooses_steps:
-            steps = choose_steps_per_call(trial.seconds[trial.fastest], config.run.log_every)
-            train.dataset.steps_per_call = workers.broadcast_from_chief(steps)
-        if is_open:
-            xla = "on" if trial.fastest == WITH_XLA else "off"
-            times = ", ".join(f"{1000 * seconds:.1f} ms {name}" for name, seconds in trial.seconds.items())
-            logger.info(f"--xla {xla} from here on: a step takes {times}")
-    run.config = run.config.replace(xla=xla)
-    return config.replace(xla=xla)
 
 
 def _facts(

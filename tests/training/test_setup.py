@@ -1,6 +1,5 @@
 """Parts of the set-up; the trainer as a whole is tested by `test_trainer` with fakes, and by real runs in `tests/system`."""
 
-import threading
 import types
 import unittest.mock
 
@@ -9,19 +8,18 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan import console
-from cyclegan.config import Config
+from cyclegan.checkpointing.run_directory import RunDirectory
+from cyclegan.config import Config, serialization
 from cyclegan.data.sources import SPLITS
-from cyclegan.distribution import hardware, watchdog
-from cyclegan.distribution.watchdog import Watchdog
+from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
+from cyclegan.networks import compat
 from cyclegan.training import setup
-from cyclegan.training.autotune import Trial
 from cyclegan.training.setup import config_of_worker, load_data, make_trainer
+from tests.training.helpers import TINIER
 
 CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
-NO_WATCH = Watchdog(None, lambda: None)
 
 
 def test_precision_follows_the_devices_only_if_it_is_not_given(monkeypatch):
@@ -100,84 +98,11 @@ def test_config_json_gets_the_measured_range(tmp_path, strategies):
     assert [data.train_y.images[i].max() for i in range(2)] == [0, 65535] and data.train_x.images[0].max() == 100 * 257
 
 
-@pytest.mark.parametrize(
-    "given, saved, on_gpu, flags, chosen, trials",
-    [
-        ("auto", None, True, {}, "on", 1),
-        ("auto", "auto", True, {}, "on", 1),
-        ("auto", "off", True, {}, "off", 0),  # a resumed run computes as before
-        ("off", "on", True, {}, "off", 0),
-        ("auto", None, False, {}, "auto", 0),
-        ("auto", None, True, {"dropout": 0.5}, "auto", 0),  # XLA makes other masks
-        ("auto", None, True, {"deterministic": True}, "off", 0),  # two runs could choose different forms
-        ("auto", "on", True, {"deterministic": True}, "on", 0),
-        ("on", None, False, {}, "on", 0),
-    ],
-)
-def test_the_choice_of_xla_is_recorded(monkeypatch, caplog, given, saved, on_gpu, flags, chosen, trials):
-    caplog.set_level("INFO")
-    tried = []
-    monkeypatch.setattr(hardware, "has_accelerator", lambda: on_gpu)
-    monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
-    trial = Trial("with XLA", {"without XLA": 0.002, "with XLA": 0.001})
-    monkeypatch.setattr(setup, "try_forms", lambda forms, *_: tried.append(forms) or trial)
-    config = Config.from_settings(xla=given, steps_per_call=1, **flags)
-    run = types.SimpleNamespace(config=config, saved_config=saved and Config.from_settings(xla=saved))
-    train = types.SimpleNamespace(function="plain", dataset=None)
-    found = setup._choose_form(config, types.SimpleNamespace(strategy=None), run, None, train, NO_WATCH)
-    assert found.performance.xla == run.config.performance.xla == chosen and len(tried) == trials
-    assert train.function == ("compiled" if chosen == "on" else "plain")
-    line = "--xla on from here on: a step takes 2.0 ms without XLA, 1.0 ms with XLA"
-    assert (line in caplog.messages) == bool(trials)
-
-
-@pytest.mark.parametrize(
-    "flags, chosen, trials",
-    [
-        ({}, 5, 1),
-        ({"no_peak": True}, 5, 1),
-        ({"xla": "on"}, 5, 1),
-        ({"log_every": 8}, 4, 1),
-        ({"steps_per_call": 2}, 2, 0),
-        ({"checkpoint_minutes": 0}, 1, 0),
-    ],
-)
-def test_steps_per_call_follow_the_time_of_a_step(monkeypatch, flags, chosen, trials):
-    tried = []
-    monkeypatch.setattr(hardware, "has_accelerator", lambda: False)
-    monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
-    monkeypatch.setattr(
-        setup, "try_forms", lambda forms, *_: tried.append(forms) or Trial(*forms, dict.fromkeys(forms, 0.02))
-    )
-    config = Config.from_settings(**flags)
-    workers = types.SimpleNamespace(strategy=None, broadcast_from_chief=lambda steps: steps)
-    dataset = types.SimpleNamespace(steps_per_call=config.performance.steps_per_call or 1)
-    train = types.SimpleNamespace(function="plain", dataset=dataset)
-    run = types.SimpleNamespace(config=config, saved_config=None)
-    setup._choose_form(config, workers, run, None, train, NO_WATCH)
-    assert dataset.steps_per_call == chosen and len(tried) == trials
-    assert train.function == ("compiled" if "xla" in flags else "plain")
-
-
-def test_a_worker_that_waits_in_the_trial_ends(monkeypatch):
-    ended, found = threading.Event(), []
-
-    def end(*arguments):
-        found.append(arguments)
-        ended.set()
-
-    def wait(forms, model, dataset, workers, beat):  # as for a worker that is lost
-        beat()
-        assert ended.wait(10)
-        return Trial("without XLA", {"without XLA": 0.1})
-
-    monkeypatch.setattr(console, "end", end)
-    monkeypatch.setattr(watchdog, "INTERVAL", 0.02)
-    monkeypatch.setattr(setup, "compile_train_step", lambda *_, xla: "compiled")
-    monkeypatch.setattr(setup, "try_forms", wait)
-    config = Config.from_settings()
-    workers = types.SimpleNamespace(strategy=None, broadcast_from_chief=lambda steps: steps)
-    train = types.SimpleNamespace(function="plain", dataset=types.SimpleNamespace(steps_per_call=1))
-    run, guard = types.SimpleNamespace(config=config, saved_config=None), Watchdog(0.1, lambda: "epoch_0003")
-    setup._choose_form(config, workers, run, None, train, guard)
-    assert "(--step_timeout), so training stops" in found[0][0] and found[0][1] == 1
+def test_config_json_records_the_choice_of_xla(tmp_path, monkeypatch, strategies, stripes_dir):
+    monkeypatch.setattr(setup, "choose_form", lambda *_: "off")
+    small = {"dataset": "stripes", "data_dir": stripes_dir, "max_dataset_size": 1, "no_peak": True, "verbose": 0}
+    config = Config.from_settings(**TINIER, **small, output_dir=str(tmp_path / "run"))
+    workers = Workers(strategies[1])
+    with RunDirectory(config, compat.stack()) as run:
+        make_trainer(config, workers, run, load_data(config, workers, run), None)
+        assert serialization.load(run.path / "config.json").config == config.replace(xla="off")
