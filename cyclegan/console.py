@@ -103,7 +103,7 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
     # `start` may put its filter before descriptor 2 meanwhile
     terminal = os.fdopen(os.dup(2), "w") if sys.stderr.isatty() else contextlib.nullcontext()
     thread = threading.Thread(target=_show_time, args=(text, terminal, sys.stdout, done, if_slow), daemon=True)
-    with contextlib.suppress(RuntimeError):  # the system refuses new threads: go on without the time
+    with contextlib.suppress(RuntimeError):  # the system refuses new threads: continue without the time
         thread.start()
     try:
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import pathlib
 from collections.abc import Collection, Sequence
 from typing import Any, Callable, Optional
@@ -39,19 +38,15 @@ ALONE: dict[str, list[Any]] = {
 FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
 
 
-def _number(text: str) -> float:
-    """Parse a finite number of at least 0."""
-    number = float(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: expected a finite number of at least 0")
-    return number
+def _up_to(most: float) -> Callable[[str], float]:
+    """Return a parser of numbers from 0 to `most`."""
 
+    def number(text: str) -> float:
+        value = float(text)
+        if not 0 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to {most:,g}")
+        return value
 
-def _milliseconds(text: str) -> float:
-    """Parse a number from 0 to 60,000."""
-    number = float(text)
-    if not 0 <= number <= 60_000:
-        raise argparse.ArgumentTypeError(f"{text}: expected milliseconds, from 0 to 60000")
     return number
 
 
@@ -98,7 +93,7 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return options
 
 
-def _add_values(group: argparse._ArgumentGroup) -> None:
+def _add_values(group: Any) -> None:
     """Add the flags that take several values."""
     add = group.add_argument
     add("--size", type=_at_least(16, 4), nargs="+", default=[128], help="sides of the images (default: 128)")
@@ -108,14 +103,14 @@ def _add_values(group: argparse._ArgumentGroup) -> None:
     add("--precision", nargs="+", choices=precisions, help=text)
     add("--xla", nargs="+", choices=("off", "on"), default=["off"], help="default: off")
     add("--replicas", type=_at_least(1), nargs="+", help="devices (default: 1; of --scaling: 1 2 3)")
-    add("--identity", type=_number, nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
+    add("--identity", type=_up_to(1e9), nargs="+", default=[5.0], help="weights of the identity loss (default: 5)")
     add("--steps_per_call", type=_at_least(1), nargs="+", default=[1], help="times stay per step (default: 1)")
     add("--objective", choices=tuple(OBJECTIVES), nargs="+", help="of --steps (default: cyclegan)")
     add("--cache", choices=("ram", "none"), nargs="+", help="of --data: decoded images, or JPEGs (default: ram)")
     text = (
         "of --data: a simulated step that takes this long and leaves the processor free, as a GPU does (0: a real step)"
     )
-    add("--elsewhere", type=_milliseconds, nargs="+", metavar="MS", help=text)
+    add("--elsewhere", type=_up_to(60_000), nargs="+", metavar="MS", help=text)
     add("--variant", choices=("keras", "paper"), nargs="+", help="of --census: networks (default: keras)")
     text = "of --census: compute capabilities; 8.0 is an A100, 9.0 an H100 (default: 8.0)"
     add("--architecture", choices=("8.0", "9.0"), nargs="+", help=text)

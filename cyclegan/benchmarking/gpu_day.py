@@ -82,30 +82,29 @@ def groups_for(gpus: int) -> list[Group]:
     return [*GROUPS[:3], *([Group("all GPUs", several)] if gpus > 1 else []), *GROUPS[3:]]
 
 
-def measure_gpu_day(budget: float, keep: Keep, groups: Sequence[Group], base: Sequence[str] = BASE) -> list[Row]:
+def measure_gpu_day(budget: float, keep: Keep, groups: Sequence[Group]) -> list[Row]:
     """Return the rows of all groups; a group that did not fit in the budget has one row with an "error".
 
     Args:
         budget: Seconds for all groups together.
         keep: Function that is called with the rows after each group.
         groups: Groups in the order of their importance.
-        base: Flags of all groups; the flags of a group come after them.
     """
     rows: list[Row] = []
     end = time.monotonic() + budget
     for group in with_bar(groups, "Groups"):
         limit = min(end - time.monotonic(), SHARE * budget)
-        measured = time_group(group, base, limit) if limit > 0 else [{"error": "not started within the budget"}]
+        measured = time_group(group, limit) if limit > 0 else [{"error": "not started within the budget"}]
         rows += [{"group": group.name, "environment": group.environment, **row} for row in measured]
         keep(rows)
     return rows
 
 
-def time_group(group: Group, base: Sequence[str], limit: float) -> list[Row]:
+def time_group(group: Group, limit: float) -> list[Row]:
     """Return the rows of a group, from a process that may take `limit` seconds."""
     with tempfile.TemporaryDirectory(prefix="cyclegan-") as folder:
         path = pathlib.Path(folder, "rows.json")
-        command = [sys.executable, "-m", "cyclegan.commands.benchmark", *base, *group.flags, "--json", str(path)]
+        command = [sys.executable, "-m", "cyclegan.commands.benchmark", *BASE, *group.flags, "--json", str(path)]
         try:
             search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
             environment = {**os.environ, "PYTHONPATH": search, **group.environment}

@@ -56,7 +56,7 @@ class TimedStep:
 
     def build(self) -> None:
         """Make the networks and trace the step with a first call; measure the memory of a second call."""
-        held = _gpu_memory()
+        held = hardware.used_memory()
         self.strategy = make_strategy(self.setting.replicas)
         self._batches = next(make_dataset(self.setting, 1).distributed(self.strategy))
         with levers.without(self.setting.lever):
@@ -133,9 +133,3 @@ def compare(
         other = found.get(dataclasses.replace(each.setting, **reference))
         turns = zip(each.seconds, other.seconds) if other else ()
         each.row[column] = statistics.median(quotient(*turn) for turn in turns) if other else None
-
-
-def _gpu_memory() -> int:
-    """Return the bytes in use on the fullest GPU; 0 without a GPU."""
-    gpus = (gpu.name[len("/device:") :] for gpu in tf.config.list_logical_devices("GPU"))
-    return max((tf.config.experimental.get_memory_info(gpu)["current"] for gpu in gpus), default=0)

@@ -98,9 +98,14 @@ def _is_folder(path: pathlib.Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
+def final(path: pathlib.Path) -> pathlib.Path:
+    """Return the final name of a checkpoint that may have a hidden name."""
+    return path.with_name(path.name.removeprefix(PARTIAL).removeprefix(REMOVED))
+
+
 def discard_hidden(path: pathlib.Path) -> None:
     """Remove a folder with a hidden name; files of the user in it move to the folder with the final name, if there is one."""
-    target = path.with_name(path.name.removeprefix(PARTIAL).removeprefix(REMOVED))
+    target = final(path)
     if _is_folder(target):
         move_foreign(path, target)  # a kill has interrupted `replace`
     discard(path)

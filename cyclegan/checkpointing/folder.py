@@ -57,7 +57,7 @@ class Position(NamedTuple):
 
 def position_of(path: pathlib.Path) -> Position:
     """Return the position of a checkpoint, parsed from its final or hidden name."""
-    position = Position.parse(_final(path).name)
+    position = Position.parse(files.final(path).name)
     assert position is not None, path
     return position
 
@@ -113,11 +113,11 @@ def identity(path: pathlib.Path) -> Optional[tuple[int, int]]:
 
 def adopt(path: pathlib.Path) -> pathlib.Path:
     """Give a complete checkpoint its final name, in place of one that cannot be read; return its path."""
-    if path != _final(path):
-        files.move_foreign(_final(path), path)
-        files.discard(_final(path))
+    if path != files.final(path):
+        files.move_foreign(files.final(path), path)
+        files.discard(files.final(path))
         _show(path)
-    return _final(path) if _final(path).is_dir() else path
+    return files.final(path) if files.final(path).is_dir() else path
 
 
 def _interrupted(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -139,24 +139,18 @@ def recover(folder: pathlib.Path) -> None:
     """
     for old in folder.glob(f"{REMOVED}*"):
         new = old.with_name(PARTIAL + old.name[len(REMOVED) :])
-        if not _final(old).exists() and manifest.is_complete(new):
+        if not files.final(old).exists() and manifest.is_complete(new):
             _show(new)
     if not checkpoints(folder):
         for path in _interrupted(folder)[-1:]:
             _show(path)
 
 
-def _final(path: pathlib.Path) -> pathlib.Path:
-    """Return the final name of a checkpoint that may have a hidden name."""
-    prefix = next((prefix for prefix in (PARTIAL, REMOVED) if path.name.startswith(prefix)), "")
-    return path.with_name(path.name[len(prefix) :])
-
-
 def _show(path: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
-        os.rename(path, _final(path))
+        os.rename(path, files.final(path))
         sync(path.parent)
-        logger.info(f"Recovered {_final(path)} from an interrupted save")
+        logger.info(f"Recovered {files.final(path)} from an interrupted save")
 
 
 def clean_up(folder: pathlib.Path) -> None:

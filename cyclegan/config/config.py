@@ -12,7 +12,7 @@ from cyclegan.config.distribution import DistributionConfig
 from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.config.fields import Section
 from cyclegan.config.networks import UNETS, NetworkConfig
-from cyclegan.config.objective import ObjectiveConfig
+from cyclegan.config.objective import OBJECTIVES, ObjectiveConfig, ObjectiveFacts
 from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.config.performance import PerformanceConfig
 from cyclegan.config.presets import PRESETS
@@ -52,11 +52,16 @@ def _sets_blocks(config: Config) -> bool:
     return config.networks.residual_blocks == blocks != defaults.residual_blocks(DataConfig.image_size)
 
 
+def _objectives(has: Callable[[ObjectiveFacts], bool]) -> str:
+    """Return --objective with the names of all objectives of a kind, for a message."""
+    return f"--objective {' or '.join(name for name, facts in OBJECTIVES.items() if has(facts))}"
+
+
 # Settings that have an effect only with others: the flags that they need, and a check of these flags.
 NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "data_dir": (
         "--dataset cycle_gan/NAME, stripes or scenes",
-        lambda config: config.data.is_embedded or config.data.dataset.startswith("cycle_gan/"),
+        lambda config: config.data.is_tfds,
     ),
     "preprocess": (
         "a dataset other than stripes and scenes, or with --load_size",
@@ -99,14 +104,18 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     **dict.fromkeys(
         ("lambda_cycle", "lambda_ssim"),
-        ("--objective cyclegan", lambda config: "lambda_cycle" in config.objective.facts.own_flags),
+        (
+            _objectives(lambda facts: "lambda_cycle" in facts.own_flags),
+            lambda config: "lambda_cycle" in config.objective.facts.own_flags,
+        ),
     ),
     "lambda_identity": (
-        "--objective cyclegan and --channels_x equal to --channels_y",
+        f"{_objectives(lambda facts: 'lambda_identity' in facts.own_flags)} and --channels_x equal to --channels_y",
         lambda config: "lambda_identity" in config.objective.facts.own_flags and config.data.same_channels,
     ),
     "tf32": (  # other products are never in float32
-        "--precision auto or float32, --evaluate_every N, --discriminator_norm spectral, or --objective cut or fastcut",
+        "--precision auto or float32, --evaluate_every N, --discriminator_norm spectral, or"
+        f" {_objectives(lambda facts: facts.compares_features)}",
         lambda config: (
             config.performance.precision in ("auto", "float32")
             or config.evaluation.evaluate_every > 0
@@ -118,7 +127,8 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     **dict.fromkeys(
         ("lambda_paired", "paired_names", "paired_share"),
         (
-            "--lambda_paired and --paired_names together, a folder or --dataset scenes, and --objective cyclegan or cut",
+            "--lambda_paired and --paired_names together, a folder or --dataset scenes, and"
+            f" {_objectives(lambda facts: 'lambda_paired' in facts.own_flags)}",
             lambda config: config.uses_pairs,
         ),
     ),
@@ -184,7 +194,7 @@ class Config:
         return cls(**made)
 
     def replace(self, **settings: Any) -> Config:
-        """Return a copy with other values of some settings; the other settings stay as they are."""
+        """Return a copy in which the given settings have new values."""
         return self._from_all({**self.settings(), **settings})
 
     def settings(self) -> dict[str, Any]:
@@ -229,10 +239,9 @@ class Config:
         for name in ("image_size", "image_width"):
             side = getattr(self.data, name)
             if side % multiple:
-                times = {4: "twice", 128: "7 times", 256: "8 times"}[multiple]
                 raise UserError(
                     f"--{name} {side}: expected a multiple of {multiple}"
-                    f" (--generator {self.networks.generator} halves it {times})"
+                    f" (--generator {self.networks.generator} halves it {self.networks.halvings} times)"
                 )
         layers, side = self.networks.discriminator_layers, min(self.data.image_shape)
         needed = 3 if self.networks.variant == "paper" else 1  # the last two layers of "paper" each take away a pixel

@@ -106,10 +106,14 @@ class DataConfig(Section):
         return self.preprocess != "none" or self.is_embedded
 
     @property
+    def is_tfds(self) -> bool:
+        """Whether TensorFlow Datasets has to prepare the dataset on disk before it is read."""
+        return self.is_embedded or self.dataset.startswith("cycle_gan/")
+
+    @property
     def has_pairs(self) -> bool:
         """Whether images of the same name are pairs. In TensorFlow Datasets they are not: names are numbers there."""
-        is_named = not self.is_embedded and not self.dataset.startswith("cycle_gan/")
-        return self.paired_names and (is_named or self.dataset in ALIGNED)
+        return self.paired_names and (not self.is_tfds or self.dataset in ALIGNED)
 
     @property
     def image_shape(self) -> tuple[int, int]:
@@ -140,7 +144,7 @@ class DataConfig(Section):
 
     @property
     def name(self) -> str:
-        """Last part of `dataset`: horse2zebra of cycle_gan/horse2zebra, photos of /data/photos/."""
+        """Last part of `dataset`: "horse2zebra" for "cycle_gan/horse2zebra", "photos" for "/data/photos/"."""
         return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
 
     def check(self) -> None:

@@ -16,7 +16,6 @@ from cyclegan.config.run import RunConfig
 SUITED: dict[str, dict[str, Any]] = {
     name: {"image_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3} for name in EMBEDDED
 }
-UNCROPPED = EMBEDDED  # their images differ from each other enough: load_size is image_size
 LOAD_RATIO = 286 / 256  # side before the crop / side after it
 PYTORCH_EPSILON = 1e-8  # default of PyTorch's Adam
 # Settings that follow from others if they are not given.
@@ -64,7 +63,7 @@ def residual_blocks(image_size: int) -> int:
 
 def load_ratio(dataset: str) -> float:
     """Return the default of --load_size, relative to the side after the crop."""
-    return 1.0 if dataset in UNCROPPED else LOAD_RATIO
+    return 1.0 if dataset in EMBEDDED else LOAD_RATIO  # drawn images differ enough without crops
 
 
 def _fill_in_sizes(settings: dict[str, Any], dataset: str) -> None:

@@ -60,6 +60,11 @@ class NetworkConfig(Section):
         """Pixels by which the sides of the generators' input must be divisible."""
         return UNETS.get(self.generator, RESNET_MULTIPLE)
 
+    @property
+    def halvings(self) -> int:
+        """How often the generators halve their input."""
+        return self.multiple.bit_length() - 1
+
     def check(self) -> None:
         """Raise `UserError` if a value cannot work."""
         self.check_at_least(0, "residual_blocks")

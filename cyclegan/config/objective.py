@@ -18,7 +18,7 @@ class ObjectiveFacts(NamedTuple):
     Attributes:
         summary: Text for --help.
         directions: Directions of its generators; see `DIRECTIONS`.
-        own_flags: Flags of `ObjectiveConfig` that some other objectives lack.
+        own_flags: Flags of `ObjectiveConfig` that this objective uses and another one does not.
         pool_size: Default of --pool_size.
         compares_features: Whether it compares features of images and of their translations in a ResNet generator.
     """
@@ -70,9 +70,9 @@ class ObjectiveConfig(Section):
     r1: float = flag("weight of R1, the penalty on the discriminators' gradients at real images", 0.0, WARN)
     label_smoothing: float = flag("the label of real images is 1 minus this (lsgan and bce)", 0.0, WARN)
     pool_size: int = flag(
-        "earlier translations per domain that the discriminators also see; 0 is off (default: 50; other objectives than"
-        " cyclegan: 0)",
-        50,
+        "earlier translations per domain that the discriminators also see; 0 is off (default:"
+        f" {', '.join(f'{name} {facts.pool_size}' for name, facts in OBJECTIVES.items())})",
+        OBJECTIVES["cyclegan"].pool_size,
     )
     diffaugment: str = flag("random changes to the discriminators' input: any of color,translation,cutout", "", WARN)
 

@@ -15,7 +15,7 @@ MAX_STEPS_PER_CALL = 10
 
 
 def choose_steps_per_call(seconds: float, log_every: int) -> int:
-    """Return the steps per call, so that a call of several steps takes at most `CALL_SECONDS`.
+    """Return the largest number of steps, at least 1, with which a call takes at most `CALL_SECONDS`.
 
     Args:
         seconds: Measured time of a step.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 from collections.abc import Collection
 from typing import NoReturn, Union
 
 from cyclegan.errors import UserError, printable
-from cyclegan.images import dicom_reader
+from cyclegan.images import dicom_reader, writer
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".dcm", ".dicom")
+EXTENSIONS = tuple(itertools.chain(*writer.FORMATS.values()))
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 

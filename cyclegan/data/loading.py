@@ -223,6 +223,11 @@ def for_each_image(
         )
 
 
+def sizes_of(facts: np.ndarray) -> np.ndarray:
+    """Return (height, width) in pixels of each image with these fields: int [N, 2]."""
+    return np.stack([facts["height"], facts["width"]], axis=1)
+
+
 def describe_error(error: Exception) -> str:
     """Return why an image cannot be decoded."""
     return "not an image" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__

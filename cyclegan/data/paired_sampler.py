@@ -53,7 +53,7 @@ class PairedSampler(UnpairedSampler):
         return functools.lru_cache(maxsize=2)(self._arrange)  # this epoch and the next one, which is prefetched
 
     def _arrange(self, epoch: int, reshuffles: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the images of the smaller domain in an epoch, and at which positions they come with their partners."""
+        """Return (image of the smaller domain, whether it comes with its partner) for each position of an epoch."""
         larger, smaller, positions = self._larger, 1 - self._larger, np.arange(self.epoch_size)
         partners = np.full(self.counts[larger], -1)
         partners[self.pairs[:, larger]] = self.pairs[:, smaller]

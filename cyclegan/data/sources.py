@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional, Union
 import numpy as np
 
 from cyclegan import console
-from cyclegan.config.data import AUTO, EMBEDDED, DataConfig, parse_range
+from cyclegan.config.data import AUTO, DataConfig, parse_range
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
 from cyclegan.data.lazy_images import LazyImages
@@ -136,13 +136,13 @@ def load_domains(
             --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
     with console.phase("Finding the images", bars):
-        found = _find(data, splits, bars)
+        found = _find_in_tfds(data, splits, bars) if data.is_tfds else _find_in_folder(data, splits)
     facts = _check(data, found.sources, bars)
     data, measured = _measure_ranges(data, found.sources, bars)
     files = _describe(data, multiple, found.sources, facts)
     size = geometry.final_size(
         data,
-        np.concatenate([_sizes(files[split].facts) for split in splits]),
+        np.concatenate([loading.sizes_of(files[split].facts) for split in splits]),
         np.concatenate([files[split].sizes for split in splits]),
         [name for split in splits for name in found.names[split]],
     )
@@ -160,15 +160,6 @@ def load_domains(
         ranges,
         pairs,
     )
-
-
-def is_tfds(dataset: str) -> bool:
-    """Return whether TensorFlow Datasets has to prepare a dataset on disk before it is read."""
-    return dataset in EMBEDDED or dataset.startswith("cycle_gan/")
-
-
-def _find(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
-    return _find_in_tfds(data, splits, bars) if is_tfds(data.dataset) else _find_in_folder(data, splits)
 
 
 def _find_in_tfds(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
@@ -201,7 +192,7 @@ def _find_in_folder(data: DataConfig, splits: Sequence[str]) -> Found:
 
 def _check(data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool) -> dict[str, np.ndarray]:
     """Check the headers of all images."""
-    channels = {split: data.channels_x if split.endswith("A") else data.channels_y for split in sources}
+    channels = {split: _channels(data, split) for split in sources}
     ranged = [split for split in sources if getattr(data, RANGES[f"train{split[-1]}"])]
     return loading.check_files(sources, channels, bars, ranged)
 
@@ -259,7 +250,9 @@ def _describe(
     files = {}
     for split, part in sources.items():
         domain = "x" if split.endswith("A") else "y"
-        sizes = geometry.resized_sizes(data, multiple, _sizes(facts[split]), training=split.startswith("train"))
+        sizes = geometry.resized_sizes(
+            data, multiple, loading.sizes_of(facts[split]), training=split.startswith("train")
+        )
         value_range = data.value_range(domain)
         files[split] = loading.ImageFiles(split, part, facts[split], sizes, _channels(data, split), dtype, value_range)
     return files
@@ -281,11 +274,6 @@ def _find_pairs(
 
 def _channels(data: DataConfig, split: str) -> int:
     return data.channels_x if split.endswith("A") else data.channels_y
-
-
-def _sizes(facts: np.ndarray) -> np.ndarray:
-    """Return heights and widths in pixels: int [N, 2]."""
-    return np.stack([facts["height"], facts["width"]], axis=1)
 
 
 def _decode(

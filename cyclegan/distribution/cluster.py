@@ -30,17 +30,12 @@ class Cluster:
 
     @property
     def count(self) -> int:
-        """Return the number of workers."""
+        """Number of workers."""
         return len(self.addresses)
 
     @property
-    def is_chief(self) -> bool:
-        """Return whether this worker is the chief, which writes the run's folder."""
-        return self.index == 0
-
-    @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts of the workers, each once, in the order of the addresses."""
+        """Hosts of the workers, each once, in the order of the addresses."""
         return tuple(dict.fromkeys(host_of(address) for address in self.addresses))
 
     def describe(self, worker: int) -> str:

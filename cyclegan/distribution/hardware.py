@@ -121,6 +121,11 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def used_memory() -> int:
+    """Return the bytes in use on the fullest GPU; 0 without a GPU."""
+    return max((tf.config.experimental.get_memory_info(name)["current"] for name in _gpu_names()), default=0)
+
+
 def reset_peak_memory() -> None:
     """Begin the measurement of the peak memory of GPUs anew; the peak of a process on a CPU stays."""
     for name in _gpu_names():

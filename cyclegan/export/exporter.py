@@ -166,7 +166,7 @@ def _largest_difference(
 
 
 def _put_into_place(made: pathlib.Path, out: pathlib.Path) -> None:
-    """Move a new file or folder to its final name. An old one is removed with the temporary folder of `made`."""
+    """Move a new file or folder to its final name; an old one moves to the temporary folder of `made`, which is removed later."""
     old = made.with_name(".old")
     if os.path.lexists(out) and (out.is_dir() or made.is_dir()):  # a folder can't be replaced in one step
         os.rename(out, old)

@@ -9,6 +9,11 @@ from cyclegan.images.image import row_blocks
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
 
 
+def visible(pixels: np.ndarray) -> np.ndarray:
+    """Return the channels of an image [h, w, C] that are shown: the first three, or the first."""
+    return pixels[..., : 3 if pixels.shape[2] >= 3 else 1]
+
+
 def convert_bands(
     image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -11,8 +11,8 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
-from PIL import UnidentifiedImageError
 
+from cyclegan.data import loading
 from cyclegan.errors import MissingPackageError, printable
 from cyclegan.images import dicom_writer, reader, writer
 from cyclegan.images.image import DecodedImage
@@ -202,10 +202,8 @@ class _Catch:
             error, MissingPackageError
         ):  # Pillow's decoders raise almost any exception on a damaged file
             return False
-        reason = str(error) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):
-            reason = "not an image"
-        elif isinstance(error, tf.errors.ResourceExhaustedError):
+        reason = loading.describe_error(error)
+        if isinstance(error, tf.errors.ResourceExhaustedError):
             reason = "the device does not have enough memory for it; try a smaller --tile or --size"
         self.reason = printable(f"{self._name} ({reason})")
         return True

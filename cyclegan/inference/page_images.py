@@ -9,7 +9,7 @@ from typing import Optional
 import numpy as np
 
 from cyclegan.config.directions import DIRECTIONS
-from cyclegan.images import geometry, writer
+from cyclegan.images import color, geometry, writer
 from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth
 from cyclegan.reporting import html_report
@@ -53,7 +53,7 @@ def _scores(input: np.ndarray, output: np.ndarray, cycle: Optional[np.ndarray] =
 
 def make_thumbnail(pixels: np.ndarray) -> np.ndarray:
     """Return a copy for the page: uint8 [h, w, 1 or 3], its longer side at most `MAX_SIDE` pixels."""
-    pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1]
+    pixels = color.visible(pixels)
     shrink = min(1.0, MAX_SIDE / max(pixels.shape[:2]))
     height, width = (max(1, round(side * shrink)) for side in pixels.shape[:2])
     return to_depth(geometry.resize(pixels, (height, width)), np.uint8)

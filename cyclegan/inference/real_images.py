@@ -45,7 +45,7 @@ def read_folder(
     if not paths:
         raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
     facts = loading.check_files({"real": paths}, {"real": channels}, ranged=["real"] if value_range else [])["real"]
-    sizes = np.stack([facts["height"], facts["width"]], axis=1)
+    sizes = loading.sizes_of(facts)
     resized = geometry.resized_sizes(data, multiple, sizes, training=False)
     final = geometry.final_size(data, sizes, resized, paths)
     if tuple(final) != tuple(size):

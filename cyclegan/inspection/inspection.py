@@ -14,6 +14,7 @@ from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.images import writer
 from cyclegan.inspection import copies, findings
 from cyclegan.inspection.findings import Finding
 from cyclegan.inspection.measure import MEASURES, measure
@@ -34,11 +35,8 @@ ValueRanges = tuple[Optional[ValueRange], Optional[ValueRange]]
 
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
-EXTENSIONS = {
-    **dict.fromkeys(("JPEG", "MPO"), (".jpg", ".jpeg")),  # cameras write MPO
-    **{"PNG": (".png",), "BMP": (".bmp",), "WEBP": (".webp",), "GIF": (".gif",), "TIFF": (".tif", ".tiff")},
-    "DICOM": (".dcm", ".dicom"),
-}
+EXTENSIONS = {name.upper(): endings for name, endings in writer.FORMATS.items()}
+EXTENSIONS["MPO"] = EXTENSIONS["JPEG"]  # cameras write MPO
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +119,7 @@ def _find(
     """Return a finding of each kind, empty ones included; `reasons` has why an image is unreadable, by index."""
     constant = measures["readable"] & (measures["deviation"].max(axis=1) < CONSTANT_DEVIATION)
     rich = np.flatnonzero(measures["readable"] & ~constant)
-    sizes = np.stack([measures["height"], measures["width"]], axis=1)
+    sizes = loading.sizes_of(measures)
     misnamed = {
         index: f"is {format_}"
         for index, format_ in enumerate(measures["format"].tolist())

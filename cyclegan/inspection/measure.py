@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images import reader
+from cyclegan.images import color, reader
 from cyclegan.images.image import Header, row_blocks
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
@@ -47,7 +47,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
     """
     header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
-    mean, deviation, spread = _colors(visible(pixels))
+    mean, deviation, spread = _colors(color.visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)
     looks = _hash_pixels(pixels), _hash_look(reduced), _miniature(reduced)
     return (True, *pixels.shape[:2], header.format, _kind(header), *looks, mean, deviation, spread > GRAY_SPREAD)
@@ -55,15 +55,10 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
     """Return a reduced image of 8 bits, at most `side` pixels wide and high; `pixels` are as decoded: [h, w, C]."""
-    levels = to_depth(visible(pixels), np.uint8)
+    levels = to_depth(color.visible(pixels), np.uint8)
     image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
     image.thumbnail((side, side))
     return image
-
-
-def visible(pixels: np.ndarray) -> np.ndarray:
-    """Return the channels that are shown: the first three, or the first."""
-    return pixels[..., : 3 if pixels.shape[2] >= 3 else 1]
 
 
 def _kind(header: Header) -> str:

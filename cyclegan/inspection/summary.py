@@ -10,7 +10,8 @@ import numpy as np
 from cyclegan import program_name
 from cyclegan.config import defaults
 from cyclegan.config.data import DataConfig
-from cyclegan.data.sources import SPLITS, Domains, is_tfds
+from cyclegan.data import loading
+from cyclegan.data.sources import SPLITS, Domains
 from cyclegan.inspection import copies, findings, inspection
 from cyclegan.inspection.findings import Finding
 
@@ -32,7 +33,7 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
         if finding.count:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
-    if found and not is_tfds(data.dataset):
+    if found and not data.is_tfds:
         command = " ".join([program_name.of("inspect"), shlex.quote(data.dataset), *_flags(data, domains.value_ranges)])
         found = [*found[: MAX_LINES - 1], f"Data: {command} explains these findings and looks for more"]
     return found[:MAX_LINES]
@@ -56,6 +57,6 @@ def _find(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[
     keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
     groups = [known[group].tolist() for group in copies.equal_groups(keys)]
     yield from findings.of_copies(findings.DUPLICATES, groups, splits)
-    sizes = np.stack([merged["height"], merged["width"]], axis=1)
+    sizes = loading.sizes_of(merged)
     yield findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
     yield findings.of_counts(splits)

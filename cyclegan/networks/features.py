@@ -42,7 +42,7 @@ def compute_features(
         images: float32 [N, H, W, C] in [-1, 1].
         training: Whether the layers run as in training.
         recomputes: Whether the backward pass computes the residual blocks again.
-        to_output: Whether to append the output of the generator; else, later layers do not run.
+        to_output: Whether to run all layers and append the output; otherwise the layers after the last feature are skipped.
     """
     wanted, found = feature_layers(network), [images]
     for layer, output in call_layers(network, images, training, recomputes):

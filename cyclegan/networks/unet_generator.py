@@ -7,7 +7,6 @@ import tensorflow as tf
 from cyclegan.networks.activation import LeakyReLU
 from cyclegan.networks.blocks import BlockBuilder
 
-HALVINGS = {"unet_256": 8, "unet_128": 7}  # how often each U-Net halves the size
 MAX_WIDTH = 8  # channels of a layer are at most this many times the number of filters
 DROPOUT_DEPTH = 4  # decoder layers from this depth on have dropout
 
@@ -19,7 +18,7 @@ def build_unet(blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
     outermost and the innermost convolution of the encoder have no normalization. Decoder layers that join two layers of
     full width have dropout.
     """
-    relu, filters, depth = tf.keras.layers.ReLU, blocks.config.filters, HALVINGS[blocks.config.generator]
+    relu, filters, depth = tf.keras.layers.ReLU, blocks.config.filters, blocks.config.halvings
     widths = [filters * min(2**level, MAX_WIDTH) for level in range(depth)]
     x = blocks.convolve(x, widths[0], 4, 2)
     skips = []

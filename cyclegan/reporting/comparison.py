@@ -84,7 +84,7 @@ def _curves(path: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def best(name: str, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-    """Return the epoch and the value of the best metric, or `None` if neither low nor high values are better."""
+    """Return (epoch, value) of the best point of a curve, or `None` if neither low nor high values are better."""
     if name.endswith(HIGHER_IS_BETTER):
         return max(curve, key=lambda point: point[1])
     if name.endswith(LOWER_IS_BETTER) or name.startswith(LOWER_IS_BETTER):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -15,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Profiler:
-    """Context manager that profiles a range of training steps.
+    """Profile of a range of training steps.
 
     Calls of several steps are profiled as a whole, including the time between calls. If the profile cannot be started or written,
     training continues without it.
@@ -33,17 +32,6 @@ class Profiler:
         self._start, self._end = steps or (0, 0)
         self._folder = folder
         self._first = self._last = 0
-
-    def __enter__(self) -> Profiler:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def should_start(self, step: int, steps: int) -> bool:
         """Return whether to call `start` when `step` steps are done and a call of `steps` steps comes next."""

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-# Losses of the objective "cyclegan".
-LOSSES = (
-    *(f"{generator}/{part}" for generator in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
-    *("loss_X/loss", "loss_Y/loss"),
-)
-# With a weight of the structural losses of the cycles only.
-STRUCTURE = ("loss_G/ssim", "loss_F/ssim")
 # With weight decay only.
 WEIGHT_DECAY = ("weight_decay/generators", "weight_decay/discriminators")
 # Mean absolute errors of cycles and identities, in the units of [-1, 1]; validation only.

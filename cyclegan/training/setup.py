@@ -89,7 +89,7 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     Raises:
         UserError: Images are missing, can't be used or differ from the run's images so far, or the workers differ.
     """
-    is_tfds = sources.is_tfds(config.data.dataset)
+    is_tfds = config.data.is_tfds
     same = {"dataset of TensorFlow Datasets": is_tfds, "output_dir": os.path.abspath(config.run.output_dir)}
     workers.check_equal({**config.shared_settings, **compat.stack(), **same})
     cache_folder = run.path if workers.count == 1 else tempfile.gettempdir()

@@ -12,7 +12,7 @@ from cyclegan.distribution import hardware
 from cyclegan.networks import instance_normalization
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import LOSSES
+from cyclegan.training.objectives.cyclegan import LOSSES
 
 MODEL = census.Model(1e9, {"float32": 1e12}, 4e-3)
 

@@ -68,7 +68,7 @@ def test_several_gpus_share_a_batch():
 def test_groups_stop_with_the_budget(monkeypatch):
     clock, limits = [1000.0], []
 
-    def time_group(group, base, limit):
+    def time_group(group, limit):
         limits.append(limit)
         clock[0] += 30
         return [{"form": "default"}]
@@ -105,9 +105,9 @@ def test_failures_of_a_process_are_rows(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     error = subprocess.TimeoutExpired("python", 9)
-    assert gpu_day.time_group(Group("a", (), {"A": "1"}), TINY, 9.4) == [{"error": "stopped after 9 s"}]
+    assert gpu_day.time_group(Group("a", (), {"A": "1"}), 9.4) == [{"error": "stopped after 9 s"}]
     error = None
-    assert gpu_day.time_group(Group("a", (), {"A": "1"}), TINY, 9) == [{"error": "exit code 139: Segmentation fault"}]
+    assert gpu_day.time_group(Group("a", (), {"A": "1"}), 9) == [{"error": "exit code 139: Segmentation fault"}]
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_tiny_day_on_a_cpu(tmp_path, monkeypatch, capsys):
         Group("impossible", ("--size", "30")),
     )
     monkeypatch.setattr(gpu_day, "GROUPS", groups)
-    monkeypatch.setattr(gpu_day.measure_gpu_day, "__defaults__", (TINY,))
+    monkeypatch.setattr(gpu_day, "BASE", TINY)
     path = tmp_path / "day.json"
     result = benchmark.main(["--gpu-day", "--budget", "500", "--json", str(path)])
     plain, default, impossible, one, two = result["gpu_day"]

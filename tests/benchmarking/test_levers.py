@@ -13,7 +13,8 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.networks import instance_normalization
 from cyclegan.training import in_flight
-from cyclegan.training.metric_names import LOSSES, SAMPLES
+from cyclegan.training.metric_names import SAMPLES
+from cyclegan.training.objectives.cyclegan import LOSSES
 
 
 def operations(strategy, lever):

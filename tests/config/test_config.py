@@ -27,7 +27,7 @@ def test_defaults_are_the_papers():
         ),
         (
             "--image_width 130",
-            "--image_width 130: expected a multiple of 4 (--generator resnet_9blocks halves it twice)",
+            "--image_width 130: expected a multiple of 4 (--generator resnet_9blocks halves it 2 times)",
         ),
         ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that do not influence each other"),
         ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),

@@ -120,7 +120,7 @@ def test_best_precision_of_an_unknown_cpu(tmp_path, monkeypatch):
 def computer(monkeypatch):
     """Return a function that fakes a device with a speed in FLOP/s per precision, on which only matrix products take time.
 
-    The function returns the clock in seconds, [now], and the growing list of the sides of the multiplied matrices.
+    The function returns ([seconds now], sides of the matrices multiplied so far).
     """
 
     def install(flops, precision):

@@ -38,7 +38,7 @@ def test_addresses_of_five_tasks():
 def test_leading_zeros_of_hosts_are_kept():
     nodes = {"SLURM_STEP_NODELIST": "n[08-10]", "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_STEP_NUM_TASKS": "3"}
     read = read_cluster({"SLURM_PROCID": "0", **nodes})
-    assert read.addresses == ("n08:20000", "n09:20000", "n10:20000") and read.is_chief
+    assert read.addresses == ("n08:20000", "n09:20000", "n10:20000") and read.index == 0
 
 
 def test_ports_end_at_65535():

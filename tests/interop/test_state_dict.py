@@ -16,11 +16,6 @@ from cyclegan.interop.state_dict import load_state_dict
 FORMATS = pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="PyTorch is not installed")
-
-
 def save(torch, content, path, legacy=False):
     torch.save(content, path, _use_new_zipfile_serialization=not legacy)
     return str(path)

@@ -12,16 +12,11 @@ from cyclegan.images.value_range import to_float
 from cyclegan.interop.torch_networks import combined_settings, read_networks
 from cyclegan.training.gan import GAN
 from cyclegan.training.gradients import unpack
-from cyclegan.training.metric_names import LOSSES
+from cyclegan.training.objectives.cyclegan import LOSSES
 from cyclegan.training.step import train_step
 from tests.interop.pytorch_networks import pytorch_patch_discriminator, pytorch_resnet
 
 GENERATORS, DISCRIMINATORS = ("G", "F"), ("D_X", "D_Y")
-
-
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="PyTorch is not installed")
 
 
 def published_losses(networks, x, y):

@@ -20,11 +20,6 @@ from tests.interop.pytorch_networks import (
 NORMS = ["instance", "affine", "batch", "none"]
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="PyTorch is not installed")
-
-
 def settings_of(torch, network, sizes, path, legacy=False):
     """Return the settings of the network that is read from a file, after a comparison of its output with PyTorch's."""
     network = with_random_weights(torch, network)

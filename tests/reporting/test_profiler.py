@@ -51,43 +51,43 @@ def train(profiler, first, last, steps_per_call, calls):
     ],
 )
 def test_profiles_the_requested_steps(calls, caplog, steps, first, steps_per_call, expected):
-    with Profiler(steps, "there") as profiler:
-        assert train(profiler, first, 20, steps_per_call, calls) == expected
+    profiler = Profiler(steps, "there")
+    assert train(profiler, first, 20, steps_per_call, calls) == expected
+    profiler.stop()
     assert calls == []
     steps = " to ".join(str(step + (call != "stop")) for step, call in expected)
     assert caplog.messages == ([f"Profile of steps {steps} written to there/plugins/profile"] if expected else [])
 
 
 def test_going_back_does_not_profile_again(calls):
-    with Profiler((3, 5), "there") as profiler:
-        assert train(profiler, 0, 10, 1, calls) == [(3, "start there"), (5, "stop")]
-        assert train(profiler, 2, 10, 1, calls) == []
+    profiler = Profiler((3, 5), "there")
+    assert train(profiler, 0, 10, 1, calls) == [(3, "start there"), (5, "stop")]
+    assert train(profiler, 2, 10, 1, calls) == []
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_profile_ends_with_training(calls, caplog, error):
-    with pytest.raises(error), Profiler((3, 50), "there") as profiler:
-        train(profiler, 0, 10, 1, calls)
-        raise error
+def test_profile_ends_with_training(calls, caplog):
+    profiler = Profiler((3, 50), "there")
+    train(profiler, 0, 10, 1, calls)
+    profiler.stop()
     assert calls == ["stop"] and not profiler.running
     assert caplog.messages == ["Profile of steps 4 to 10 written to there/plugins/profile"]
 
 
-def test_error_during_a_profile_is_raised(calls, caplog):
-    with pytest.raises(RuntimeError, match="out of memory"), Profiler((0, 5), "there") as profiler:
-        profiler.start(0)
-        raise RuntimeError("out of memory")
+def test_no_profile_is_reported_if_its_first_step_fails(calls, caplog):
+    profiler = Profiler((0, 5), "there")
+    profiler.start(0)
+    profiler.stop()
     assert calls == ["start there", "stop"] and caplog.messages == []
 
 
 def test_profile_is_in_tensorboards_folder(tmp_path, caplog):
-    with Profiler((0, 1), tmp_path) as profiler:
-        assert profiler.should_start(0, 1)
-        profiler.start(0)
-        tf.reduce_sum(tf.ones([10, 10])).numpy()
-        assert profiler.should_stop(1)
-        profiler.stop()
-        profiler.stop()
+    profiler = Profiler((0, 1), tmp_path)
+    assert profiler.should_start(0, 1)
+    profiler.start(0)
+    tf.reduce_sum(tf.ones([10, 10])).numpy()
+    assert profiler.should_stop(1)
+    profiler.stop()
+    profiler.stop()
     assert len(caplog.messages) == 1
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert written and all(re.match("plugins/profile/", str(path.relative_to(tmp_path))) for path in written)
@@ -99,8 +99,8 @@ def test_failed_profile_does_not_stop_training(monkeypatch, calls, caplog, when,
         raise tf.errors.ResourceExhaustedError(None, None, "a full disk\nand more")
 
     monkeypatch.setattr(tf.profiler.experimental, when, fail)
-    with Profiler((3, 5), "there") as profiler:
-        profiler.start(3)
-        profiler.stop()
-        assert not profiler.should_stop(9) and not profiler.should_start(4, 1)
+    profiler = Profiler((3, 5), "there")
+    profiler.start(3)
+    profiler.stop()
+    assert not profiler.should_stop(9) and not profiler.should_start(4, 1)
     assert caplog.messages == [f"the profile could not be {text}; training continues without it"]

@@ -49,14 +49,6 @@ def variables(checkpoint):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def metrics(folder):
-    """Return the lines of metrics.jsonl without times."""
-    return [
-        {key: value for key, value in line.items() if not key.startswith("speed/") and "seconds" not in key}
-        for line in lines(folder)
-    ]
-
-
 def wait_for_line(process, beginning):
     """Wait until a process prints a line."""
     for line in process.stdout:

@@ -12,7 +12,8 @@ from PIL import Image
 from cyclegan.checkpointing import manifest
 from cyclegan.commands import train
 from cyclegan.errors import UserError
-from tests.system.runs import SMALLEST, TINY, assert_same, lines, metrics, run, start, variables, wait_for_line
+from scripts.soaking.comparison import log_lines
+from tests.system.runs import SMALLEST, TINY, assert_same, lines, run, start, variables, wait_for_line
 
 
 def test_killed_process_resumes_bit_exact(photos, tmp_path, capsys):
@@ -29,7 +30,7 @@ def test_killed_process_resumes_bit_exact(photos, tmp_path, capsys):
     train.main([*flags, "--output_dir", str(tmp_path / "whole")])
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0003") for name in ("whole", "parts"))
     assert_same(whole, parts)
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert log_lines(tmp_path / "whole") == log_lines(tmp_path / "parts")
 
 
 @pytest.mark.slow
@@ -59,7 +60,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
     assert "1 of 2 epochs are done" in capsys.readouterr().out
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
     assert_same(whole, parts)
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert log_lines(tmp_path / "whole") == log_lines(tmp_path / "parts")
     assert (tmp_path / "parts" / "samples" / "epoch_002.png").exists()
     with pytest.raises(UserError, match="channels_y 5 -> 3"):
         train.main([*flags, "--channels_y", "3", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"])
@@ -78,7 +79,7 @@ def test_resume_between_epochs_with_another_cache_is_bit_exact(photos, tmp_path,
     assert not [line for line in warnings if "is nearly the same for all" not in line]  # true after a few steps
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
     assert_same(whole, parts)
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert log_lines(tmp_path / "whole") == log_lines(tmp_path / "parts")
     whole, parts = ({path.name for path in (tmp_path / name).glob("[!e]*")} for name in ("whole", "parts"))
     assert whole == parts
 
@@ -138,4 +139,4 @@ def test_signals_and_kills_are_bit_exact(photos, tmp_path):
     assert last.returncode == 0 and "Resumed from" in last.stdout
     whole, resumed = (variables(tmp_path / name / "checkpoints" / "epoch_0020") for name in ("whole", "parts"))
     assert_same(whole, resumed)
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert log_lines(tmp_path / "whole") == log_lines(tmp_path / "parts")

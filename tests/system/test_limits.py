@@ -51,14 +51,19 @@ def test_training_ends_well_without_streams(photos, tmp_path, streams):
     assert (tmp_path / "run" / "checkpoints" / "epoch_0001").is_dir()
 
 
-def test_programs_work_without_streams(finished, photos, tmp_path):
+def test_programs_work_without_streams(finished, photos, stripes_dir, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
+    one_run = ["--minutes", 0.01, "--seeds", 1, "--settings", "default", "--dataset", "stripes"]
+    small = ["--data_dir", stripes_dir, "--max_dataset_size", 9]
     cases = [
         (["translate.py", run, photos / "testA", out / "translations"], "0<&- >&- 2>&-", 0),
         (["evaluate.py", run, "--features", "random"], ">/dev/full", 1),
         (["export.py", run, out / "network.keras", "--format", "keras"], "2>/dev/full", 0),
         (["inspect_data.py", photos, "--html", out / "report"], "2>&1 | true", 0),
         (["compare.py", run, "--png", out / "curves.png"], "| true", 0),
+        (["ablation.py", *one_run, "--output", out / "ablation", "--", *small, *TINY], "2>&1 | true", 0),
+        (["score_stripes.py", out / "ablation" / "default-0"], "0<&- >&- 2>&-", 0),
+        (["benchmark.py", "--size", 32, "--filters", 2, "--residual_blocks", 0, "--no_plain"], "2>/dev/full", 0),
     ]
     out.mkdir()
     for (script, *arguments), streams, code in cases:
@@ -66,7 +71,8 @@ def test_programs_work_without_streams(finished, photos, tmp_path):
         print(f"{streams:15} {script:40} {done.returncode}")
         assert done.returncode == code, (script, done)
         assert not any(text in done.stdout + done.stderr for text in NO_TRACE), (script, done)
-    assert {path.name for path in out.iterdir()} == {"translations", "network.keras", "report", "curves.png"}
+    made = {"translations", "network.keras", "report", "curves.png", "ablation"}
+    assert {path.name for path in out.iterdir()} == made
 
 
 def test_too_little_address_space_to_start_is_one_line(photos, tmp_path):

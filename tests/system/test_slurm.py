@@ -17,7 +17,8 @@ import time
 
 import pytest
 
-from tests.system.runs import ROOT, assert_same, metrics, variables
+from scripts.soaking.comparison import log_lines
+from tests.system.runs import ROOT, assert_same, variables
 
 SCRIPT = (ROOT / "scripts" / "cluster" / "train.sbatch").read_text(encoding="utf-8")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
@@ -228,5 +229,5 @@ def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm, stripes_dir)
     slurm.wait("the undisturbed run", lambda: slurm.state(other) not in ("PENDING", "RUNNING", "COMPLETING"))
     ends = [variables(run / "checkpoints" / f"epoch_{epochs:04d}") for run in (disturbed, undisturbed)]
     assert_same(*ends)
-    assert metrics(disturbed) == metrics(undisturbed)
+    assert log_lines(disturbed) == log_lines(undisturbed)
     print(slurm.controller_log())

@@ -15,7 +15,8 @@ from time import sleep
 import pytest
 
 from cyclegan.reporting.summaries import SummaryWriter
-from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES
+from cyclegan.training.metric_names import CHANGES, ERRORS
+from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.system.runs import TINY, lines, run
 
 

@@ -10,7 +10,8 @@ from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.reporting.throughput import Throughput
-from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
+from cyclegan.training.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.training.objectives.cyclegan import LOSSES
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
 

@@ -7,7 +7,8 @@ from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import TrainingError
 from cyclegan.training.divergence import DivergenceError
 from cyclegan.training.in_flight import PendingCall
-from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, LOSSES, SAMPLES
+from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
+from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.fakes import RATES, Recorder, without_times
 
 

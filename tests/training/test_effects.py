@@ -150,7 +150,7 @@ def digest(array):
 
 @functools.cache
 def first_epoch(config):
-    """Return the weights after three steps, and how the training goes on: validation, learning rates, where images are kept."""
+    """Return the weights after three steps, and how training continues: validation, learning rates, where images are kept."""
     domains = sources.load_domains(config.data, config.networks.multiple, cache_dir=".")
     sets = ((domains.train_x, domains.train_y, config.optimization.seed), (domains.test_x, domains.test_y, None))
     train, test = (

@@ -5,7 +5,8 @@ import pytest
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
 from cyclegan.training import in_flight
-from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
+from cyclegan.training.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.fakes import Recorder, calls_without_times, without_times
 
 

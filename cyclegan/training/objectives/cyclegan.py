@@ -8,11 +8,17 @@ import tensorflow as tf
 
 from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.training import losses
-from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, STRUCTURE
+from cyclegan.training.metric_names import CHANGES, ERRORS
 from cyclegan.training.network_set import Adversaries, NetworkSet
 from cyclegan.training.objectives.adversarial import DiscriminatorInput
 from cyclegan.training.objectives.objective import Generated, GeneratorNoise, Objective
 from cyclegan.training.randomness import StepRandomness
+
+LOSSES = (
+    *(f"{generator}/{part}" for generator in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
+    *("loss_X/loss", "loss_Y/loss"),
+)
+STRUCTURE = ("loss_G/ssim", "loss_F/ssim")  # with --lambda_ssim only
 
 
 class Translations(NamedTuple):

@@ -1,9 +1,9 @@
 import pytest
 
+from scripts.soaking.comparison import log_lines
 from tests.system.resume.world import (
     World,
     kept,
-    log,
     position,
     score,
 )
@@ -31,7 +31,7 @@ def undisturbed(world, tmp_path_factory):
     """Return the variables, the training state and the log of a run without interruption."""
     folder = tmp_path_factory.mktemp("undisturbed")
     trainer = world.finish(folder)
-    return world.values(), position(trainer), log(folder)
+    return world.values(), position(trainer), log_lines(folder)
 
 
 @pytest.fixture(scope="session")
@@ -39,4 +39,4 @@ def scored(world, tmp_path_factory):
     """Return the same of a run that is scored, and its best checkpoints."""
     folder = tmp_path_factory.mktemp("scored")
     trainer = world.finish(folder, **score(world))
-    return (world.values(), position(trainer), log(folder)), kept(folder)
+    return (world.values(), position(trainer), log_lines(folder)), kept(folder)

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import Stopped, TrainingError
-from tests.system.resume.world import STEPS, Killed, kill_at, log, wait_for
+from scripts.soaking.comparison import log_lines
+from tests.system.resume.world import STEPS, Killed, kill_at, wait_for
 
 RATES = (1e-3, 1e-3)
 
@@ -30,7 +31,7 @@ def test_broken_weights_send_training_back(world, undisturbed, tmp_path, caplog)
     trainer = world.finish(tmp_path, Poison(STEPS + 2), epochs=5, max_bad_steps=3)
     assert trainer.state.reshuffles == 1 and trainer.state.epoch == 5
     assert any("goes back to" in text and "epoch_0001" in text for text in caplog.messages)
-    lines = log(tmp_path)
+    lines = log_lines(tmp_path)
     assert [(line["split"], line["step"]) for line in lines if "event" not in line] == [
         (split, step) for epoch in range(5) for split, step in (
             *(("steps", 3 * epoch + i) for i in (1, 2, 3)), ("train", 3 * epoch + 3), ("test", 3 * epoch + 3))
@@ -57,7 +58,7 @@ def test_resume_after_going_back_is_bit_exact(world, tmp_path):
     assert trainer.state.reshuffles == 1
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
-    assert log(parts) == log(whole)
+    assert log_lines(parts) == log_lines(whole)
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def test_stop_while_the_weights_are_broken_is_bit_exact(world, tmp_path):
     assert trainer.state.reshuffles == 1
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
-    assert log(parts) == log(whole)
+    assert log_lines(parts) == log_lines(whole)
 
 
 @pytest.mark.slow
@@ -121,10 +122,10 @@ def test_row_of_bad_steps_continues_after_a_stop(world, tmp_path):
     bad = spoil({2})
     again = spoil({STEPS + 1})
     world.finish(whole, lambda *at: (bad(*at), again(*at)), max_bad_steps=2, epochs=3)
-    assert "went back" not in [line.get("event") for line in log(whole)]  # step 3 was good
+    assert "went back" not in [line.get("event") for line in log_lines(whole)]  # step 3 was good
     bad = spoil({3})
     world.finish(tmp_path / "row", lambda *at: (bad(*at), again(*at)), max_bad_steps=2, epochs=3)
-    values, lines = world.values(), log(tmp_path / "row")
+    values, lines = world.values(), log_lines(tmp_path / "row")
     assert "went back" in [line.get("event") for line in lines]
     bad, again = spoil({3}), spoil({1})
     with pytest.raises(Stopped):
@@ -132,7 +133,7 @@ def test_row_of_bad_steps_continues_after_a_stop(world, tmp_path):
     world.finish(parts, again, max_bad_steps=2, epochs=3)
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
-    assert log(parts) == lines
+    assert log_lines(parts) == lines
 
 
 def test_training_ends_without_a_checkpoint_to_go_back_to(world, tmp_path):

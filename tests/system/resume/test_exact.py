@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cyclegan.errors import Stopped
-from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, log, position, wait_for
+from scripts.soaking.comparison import log_lines
+from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, position, wait_for
 
 
 def test_undisturbed_run_logs_each_step_once(undisturbed):
@@ -46,13 +47,13 @@ def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, 
     trainer = world.finish(tmp_path / "whole")
     values = world.values()
     assert world.gan.pools["Y"].read()["counts"].sum() == 6  # slots of two images
-    rates = [line["learning_rate"] for line in log(tmp_path / "whole") if line["split"] == "steps"]
+    rates = [line["learning_rate"] for line in log_lines(tmp_path / "whole") if line["split"] == "steps"]
     assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5e-3
     for step in (2, 5, 7):
         folder = tmp_path / f"stopped_at_{step}"
         with pytest.raises(Stopped):
             world.finish(folder, wait_for(signal.SIGTERM)(step))
-        check_equal(world, world.finish(folder), folder, (values, position(trainer), log(tmp_path / "whole")))
+        check_equal(world, world.finish(folder), folder, (values, position(trainer), log_lines(tmp_path / "whole")))
 
 
 @pytest.mark.sampled
@@ -76,7 +77,7 @@ def test_stop_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, signu
 @pytest.mark.slow
 def test_stop_between_calls_of_several_steps_is_bit_exact(world, tmp_path):
     world.finish(tmp_path / "whole", log_every=2)
-    values, lines = world.values(), log(tmp_path / "whole")
+    values, lines = world.values(), log_lines(tmp_path / "whole")
     for call in range(1, EPOCHS * 3 + 1):  # two of training and one of testing in an epoch
         folder = tmp_path / str(call)
         with pytest.raises(Stopped):
@@ -130,7 +131,7 @@ def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, undisturbed, 
     trainer = worlds(then).finish(tmp_path)
     values, where, lines = undisturbed
     assert position(trainer) == where
-    for mine, theirs in zip(log(tmp_path), lines):
+    for mine, theirs in zip(log_lines(tmp_path), lines):
         assert mine.keys() == theirs.keys()
         for key, value in theirs.items():
             assert mine[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value), key
@@ -150,7 +151,7 @@ def test_stop_on_three_replicas_is_bit_exact(worlds, tmp_path, step):
     world.finish(parts, epochs=1)
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
-    assert log(parts) == log(whole)
+    assert log_lines(parts) == log_lines(whole)
 
 
 def test_no_step_is_retraced(world, undisturbed):

@@ -23,6 +23,7 @@ from cyclegan.training.compiled_steps import compile_test_step, compile_train_st
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
+from scripts.soaking.comparison import log_lines
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
 BATCH = 6
@@ -130,15 +131,6 @@ def kill_at(number):
     return hook
 
 
-def log(folder):
-    """Return the lines of metrics.jsonl without the times."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {key: value for key, value in line.items() if not key.startswith("speed/") and "seconds" not in key}
-        for line in lines
-    ]
-
-
 def position(trainer):
     """Return the training state without the times."""
     values = trainer.state.to_dict()
@@ -151,7 +143,7 @@ def check_equal(world, trainer, folder, undisturbed):
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
     assert position(trainer) == where
-    assert log(folder) == lines
+    assert log_lines(folder) == lines
 
 
 def score(world, **options):

@@ -1,7 +1,7 @@
 import pytest
 
 from cyclegan.errors import TrainingError
-from cyclegan.training.metric_names import LOSSES
+from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.fakes import RATES, without_times
 
 

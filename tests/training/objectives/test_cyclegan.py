@@ -14,7 +14,8 @@ from cyclegan.training.callbacks.silent_failures import find_silent_failures
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.gradients import pack
-from cyclegan.training.metric_names import CHANGES, ERRORS, LOSSES, SAMPLES
+from cyclegan.training.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.helpers import TINIER, TINY, as_trained, eager_step, flat, weights
 
 
