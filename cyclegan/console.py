@@ -178,7 +178,7 @@ def _run(main: Callable[[], object], interrupted: str) -> int:
         if isinstance(end.code, str):
             print(printable(end.code), file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except (UserError, ModuleNotFoundError, MemoryError) as error:
+    except (UserError, ModuleNotFoundError, MemoryError, BlockingIOError) as error:
         text, code = _explain(error)
         _report(text)
         return code
@@ -196,7 +196,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return printable(error), error.exit_code
     if isinstance(error, ModuleNotFoundError):
         return f"{error}: {REINSTALL if program_name.is_command() else ENVIRONMENT}", 2
-    return "not enough memory; ulimit -a shows the limits of the process", 1
+    missing = "memory" if isinstance(error, MemoryError) else f"processes ({error})"
+    return f"not enough {missing}; ulimit -a shows the limits of the process", 1
 
 
 def _report(text: str, before: str = "") -> None:

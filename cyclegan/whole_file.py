@@ -1,11 +1,13 @@
-"""Files that are written completely or not at all, and never through a symbolic link."""
+"""Files that are written completely or not at all, never through a symbolic link, and read if they are regular files."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
-from typing import Union
+import stat
+from typing import BinaryIO, Union
 
 
 def sync(path: Union[str, os.PathLike[str]]) -> None:
@@ -15,6 +17,38 @@ def sync(path: Union[str, os.PathLike[str]]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_regular(descriptor: int, path: Union[str, os.PathLike[str]]) -> int:
+    """Return an open descriptor; close it if it is no regular file: reading a pipe or a device may never end.
+
+    Raises:
+        OSError: It is no regular file.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return descriptor
+
+
+def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
+    """Open a file to read.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+    return os.fdopen(check_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path), "rb")
+
+
+def read_bytes(path: Union[str, os.PathLike[str]]) -> bytes:
+    """Return the content of a regular file; raise as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_text(path: Union[str, os.PathLike[str]]) -> str:
+    """Return the text of a regular file in UTF-8; raise as `open_regular`, or `ValueError`."""
+    return read_bytes(path).decode("utf-8")
 
 
 def write(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:

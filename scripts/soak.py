@@ -27,6 +27,9 @@ from collections.abc import Sequence
 from typing import Optional
 
 from cyclegan import console, whole_file
+from cyclegan.checkpointing import folder as checkpoint_folder
+from cyclegan.checkpointing import manifest
+from cyclegan.errors import UserError
 from scripts.soaking import settings
 from scripts.soaking.comparison import differences
 from scripts.soaking.process import DEADLY, END_SECONDS, FAULTS, MOMENTS, Start
@@ -113,6 +116,7 @@ class Pair:
                 self.board.faults[name] += 1
                 self._note(f"damage: {name}")
         flags = settings.draw_per_start(rng)
+        has_checkpoint = any(map(manifest.is_complete, checkpoint_folder.checkpoints(parts / "checkpoints")))
         self._note(f"start {number}: {' '.join(flags)}")
         start = self._start("parts", flags)
         self.board.starts += 1
@@ -133,15 +137,17 @@ class Pair:
                 if fault in DEADLY:
                     seconds = END_SECONDS
                     break
-            return self._end(start, seconds)
+            return self._end(start, seconds, has_checkpoint)
         finally:
             start.kill()
 
-    def _end(self, start: Start, seconds: Optional[float] = None) -> bool:
+    def _end(self, start: Start, seconds: Optional[float] = None, has_checkpoint: bool = False) -> bool:
         """Wait for the end of a start, and check it; return whether the run has reached its end."""
         codes = start.wait(seconds) if seconds else start.wait()
         output = start.output()
         self.board.resumes += "Resumed from" in output
+        if has_checkpoint and start.is_training() and "Resumed from" not in output:
+            raise Failure("it began from nothing though there was a checkpoint")
         if any(text in output for text in TRACES):
             self.board.tracebacks += 1
             raise Failure("a traceback")
@@ -166,20 +172,24 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup; the runs would inherit this
             signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the runs end, too
     board = Scoreboard(arguments.seed)
     begin = time.monotonic()
     try:
         while not board.runs or board.minutes < arguments.minutes:
             seed = arguments.seed + board.runs
             folder = pathlib.Path(arguments.output_dir).absolute() / f"seed_{seed}"
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                raise UserError(f"{folder}: holds a run that has failed; expected another --output_dir, or remove it")
             pair = Pair(folder, seed, board)
             try:
                 pair.compare()
                 shutil.rmtree(folder)
-            except Failure as failure:
-                board.failures.append({"seed": seed, "folder": str(folder), "reason": str(failure)})
-                print(f"FAILED: {failure}; see {folder}, or repeat it with --seed {seed} --minutes 0", flush=True)
+            except Exception as failure:  # also of this program: the others still run
+                reason = str(failure) if isinstance(failure, Failure) else f"{type(failure).__name__}: {failure}"
+                board.failures.append({"seed": seed, "folder": str(folder), "reason": reason})
+                repeat = f"--seed {seed} --minutes 0 --output_dir {arguments.output_dir}_again"
+                print(f"FAILED: {reason}; see {folder}, or repeat it with {repeat}", flush=True)
             board.runs += 1
             board.minutes = (time.monotonic() - begin) / 60
             print(f"{board.minutes:5.1f} min  seed {seed}, {pair.replicas}: {board.line()}", flush=True)

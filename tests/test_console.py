@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -307,3 +308,12 @@ def test_run_does_not_propose_to_clear_the_folder_again(flag, monkeypatch, capsy
     monkeypatch.setattr(sys, "argv", ["train.py", flag])
     assert console.run(main) == 2
     assert capsys.readouterr().err == "train.py: stopped; the same command without --clear_output_dir resumes\n"
+
+
+def test_a_refused_process_is_one_line(capsys):
+    def main():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    assert console.run(main) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not enough processes" in line and "ulimit -a" in line

@@ -48,3 +48,13 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no"):
         whole_file.write(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_only_regular_files_are_read(tmp_path):
+    (tmp_path / "text").write_text("ä")
+    (tmp_path / "link").symlink_to("text")
+    assert whole_file.read_text(tmp_path / "link") == "ä"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
+        with pytest.raises(OSError, match="not a regular file|Is a directory"):
+            whole_file.read_text(path)

@@ -10,7 +10,7 @@ import re
 import shutil
 import zlib
 
-from cyclegan.whole_file import sync
+from cyclegan.whole_file import open_regular, sync
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 OWN = re.compile(r"manifest\.json(\.partial)?|state\.(index|data-).*|state_temp")  # names of the files of a checkpoint
@@ -81,7 +81,10 @@ def foreign(checkpoint: pathlib.Path) -> list[pathlib.Path]:
 def move_foreign(old: pathlib.Path, new: pathlib.Path) -> None:
     """Move what does not belong to a checkpoint from its old folder to its new one."""
     for path in foreign(old):
-        os.rename(path, new / path.name)
+        target = new / path.name
+        while os.path.lexists(target):  # the user has made another one since
+            target = target.with_name(f"{target.name}_old")
+        os.rename(path, target)
 
 
 def remove_own(checkpoint: pathlib.Path) -> None:
@@ -104,10 +107,10 @@ def final(path: pathlib.Path) -> pathlib.Path:
 
 
 def discard_hidden(path: pathlib.Path) -> None:
-    """Remove a folder with a hidden name; files of the user in it move to the folder with the final name, if there is one."""
-    target = final(path)
-    if _is_folder(target):
-        move_foreign(path, target)  # a kill has interrupted `replace`
+    """Remove a folder with a hidden name; files of the user in it move to the folder with the final name."""
+    if foreign(path):  # a kill has interrupted `replace`
+        final(path).mkdir(exist_ok=True)
+        move_foreign(path, final(path))
     discard(path)
 
 
@@ -151,7 +154,7 @@ def sync_folder(path: pathlib.Path) -> None:
 def crc32(path: pathlib.Path) -> int:
     """Return the CRC-32 of a file."""
     value = 0
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             value = zlib.crc32(block, value)
     return value

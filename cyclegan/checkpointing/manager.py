@@ -10,6 +10,7 @@ supports them. A later checkpoint may replace it, but none is removed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pathlib
@@ -148,7 +149,8 @@ class CheckpointManager:
                 files.replace(copy, self.folder / alias)
             files.replace(partial, target)
         except (OSError, tf.errors.OpError) as error:
-            folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
+            with contextlib.suppress(OSError):
+                folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
             older = self.all()
             raise UserError(
                 f"{target} could not be written ({first_line(error)}): expected free space and a folder that can be written to; "
@@ -273,6 +275,8 @@ class CheckpointManager:
     def _read(self, path: pathlib.Path, strict: bool) -> TrainState:
         before = folder.identity(path)
         train_state = manifest.verify(path)
+        if Position.parse(files.final(path).name) not in (None, Position.of(train_state)):
+            raise ValueError(f"it is of another position, {Position.of(train_state).name}")
         status = self._checkpoint.read(os.fspath(path / "state"))
         if strict:
             status.assert_consumed()

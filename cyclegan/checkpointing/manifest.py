@@ -8,6 +8,7 @@ import pathlib
 import zlib
 from typing import Any
 
+from cyclegan import whole_file
 from cyclegan.checkpointing.files import crc32
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
@@ -32,7 +33,7 @@ def verify(folder: pathlib.Path) -> TrainState:
         One of `INVALID`: the checkpoint is damaged, incomplete or not of this version.
     """
     try:
-        manifest = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        manifest = json.loads(whole_file.read_text(folder / NAME))
         unknown = sorted(map(repr, set(manifest) - {"train_state", "files", "crc32"}))
         intact = manifest["crc32"] == checksum(manifest)
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from cyclegan import whole_file
 from cyclegan.checkpointing import files, folder, run_files
 from cyclegan.checkpointing.lock import FolderLock
 from cyclegan.checkpointing.train_state import TrainState
@@ -254,7 +255,7 @@ class RunDirectory:
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
         try:
-            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+            saved = json.loads(whole_file.read_text(self.path / "config.json"))
         except (OSError, ValueError, RecursionError):
             return {}
         return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}

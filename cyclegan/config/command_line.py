@@ -87,14 +87,12 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> None:
-    """Refuse flags that have no effect with the others, unless their value is the default."""
-    general, unused = Config().settings(), config.unused
+    """Refuse flags that have no effect with the others."""
+    unused = config.unused
     if not config.data.uses_image_size and {"generator", "residual_blocks"} & set(typed):
         unused.add("image_size")  # which only sets the number of blocks
     for name in (name for name in NEEDS if name in unused & set(typed)):
-        derived = name in defaults.DERIVED
-        harmless = ("auto", 0) if derived else (general[name],)
-        if typed[name] not in harmless:
+        if typed[name] not in ("auto", "", 0):  # which ask for nothing
             value = "" if typed[name] is True else f" {typed[name]}"
             raise UserError(
                 f"--{name}{value}: has no effect here; expected it with {NEEDS[name][0]} only: drop the flag"

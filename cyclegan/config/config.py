@@ -97,6 +97,16 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         ),
     ),
     "decay_from": ("--lr_schedule linear or cosine", lambda config: config.optimization.lr_schedule != "constant"),
+    **dict.fromkeys(
+        ("generator_steps", "discriminator_steps"),
+        (
+            "different --generator_steps and --discriminator_steps",
+            lambda config: (
+                config.optimization.generator_steps != config.optimization.discriminator_steps
+                or config.optimization.generator_steps == 1
+            ),
+        ),
+    ),
     "lambda_gp": ("--adversarial wgan-gp", lambda config: config.objective.adversarial == "wgan-gp"),
     "label_smoothing": (
         "--adversarial lsgan or bce",

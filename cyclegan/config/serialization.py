@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
 from typing import Any, NamedTuple, Union
 
 import cyclegan
@@ -60,12 +59,14 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         UserError: The file is missing, is no config.json, or has settings that this version does not know; the text names them.
     """
     try:
-        saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        saved = json.loads(whole_file.read_text(path))
         sections, stack, data = (saved[part] for part in PARTS)
         facts = {name: saved[name] for name in FACTS if name in saved}
         parts = (sections, stack, data, *sections.values())
-        if not all(isinstance(part, dict) for part in parts) or not all(
-            isinstance(fact, bool) for fact in facts.values()
+        if (
+            not all(isinstance(part, dict) for part in parts)
+            or not all(isinstance(fact, bool) for fact in facts.values())
+            or not all(isinstance(version, (int, str)) for version in stack.values())
         ):
             raise TypeError("a part of it has the wrong type")
     except FileNotFoundError:

@@ -31,7 +31,7 @@ CONNECT_INTERVAL = 0.2  # seconds between attempts
 POLL_INTERVAL = 0.02  # seconds
 HANDSHAKE_SECONDS = 5.0  # for a connection until its challenge or handshake has come
 PATIENCE = 10.0  # seconds until a warning names the missing workers
-CALLERS = 64  # connections besides those of the workers that may wait for their handshakes
+CALLERS = 256  # connections besides those of the workers that may wait for their handshakes
 
 
 def meet(cluster: Cluster, timeout: float, configuration: str = "", secret: bytes = b"") -> None:
@@ -87,8 +87,9 @@ class _Rendezvous:
                 next_attempt = time.monotonic() + CONNECT_INTERVAL
             self._accept(server)
             self._answer_challenges()
-            self._read_handshakes()
             time.sleep(POLL_INTERVAL)
+            self._read_handshakes()
+            self._limit_callers()
             for connections in (self.sent, self.received):
                 forget_lost(connections)
             missing = self._list(self.others - (set(self.sent) & set(self.received)))
@@ -151,17 +152,14 @@ class _Rendezvous:
             del self.called[worker]
 
     def _accept(self, server: socket.socket) -> None:
-        """Accept connections and send a challenge on each; if too many wait for handshakes, close the oldest."""
-        limit = CALLERS + self.cluster.count
+        """Accept connections, and send a challenge on each."""
         with contextlib.suppress(OSError):  # no more of them, or one that has ended already
-            for _ in range(limit):
+            for _ in range(CALLERS + self.cluster.count):
                 connection, _ = server.accept()
                 challenge = handshake.make_challenge()
                 self.callers.append(PendingLine(connection, challenge, time.monotonic() + HANDSHAKE_SECONDS))
                 connection.setblocking(False)
                 connection.sendall(challenge + b"\n")
-        while len(self.callers) > limit:
-            self.callers.pop(0).connection.close()
 
     def _read_handshakes(self) -> None:
         """Note the workers whose handshakes have come; close the connections of all others."""
@@ -174,6 +172,11 @@ class _Rendezvous:
             except OSError:
                 caller.connection.close()
             self.callers.remove(caller)
+
+    def _limit_callers(self) -> None:
+        """Close connections whose handshakes have not come, if there are too many: any of them, as one may be a worker's."""
+        while len(self.callers) > CALLERS + self.cluster.count:
+            self.callers.pop(random.randrange(len(self.callers))).connection.close()
 
     def _note_handshake(self, line: bytes, caller: PendingLine) -> None:
         text, _, code = line.rpartition(b" ")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 import warnings
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Optional
 
 import numpy as np
 
@@ -18,6 +20,12 @@ DEFLATED, META_BYTES = (
     b"1.2.840.10008.1.2.1.99",
     2048,
 )  # a transfer syntax that unpacks to any size, named in these bytes
+ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
+FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7)} - {
+    b"\xc4",
+    b"\xc8",
+    b"\xcc",
+}  # of JPEG and JPEG-LS
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
@@ -110,6 +118,18 @@ def _rescaling(dataset: Any) -> tuple[tuple[Any, float], tuple[Any, float]]:
 
 
 def _decode(dataset: Any) -> np.ndarray:
+    """Return the stored values of all frames.
+
+    Raises:
+        ValueError: A compressed frame has another size than the header, by which the memory was checked.
+        MissingPackageError: No installed package decodes the transfer syntax.
+    """
+    size = dataset.Columns, dataset.Rows
+    if dataset.file_meta.TransferSyntaxUID.is_compressed:
+        fragments = [*_fragments(dataset.PixelData)][1:]  # the first has the offsets of the frames
+        for frame in (b"".join(fragments), *fragments):
+            if _codestream_size(frame) not in (None, size):
+                raise ValueError(f"its header has the size {size}, but a compressed frame {_codestream_size(frame)}")
     try:
         return dataset.pixel_array
     except (RuntimeError, NotImplementedError) as error:
@@ -119,3 +139,29 @@ def _decode(dataset: Any) -> np.ndarray:
             f'DICOM of the transfer syntax "{dataset.file_meta.TransferSyntaxUID.name}" needs the package pylibjpeg: pip install'
             ' "pylibjpeg[all]"'
         ) from error
+
+
+def _fragments(pixels: bytes) -> Iterator[bytes]:
+    """Yield the fragments of compressed frames (DICOM PS3.5, annex A.4); each frame begins with a fragment."""
+    position = 0
+    while pixels[position : position + 4] == ITEM:
+        start, length = position + 8, int.from_bytes(pixels[position + 4 : position + 8], "little")
+        yield pixels[start : start + length]
+        position = start + length
+
+
+def _codestream_size(data: bytes) -> Optional[tuple[int, int]]:
+    """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, or (0, 0) if it lacks them; `None` for other bytes."""
+    if data[:4] == JPEG_2000:  # ITU-T T.800, A.5.1
+        right, bottom, left, top = struct.unpack_from(">4I", data.ljust(24, b"\0"), 8)
+        return right - left, bottom - top
+    if data[:2] != JPEG:
+        return None
+    position = 2
+    while data[position : position + 1] == b"\xff":  # a marker segment: ITU-T T.81, B.1.1
+        kind = data[position + 1 : position + 2]
+        if kind in FRAME_HEADERS:
+            height, width = struct.unpack_from(">HH", data.ljust(position + 9, b"\0"), position + 5)
+            return width, height
+        position += 1 if kind == b"\xff" else 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return 0, 0

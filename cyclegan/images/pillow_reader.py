@@ -121,6 +121,7 @@ def _read_tail(file: BinaryIO) -> tuple[bytes, int]:
 def _find_orientation(image: ImageFile.ImageFile, tail: bytes) -> int:
     """Return the EXIF orientation, 1 to 8, that Pillow has not applied to `size` yet."""
     if image.format == "TIFF":
+        image.info.pop("xmp", None)  # by an orientation in XMP alone, Pillow would turn the pixels, but not `size`
         return 1  # Pillow has turned `size` and will turn the pixels
     # For a PNG, `getexif` decodes the pixels to find a chunk behind them; the method of the base class does not.
     after_pixels = image.format == "PNG" and b"eXIf" in tail

@@ -8,6 +8,8 @@ import logging
 import os
 import pathlib
 
+from cyclegan import whole_file
+
 logger = logging.getLogger(__name__)
 
 
@@ -16,17 +18,20 @@ class AppendFile:
 
     The file is opened for each write, never through a symbolic link. A write that fails halfway leaves none of its bytes behind.
 
-    The first write creates the file but never its folder, so that a run whose folder was moved does not make another one.
+    A write creates the file, but not its folder unless the folder is inside `run`: a run whose folder was moved does not make
+    another one.
 
     Args:
         path: Path of the file.
+        run: Folder of the run; by default the folder of the file.
 
     Attributes:
         path: Path of the file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], run: str | os.PathLike[str] | None = None) -> None:
         self.path = pathlib.Path(path)
+        self._is_inside = run is not None and pathlib.Path(run) in self.path.parent.parents
         self._written = self.path.stat().st_size if self.path.exists() else 0
         self._pending = b""
         self._failing = False
@@ -74,15 +79,18 @@ class AppendFile:
         self._written = min(size, self._written)
         if not self._pending and self._written:
             with contextlib.suppress(OSError):
-                self._written = self.path.read_bytes()[: self._written].rfind(b"\n") + 1
+                self._written = whole_file.read_bytes(self.path)[: self._written].rfind(b"\n") + 1
         if self.path.exists() or self._pending:
             self.append(b"")
 
     def _open(self, flags: int) -> io.FileIO:
         """Open the file, but not through a link, which may lead out of the folder of the run."""
-        return io.FileIO(os.open(self.path, flags | os.O_NOFOLLOW, 0o666), "r+")
+        descriptor = os.open(self.path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        return io.FileIO(whole_file.check_regular(descriptor, self.path), "r+")
 
     def _write_pending(self) -> None:
+        if self._is_inside:
+            self.path.parent.mkdir(exist_ok=True)  # the user may remove it, for example to clear TensorBoard
         with self._open(os.O_RDWR | os.O_CREAT) as file:
             self._written = min(self._written, os.fstat(file.fileno()).st_size)  # another program may have cut the file
             file.truncate(self._written)  # drops what a failed write left

@@ -10,6 +10,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from cyclegan import whole_file
 from cyclegan.config import serialization
 from cyclegan.config.config import SETTINGS_OF_A_START
 from cyclegan.errors import UserError, printable
@@ -67,7 +68,7 @@ def _curves(path: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
     """Return the metrics of the epochs; a last line that is being written does not count."""
     values: dict[str, dict[int, float]] = {}
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        lines = whole_file.read_text(path).split("\n")[:-1] if path.exists() else []
         for line in lines:
             entry = json.loads(line)
             split = entry["split"]
@@ -76,7 +77,7 @@ def _curves(path: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
             for name in set(entry) - {"split", "epoch", "step"}:
                 if name in OF_TRAINING if split == "train" else not name.startswith(OF_TIME):
                     values.setdefault(name, {})[int(entry["epoch"])] = float(entry[name])
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise UserError(
             f"{path} can't be read as the metrics of a run ({error!r}); expected the lines that training wrote: restore it"
         ) from error

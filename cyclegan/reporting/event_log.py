@@ -32,14 +32,15 @@ class EventLog:
 
     Args:
         folder: Folder that TensorBoard reads; created if it does not exist.
+        run: Folder of the run; by default `folder`.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], run: str | os.PathLike[str] | None = None) -> None:
         folder = pathlib.Path(folder)
         folder.mkdir(exist_ok=True)
         matches = [FILE_NUMBER.match(path.name) for path in folder.glob("events.out.tfevents.*")]
         number = 1 + max((int(match.group(1)) for match in matches if match), default=0)
-        self._file = AppendFile(folder / f"events.out.tfevents.{number:010d}")
+        self._file = AppendFile(folder / f"events.out.tfevents.{number:010d}", run)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def restart(self, step: int) -> None:

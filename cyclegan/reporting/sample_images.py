@@ -127,7 +127,7 @@ def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, 
     Raises:
         ValueError, TypeError, AttributeError, ArithmeticError, RecursionError: The file is damaged.
     """
-    domains = json.loads(path.read_text(encoding="utf-8"))
+    domains = json.loads(whole_file.read_text(path))
     samples = [(domain, i, *sample) for domain, part in domains.items() for i, sample in enumerate(part, 1)]
     for domain, _, name, scores in samples:
         if domain not in DOMAINS or not isinstance(name, str) or not all(map(math.isfinite, scores.values())):

@@ -44,7 +44,7 @@ class SummaryWriter:
         self.folder = pathlib.Path(folder)
         self._trackers = trackers
         self._lines = AppendFile(self.folder / "metrics.jsonl")
-        self._events = {split: EventLog(self.folder / name) for split, name in SUBFOLDERS.items()}
+        self._events = {split: EventLog(self.folder / name, self.folder) for split, name in SUBFOLDERS.items()}
 
     @property
     def log_bytes(self) -> int:

@@ -191,11 +191,15 @@ class CheckpointPolicy:
                 "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
                 " checkpoint. Try a lower --lr"
             )
-        meanwhile = "Training is done except for this; the program waits"
+        meanwhile, warned = "Training is done except for this; the program waits", False
         while True:
             is_saved = self.save(state, is_sound, best_kid, meanwhile) is not None
-            if self._workers.all_true(is_saved and self._summary.flush()):
+            is_logged = self._summary.flush()
+            if self._workers.all_true(is_saved and is_logged):
                 return
+            if not is_logged and not warned:
+                logger.warning(f"The end of the log cannot be written, see above. {meanwhile}")
+                warned = True
             self.restart_timer(RETRY_SECONDS)  # also if only the end of the log is missing
             self._wait()
             if self.stop_signal:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from cyclegan.checkpointing import manifest
 from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
@@ -125,9 +126,9 @@ class DivergencePolicy:
                 f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and stops;"
                 " the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
-        checkpoints = self._checkpoints.all()
-        if len(checkpoints) > 1 and not self._is_checkpoint_confirmed:  # its weights may be broken
-            self._checkpoints.drop(checkpoints[-1])
+        *older, newest = self._checkpoints.all() or [None]
+        if any(map(manifest.is_complete, older)) and not self._is_checkpoint_confirmed:  # its weights may be broken
+            self._checkpoints.drop(newest)
         with self._strategy.scope():
             found = self._checkpoints.restore()
         if not found:

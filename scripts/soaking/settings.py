@@ -23,7 +23,7 @@ COMMON = {
     "--value_range_y": (0.1, "0:255"),
     "--lr": (0.3, 0.001, 0.00001),
     "--lr_discriminator": (0.2, 0.0005),
-    "--discriminator_steps": (0.2, 2, 3),
+    "--discriminator_steps": (0.2, 3, 4),
     "--generator_steps": (0.2, 2),
     "--beta_1": (0.1, 0.9),
     "--beta_2": (0.1, 0.9),

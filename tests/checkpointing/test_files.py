@@ -86,3 +86,25 @@ def test_a_link_to_a_checkpoint_is_removed_alone(tmp_path):
     (tmp_path / "epoch_0001").symlink_to(tmp_path / "mine")
     files.remove(tmp_path / "epoch_0001")
     assert content(tmp_path) == ["mine"] and sorted(content(tmp_path / "mine")) == ["notes", "state.index"]
+
+
+def test_files_of_the_user_with_the_same_names_all_stay(tmp_path):
+    old, new = tmp_path / ".partial_epoch_0001", tmp_path / "epoch_0001"
+    for folder, text in ((old, "old"), (new, "new")):
+        (folder / "notes").mkdir(parents=True)
+        (folder / "notes" / "a.txt").write_text(text)
+        (folder / "b.txt").write_text(text)
+    files.discard_hidden(old)
+    assert not old.exists()
+    assert [(new / name).read_text() for name in ("notes/a.txt", "notes_old/a.txt", "b.txt", "b.txt_old")] == [
+        *("new", "old", "new", "old"),
+    ]
+
+
+def test_files_of_the_user_in_a_hidden_folder_stay_without_another_folder(tmp_path):
+    hidden = tmp_path / ".removed_epoch_0001"
+    hidden.mkdir()
+    for name in ("mine.txt", "state.index"):
+        (hidden / name).write_text(name)
+    files.discard_hidden(hidden)
+    assert not hidden.exists() and [path.name for path in (tmp_path / "epoch_0001").iterdir()] == ["mine.txt"]

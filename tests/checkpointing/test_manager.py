@@ -239,3 +239,12 @@ def test_a_training_state_of_another_version_is_refused_in_one_line(run):
     ) as e:
         run()[1].restore()
     assert "\n" not in str(e.value)
+
+
+def test_a_checkpoint_under_the_name_of_another_position_is_not_read(run, caplog):
+    """Otherwise a position at the end of the training would end it without a word."""
+    checkpoints = save(run, 1, 2)
+    shutil.copytree(checkpoints.all()[-1], checkpoints.folder / "epoch_0009")
+    state, path = run()[1].restore()
+    assert (state.epoch, path.name) == (2, "epoch_0002")
+    assert "epoch_0009 can't be read (it is of another position, epoch_0002); trying" in caplog.text

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -54,3 +55,12 @@ def test_other_json_is_refused(checkpoint, text):
     (checkpoint / "manifest.json").write_text(text)
     with pytest.raises(ValueError, match=r"manifest\.json is damaged"):
         manifest.verify(checkpoint)
+
+
+def test_a_pipe_is_no_file_of_a_checkpoint(checkpoint):
+    (checkpoint / "state.index").unlink()
+    os.mkfifo(checkpoint / "state.index")
+    assert not manifest.is_complete(checkpoint)
+    (checkpoint / "manifest.json").unlink()
+    os.mkfifo(checkpoint / "manifest.json")
+    assert not manifest.is_complete(checkpoint)

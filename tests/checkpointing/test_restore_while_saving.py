@@ -127,9 +127,12 @@ def test_a_missing_name_is_refused_at_once(writer, monkeypatch):
 def test_an_interrupted_save_is_adopted(writer, hidden):
     path = writer.folder / "epoch_0001"
     shutil.copytree(path, writer.folder / hidden)
+    position = at(int(hidden[-1]))
+    (writer.folder / hidden / "manifest.json").unlink()
+    manifest.write(writer.folder / hidden, position)
     (path / "state.index").write_text("damaged")
-    assert writer.restored(strict=False) == (1, at(1)) and (writer.folder / hidden).exists()
-    assert writer.restored() == (1, at(1))
+    assert writer.restored(strict=False) == (1, position) and (writer.folder / hidden).exists()
+    assert writer.restored() == (1, position)
     adopted = writer.folder / hidden[len(".partial_") :]
     assert manifest.is_complete(adopted) and not (writer.folder / hidden).exists()
     writer.save(2, at(3))

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import pathlib
 import tempfile
 
@@ -218,3 +219,9 @@ def test_invalid_files_are_refused(content):
 def test_python_names_are_unknown_fields(name):
     text = mutated(**{name: "os.system"})
     assert f"unknown fields {name!r}: another version wrote it" in text
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UserError, match="not a regular file"):
+        serialization.load(tmp_path / "config.json")

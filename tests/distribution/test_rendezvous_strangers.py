@@ -126,6 +126,12 @@ def test_idle_connections_do_not_keep_workers_apart(send):
         assert meet(found, 5.0, delays={1: 0.3}) == [None] * 2
 
 
+def test_more_idle_connections_than_are_kept_do_not_keep_workers_apart():
+    found = addresses(2)
+    with flood(found[0], rendezvous.CALLERS + 100, lambda connection: None):
+        assert meet(found, 10.0, delays={1: 0.5}) == [None] * 2
+
+
 def test_unanswered_connections_are_closed(monkeypatch):
     monkeypatch.setattr(rendezvous, "HANDSHAKE_SECONDS", 0.1)
     found = addresses(2)

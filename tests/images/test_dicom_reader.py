@@ -1,7 +1,10 @@
+import io
+import struct
 import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cyclegan.data import loading
 from cyclegan.errors import MissingPackageError
@@ -32,6 +35,40 @@ def test_rescaled_values_of_12_and_16_bits(syntax):
 def test_compressed_values_are_decoded():
     stored = twelve_bits()
     assert (values(compressed(dicom(stored, RescaleIntercept=-1024))) == stored - 1024.0).all()
+
+
+def jpeg(width, height):
+    file = io.BytesIO()
+    Image.new("L", (width, height), 99).save(file, "JPEG")
+    return file.getvalue()
+
+
+def jpeg_2000(width, height):
+    file = io.BytesIO()
+    Image.new("L", (width, height), 99).save(file, "JPEG2000", no_jp2=True)
+    return file.getvalue()
+
+
+def jpeg_ls(width, height):
+    """Return the beginning of a JPEG-LS image."""
+    return b"\xff\xd8\xff\xf7\0\x0b\x08" + struct.pack(">HH", height, width) + b"\1\1\x11\0"
+
+
+@pytest.mark.parametrize("encode, syntax", [(jpeg, "50"), (jpeg_2000, "90"), (jpeg_ls, "80")])
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_compressed_frame_has_the_size_of_the_header(encode, syntax, pieces):
+    """Otherwise a small file could take any amount of memory."""
+    for width, height in ((12, 10), (600, 500)):
+        data = encode(width, height)
+        fragments = {1: [data], 2: [data[:1], data[1:]], 3: [data, b"\0\0"]}[pieces]
+        items = [b"", *(each + b"\0" * (len(each) % 2) if each is fragments[-1] else each for each in fragments)]
+        pixels = b"".join(b"\xfe\xff\0\xe0" + struct.pack("<I", len(item)) + item for item in items)
+        content = dicom(np.zeros((10, 12), np.uint8), 8, f"1.2.840.10008.1.2.4.{syntax}", PixelData=pixels)
+        if width == 600:
+            with pytest.raises(ValueError, match=r"size \(12, 10\), but a compressed frame \(600, 500\)"):
+                reader.check(content, 1, has_range=True)
+        elif encode is jpeg and pieces == 1:
+            assert (values(content) == 99).all()
 
 
 def test_slopes_between_whole_numbers_mark_the_values():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from cyclegan.images import pillow_reader, reader
@@ -46,3 +47,13 @@ def test_float_images_are_refused():
 def test_lab_has_no_opacity():
     image = pillow_reader.from_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
     assert image.opacity is None and image.pixels.shape == (4, 4, 3)
+
+
+def test_orientation_in_the_xmp_of_a_tiff_counts_nowhere(tmp_path):
+    """Pillow would turn the pixels by it when they are decoded, but the size is known before."""
+    levels = np.random.default_rng(0).integers(0, 256, (10, 20, 3)).astype(np.uint8)
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    tifffile.imwrite(tmp_path / "a.tif", levels, photometric="rgb", extratags=[(700, 1, len(xmp), xmp, True)])
+    header = reader.check(tmp_path / "a.tif", 3)
+    assert (header.height, header.width) == (10, 20)
+    np.testing.assert_array_equal(reader.decode(tmp_path / "a.tif", 3), levels)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 
 import pytest
 
@@ -149,3 +150,22 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
         file.append(b"one\n")
     assert "could not be written" in caplog.messages[0] and not file.flush()
     assert outside.read_bytes() == b"precious" if target == "a file" else not outside.exists()
+
+
+def test_a_folder_inside_the_run_is_made_again(tmp_path, caplog):
+    (tmp_path / "run" / "test").mkdir(parents=True)
+    file = AppendFile(tmp_path / "run" / "test" / "events", tmp_path / "run")
+    file.append(b"one\n")
+    shutil.rmtree(tmp_path / "run" / "test")  # as users do to clear TensorBoard
+    file.append(b"two\n")
+    assert file.path.read_bytes() == b"two\n" and file.flush() and caplog.messages == []
+    (tmp_path / "run").rename(tmp_path / "moved")
+    file.append(b"three\n")
+    assert not file.flush() and not (tmp_path / "run").exists()
+
+
+def test_a_pipe_is_refused(tmp_path, caplog):
+    os.mkfifo(tmp_path / "log.jsonl")
+    file = AppendFile(tmp_path / "log.jsonl")
+    file.append(b"one\n")
+    assert not file.flush() and "not a regular file" in caplog.text

@@ -40,6 +40,7 @@ def test_mistakes_are_one_sentence(tmp_path, runs):
     new = make_run(tmp_path / "new", [])
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
         comparison.curves_png(comparison.read([new]))
-    (runs[0] / "metrics.jsonl").write_text("[]\n")
-    with pytest.raises(UserError, match=r"metrics\.jsonl can't be read"):
-        comparison.read(runs)
+    for line in ("[]", f'{{"split": "test", "epoch": 1, "step": 1, "FID": {10**400}}}', "[" * 100_000):
+        (runs[0] / "metrics.jsonl").write_text(line + "\n")
+        with pytest.raises(UserError, match=r"metrics\.jsonl can't be read"):
+            comparison.read(runs)

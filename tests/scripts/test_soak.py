@@ -13,6 +13,7 @@ from cyclegan.checkpointing import folder, manifest
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTION_OF
+from cyclegan.errors import UserError
 from scripts import soak
 from scripts.soaking import comparison, process, settings, tampering
 from scripts.soaking.scoreboard import Scoreboard
@@ -48,7 +49,7 @@ def test_all_flags_can_be_drawn():
 
 
 def write_run(path, loss=1.0, seconds=2.0):
-    path.mkdir()
+    path.mkdir(parents=True)
     line = {"split": "train", "epoch": 1, "loss_G/loss": loss, "speed/samples": seconds, "seconds": seconds}
     (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     for i, name in enumerate(("epoch_0001", "epoch_0002")):
@@ -131,6 +132,32 @@ def test_a_run_that_cannot_be_compared_is_a_difference(tmp_path, monkeypatch):
     assert soak.main(flags) == 1
     board = json.loads((tmp_path / "board.json").read_text())
     assert board["differences"] == 1 and "metrics.jsonl" in board["failures"][0]["reason"]
+
+
+def test_a_failed_run_is_not_overwritten(tmp_path):
+    (tmp_path / "seed_3").mkdir()
+    with pytest.raises(UserError, match="seed_3: holds a run that has failed; expected another --output_dir"):
+        soak.main(["--minutes", "0", "--seed", "3", "--output_dir", str(tmp_path)])
+
+
+def test_a_defect_of_the_soak_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(soak.Pair, "compare", lambda self: [][0])
+    flags = ["--minutes", "0", "--output_dir", str(tmp_path), "--json", str(tmp_path / "board.json")]
+    assert soak.main(flags) == 1
+    assert json.loads((tmp_path / "board.json").read_text())["failures"][0]["reason"].startswith("IndexError: ")
+
+
+@pytest.mark.parametrize("line", ["Resumed from checkpoints/epoch_0002", "Starting"])
+def test_a_run_must_resume_from_a_checkpoint(tmp_path, monkeypatch, line):
+    (tmp_path / "program.py").write_text(f"print({line!r}); print('Epoch 002/003')")
+    monkeypatch.setattr(process, "PROGRAM", tmp_path / "program.py")
+    pair = soak.Pair(tmp_path / "seed_0", 0, Scoreboard(0))
+    write_run(pair.folder / "parts")
+    if line == "Starting":
+        with pytest.raises(soak.Failure, match="it began from nothing though there was a checkpoint"):
+            pair._train_disturbed(1, is_last=True)
+    else:
+        assert pair._train_disturbed(1, is_last=True)
 
 
 def test_ctrl_c_shows_the_scoreboard(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """Saving and stopping with several workers; tests/system/resume tests one process."""
 
+import itertools
 import pathlib
 import signal
 import types
@@ -120,3 +121,17 @@ def test_a_signal_at_one_worker_ends_the_wait_of_all(monkeypatch):
             policy.save_final(TrainState(), is_sound=True)
 
     assert in_threads(2, work) == [None, None]
+
+
+def test_the_wait_for_the_log_is_explained(monkeypatch, caplog):
+    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
+    results = itertools.chain([False] * 4, itertools.repeat(True))
+
+    def work(workers):
+        policy, saved = make_policy(workers)
+        saved.flush = lambda: next(results)
+        policy.save_final(TrainState(), is_sound=True)
+
+    assert in_threads(1, work) == [None]
+    (text,) = [text for text in caplog.messages if "end of the log" in text]
+    assert "cannot be written" in text and "the program waits" in text
