@@ -1,11 +1,13 @@
 import contextlib
+import types
 
 import pytest
 import tensorflow as tf
 
+from cyclegan.checkpointing import manifest
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import TrainingError
-from cyclegan.training.divergence import DivergenceError
+from cyclegan.training.divergence import DivergenceError, DivergencePolicy
 from cyclegan.training.in_flight import PendingCall
 from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.training.objectives.cyclegan import LOSSES
@@ -104,3 +106,20 @@ def test_going_back_to_sums_of_other_losses(fit, monkeypatch):
     assert trainer.state.reshuffles == 1
     for values in recorder.values_of("train"):
         assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("older_is_whole", [True, False])
+def test_the_newest_checkpoint_goes_only_if_another_one_can_be_read(tmp_path, older_is_whole):
+    paths = [tmp_path / f"epoch_{epoch:04d}" for epoch in (1, 2)]
+    for path in paths:
+        path.mkdir()
+        (path / "state.index").write_text("")
+        manifest.write(path, TrainState())
+    if not older_is_whole:
+        (paths[0] / "state.index").write_text("damaged")
+    dropped = []
+    checkpoints = types.SimpleNamespace(all=lambda: paths, drop=dropped.append, restore=lambda: None)
+    policy = DivergencePolicy(3, {}, checkpoints, None, tf.distribute.get_strategy())
+    with pytest.raises(TrainingError, match="there is no checkpoint to go back to"):
+        policy.go_back(TrainState(nonfinite_train=["epoch 3, step 9"]))
+    assert dropped == (paths[1:] if older_is_whole else [])
