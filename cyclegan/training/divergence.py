@@ -126,9 +126,9 @@ class DivergencePolicy:
                 f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and stops;"
                 " the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
-        *older, newest = self._checkpoints.all() or [None]
-        if any(map(manifest.is_complete, older)) and not self._is_checkpoint_confirmed:  # its weights may be broken
-            self._checkpoints.drop(newest)
+        saved = self._checkpoints.all()
+        if any(map(manifest.is_complete, saved[:-1])) and not self._is_checkpoint_confirmed:  # its weights may be broken
+            self._checkpoints.drop(saved[-1])
         with self._strategy.scope():
             found = self._checkpoints.restore()
         if not found:

@@ -147,7 +147,7 @@ def make_trainer(
         )
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
-        earlier_xla = run.saved_config and run.saved_config.performance.xla
+        earlier_xla = run.saved_config.performance.xla if run.saved_config else None
         xla = choose_form(config.performance, config.networks, config.run, earlier_xla, workers, model, train, watchdog)
         config, run.config = config.replace(xla=xla), run.config.replace(xla=xla)
         test.dataset.steps_per_call = train.dataset.steps_per_call
