@@ -6,20 +6,25 @@ import itertools
 import os
 import pathlib
 from collections.abc import Collection
-from typing import NoReturn, Union
+from typing import NoReturn, Optional, Union
 
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_reader, writer
 
 EXTENSIONS = tuple(itertools.chain(*writer.FORMATS.values()))
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
+MAX_KINDS = 5  # of other files, named in a remark
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 
 
-def find_images(folder: Union[str, os.PathLike[str]]) -> list[str]:
+def find_images(folder: Union[str, os.PathLike[str]], others: Optional[list[str]] = None) -> list[str]:
     """Return the sorted paths of the image files below a folder, relative to it.
 
     Leaves out hidden files and folders. Follows links to folders, but visits each folder once.
+
+    Args:
+        folder: The folder.
+        others: List that gets the names of the other files that are not hidden.
 
     Raises:
         UserError: A folder cannot be read.
@@ -37,11 +42,11 @@ def find_images(folder: Union[str, os.PathLike[str]]) -> list[str]:
             if not name.startswith((".", "__MACOSX")) and os.path.realpath(os.path.join(where, name)) not in visited
         ]
         below = os.path.relpath(where, folder)
-        found += [
-            name if below == os.curdir else os.path.join(below, name)
-            for name in files
-            if is_image(os.path.join(where, name))
-        ]
+        for name in files:
+            if is_image(os.path.join(where, name)):
+                found.append(name if below == os.curdir else os.path.join(below, name))
+            elif others is not None and not name.startswith("."):
+                others.append(name)
     return sorted(found)
 
 
@@ -60,11 +65,12 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
     Raises:
         UserError: A folder is missing, empty or cannot be read.
     """
-    names, notes = {}, []
+    names: dict[str, list[str]] = {}
+    notes: list[str] = []
     for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
         if (folder / test).is_dir():
-            names[test] = _list_split(folder, test)
+            names[test] = _list_split(folder, test, notes)
         if train in splits or test not in names:
             if not (folder / train).is_dir():
                 absent = "" if train in splits else f", and no {test}"
@@ -73,7 +79,7 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
                     f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other in"
                     f" trainB{around}"
                 )
-            names[train] = _list_split(folder, train)
+            names[train] = _list_split(folder, train, notes)
         if test not in names:
             total = len(names[train])
             names[train], names[test] = _hold_out(names[train], folder, domain)
@@ -83,10 +89,16 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
     return {split: names[split] for split in splits}, notes
 
 
-def _list_split(folder: pathlib.Path, split: str) -> list[str]:
-    names = [os.path.join(split, name) for name in find_images(folder / split)]
+def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]:
+    """Return the image files of a split; add a remark about its other files to `notes`."""
+    others: list[str] = []
+    names = [os.path.join(split, name) for name in find_images(folder / split, others)]
     if not names:
         raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}")
+    if others:
+        kinds = sorted({os.path.splitext(name)[1].lower() or name for name in others})
+        shown = printable(", ".join(kinds[:MAX_KINDS])) + ", ..." * (len(kinds) > MAX_KINDS)
+        notes.append(f"{split} has {len(others)} files that are not used ({shown}): they have no ending of an image")
     return names
 
 

@@ -138,7 +138,7 @@ def load_domains(
     with console.phase("Finding the images", bars):
         found = _find_in_tfds(data, splits, bars) if data.is_tfds else _find_in_folder(data, splits)
     facts = _check(data, found.sources, bars)
-    data, measured = _measure_ranges(data, found.sources, bars)
+    data, measured = measure_ranges(data, found.sources, bars)
     files = _describe(data, multiple, found.sources, facts)
     size = geometry.final_size(
         data,
@@ -197,7 +197,7 @@ def _check(data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool
     return loading.check_files(sources, channels, bars, ranged)
 
 
-def _measure_ranges(
+def measure_ranges(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool
 ) -> tuple[DataConfig, Sequence[str]]:
     """Return the settings with measured ranges instead of "auto", and remarks for the user.

@@ -133,7 +133,7 @@ def _decode(dataset: Any) -> np.ndarray:
     try:
         return dataset.pixel_array
     except (RuntimeError, NotImplementedError) as error:
-        if "missing" not in str(error):  # the pixels are damaged
+        if not any(text in str(error) for text in ("missing", "not support")):  # the pixels are damaged
             raise
         raise MissingPackageError(
             f'DICOM of the transfer syntax "{dataset.file_meta.TransferSyntaxUID.name}" needs the package pylibjpeg: pip install'

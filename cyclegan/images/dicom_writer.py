@@ -17,7 +17,8 @@ STALE = (
     *("SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue", "PixelPaddingRangeLimit"),
     *("NumberOfFrames", "FrameIncrementPointer", "VOILUTSequence", "IconImageSequence", "PixelDataProviderURL"),
     *("PlanarConfiguration", "PresentationLUTShape", "WindowCenterWidthExplanation", "VOILUTFunction"),
-    *("RescaleType", "Units", "RealWorldValueMappingSequence"),  # such as HU, which another domain need not have
+    *("Units", "RealWorldValueMappingSequence"),  # such as HU, which another domain need not have
+    *("ExtendedOffsetTable", "ExtendedOffsetTableLengths", "DigitalSignaturesSequence", "MACParametersSequence"),
 )
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")  # in mm, of rows and of columns
 OVERLAY_GROUPS = range(0x6000, 0x6020, 2)
@@ -31,6 +32,7 @@ def write_copy(
     value_range: ValueRange | None,
     fractional: bool,
     description: str,
+    network: str,
 ) -> None:
     """Write a copy of a DICOM file with other pixels, as a derived image of a new series.
 
@@ -41,6 +43,7 @@ def write_copy(
         value_range: The values that 0 and 65535 stand for.
         fractional: Whether to keep values between whole numbers, by a slope.
         description: How the pixels were derived.
+        network: Text that no other network has.
 
     Raises:
         ValueError: The original lacks an identifier.
@@ -66,7 +69,7 @@ def write_copy(
             del dataset[element.tag]
     dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
     # Translations of one series by one network stay together.
-    dataset.SeriesInstanceUID = generate_uid(entropy_srcs=[str(dataset.get("SeriesInstanceUID")), description])
+    dataset.SeriesInstanceUID = generate_uid(entropy_srcs=[str(dataset.get("SeriesInstanceUID")), network])
     dataset.ImageType = ["DERIVED", "SECONDARY", *list(dataset.get("ImageType") or ())[2:]]
     dataset.DerivationDescription, dataset.SourceImageSequence = description[:DESCRIPTION_LENGTH], [source]
     _set_pixels(dataset, levels, value_range or FULL_RANGE, fractional)
@@ -81,6 +84,8 @@ def _set_pixels(dataset: Any, levels: np.ndarray, value_range: ValueRange, fract
     else:
         stored = to_values(levels, value_range, np.int16 if dtype == np.int16 else np.uint16)
     before, after = (dataset.Rows, dataset.Columns), stored.shape[:2]
+    if before[0] * after[1] != before[1] * after[0] and "PixelAspectRatio" in dataset:
+        del dataset.PixelAspectRatio
     for name in SPACINGS if before != after else ():
         if spacing := dataset.get(name):
             setattr(dataset, name, [f"{mm * old / new:.10g}" for mm, old, new in zip(spacing, before, after)])
@@ -89,6 +94,7 @@ def _set_pixels(dataset: Any, levels: np.ndarray, value_range: ValueRange, fract
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 16, 15
     dataset.PixelRepresentation = int(stored.dtype == np.int16)
     dataset.RescaleSlope, dataset.RescaleIntercept = f"{slope:.10g}", f"{intercept:.10g}"
+    dataset.RescaleType = "US"  # unspecified: a CT image without a type has Hounsfield units
     dataset.WindowCenter, dataset.WindowWidth = f"{(low + high) / 2:.10g}", f"{high - low:.10g}"
     order = "<" if dataset.file_meta.TransferSyntaxUID.is_little_endian else ">"
     dataset.PixelData = stored.astype(f"{order}{stored.dtype.kind}2").tobytes()

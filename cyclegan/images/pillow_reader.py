@@ -44,16 +44,22 @@ class PillowReader:
         return _from_pillow(self._image, channels, self._orientation)
 
 
-def from_pillow(image: Image.Image, channels: int = 3) -> DecodedImage:
+def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -> DecodedImage:
     """Convert a Pillow image.
 
     Args:
         image: The image.
         channels: 1 for gray, 3 for RGB; otherwise the number of its bands, which are returned as they are.
+        any_type: Whether values other than 0 to 65535 are returned as they are, as floats.
 
     Raises:
-        ValueError: The pixels are floats.
+        ValueError: The pixels are floats, and `any_type` is false.
     """
+    if any_type and image.mode in ("F", "I"):
+        image.load()  # turns a TIFF
+        values = np.asarray(image, np.float64)[..., None]
+        values = upright(values, known_orientation(image.getexif().get(Tag.Orientation)))
+        return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=image.mode == "F")
     if image.mode == "F":
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits; convert it, or use an array")
     image.load()  # turns a TIFF

@@ -72,6 +72,8 @@ class TiffReader:
         planes = self._page.asarray(squeeze=False, maxworkers=1)[:, 0]
         if self._is_other:
             planes = planes.astype(np.float32 if planes.dtype.itemsize <= 2 else np.float64)
+        if self._page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
+            planes = planes.dtype.type(2**self._page.bitspersample - 1) - planes
         pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
         converted = convert_bands(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied)
         profile = self._page.tags.valueof(Tag.InterColorProfile, default=b"")
@@ -79,10 +81,14 @@ class TiffReader:
 
 
 def is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
-    """Return whether Pillow would cut a TIFF: several bands of 16 bits, more than four bands, signed numbers, floats, 32 bits."""
+    """Return whether Pillow would change a TIFF.
+
+    It would with more than four bands, several bands of 16 bits, white as 0 in 16 bits, signed numbers, floats, and 32 bits.
+    """
     bands, bits = (_values(image, tag).max() for tag in (Tag.SamplesPerPixel, Tag.BitsPerSample))
     is_other = (_values(image, Tag.SampleFormat) != SAMPLEFORMAT.UINT).any() or bits > 16
-    return is_other or bands > 4 or (bands > 1 and bits > 8)
+    is_inverted = _values(image, Tag.PhotometricInterpretation).max() == PHOTOMETRIC.MINISWHITE
+    return is_other or bands > 4 or (bits > 8 and (bands > 1 or is_inverted))
 
 
 def _values(image: ImageFile.ImageFile, tag: int) -> np.ndarray:
@@ -104,7 +110,12 @@ def _check_page(page: tifffile.TiffPage) -> None:
         raise ValueError(
             f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {', '.join(OTHER_TYPES)}"
         )
-    if page.compression not in COMPRESSIONS or page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB):
+    levels = (PHOTOMETRIC.MINISWHITE,) if dtype in (np.uint8, np.uint16) else ()
+    if page.compression not in COMPRESSIONS or page.photometric not in (
+        PHOTOMETRIC.MINISBLACK,
+        PHOTOMETRIC.RGB,
+        *levels,
+    ):
         raise ValueError(
             f"compression {page.compression}, photometric interpretation {page.photometric}: expected 1 or 2 and one of"
             f" {', '.join(sorted(set(COMPRESSIONS.values())))}"

@@ -37,7 +37,7 @@ def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedI
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
-        return to_network(pillow_reader.from_pillow(image, channels), ranges)
+        return to_network(pillow_reader.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:

@@ -15,7 +15,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError, printable
 from cyclegan.images import writer
-from cyclegan.images.value_range import value_type
+from cyclegan.images.value_range import MIN_STEPS, value_type
 from cyclegan.inference.page_images import PAGE_FOLDER
 
 
@@ -170,6 +170,6 @@ def refuse_formats(
         if value_range and wanted and not writer.holds(wanted, value_type(value_range)):
             values = "{:g} to {:g}".format(*value_range)
             raise UserError(
-                f"{printable(task.target)}: values from {values} don't fit into {wanted}; expected --format tiff, or png for whole"
-                " numbers from 0 to 65535"
+                f"{printable(task.target)}: values from {values} don't fit into {wanted}; expected --format tiff, or png for a"
+                f" range of at least {MIN_STEPS} whole numbers from 0 to 65535"
             )

@@ -90,6 +90,7 @@ class FileTranslator:
         self._ranges = models[0].value_ranges(direction)
         objective, checkpoint = models[0].config.objective.objective, models[0].checkpoint
         self._derivation = f"{objective} {direction}, {checkpoint.parent.parent.name}, {checkpoint.name}"
+        self._network = f"{direction} of {checkpoint.resolve()}"
         self._channels = models[0].translator(direction).channels_in
         self._models: queue.Queue[Model] = queue.Queue()
         for model in models:
@@ -173,7 +174,7 @@ class FileTranslator:
         if format == "dicom":
             with writer.partial_file(task.target) as path:
                 dicom_writer.write_copy(
-                    path, task.source, image.pixels, value_range, image.fractional, self._derivation
+                    path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
                 )
             return
         if value_range:

@@ -43,7 +43,7 @@ WRONG_EXTENSION = Kind(
 BOTH_DOMAINS = Kind(
     "images in both domains",
     "The same image, or nearly the same, is an example of X and of Y, so the discriminators learn a contradiction.",
-    "Remove it from the domain to which it does not belong.",
+    "Remove it from the domain to which it does not belong, unless the images are pairs (--paired_names).",
 )
 TRAINING_AND_TEST = Kind(
     "images in training and test",
@@ -66,8 +66,8 @@ CONSTANT = Kind(
     "They show nothing that could be translated, and a discriminator recognizes them at once.",
     "Remove them. If the files use few of the values of 16 bits, set --value_range_x and --value_range_y.",
 )
-GRAY = Kind(
-    "gray images among colored ones",
+MIXED = Kind(
+    "gray images among colored ones, or the reverse",
     "The generators learn to remove color from some images, or to invent it.",
     "Remove them, or train on gray images with --channels_x 1 or --channels_y 1.",
 )

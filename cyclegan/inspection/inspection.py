@@ -12,7 +12,7 @@ import numpy as np
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.sources import SPLITS
+from cyclegan.data.sources import SPLITS, measure_ranges
 from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.images import writer
 from cyclegan.inspection import copies, findings
@@ -78,23 +78,24 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         bars: Whether to show a progress bar.
 
     Raises:
-        UserError: A folder is missing or empty, or a value range was never measured.
+        UserError: A folder is missing or empty, or a value range cannot be measured.
         MissingPackageError: The images need a package that is not installed.
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
-    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("x"), data.value_range("y"))
     found, notes = folder_source.find_splits(folder, SPLITS)
+    paths = {split: [os.path.join(folder, name) for name in part] for split, part in found.items()}
+    data, measured = measure_ranges(data, paths, bars)
+    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("x"), data.value_range("y"))
     parts = {split: np.zeros(len(part), MEASURES) for split, part in found.items()}
     starts = dict(zip(SPLITS, np.cumsum([0, *map(len, parts.values())]).tolist()))
     reasons: dict[int, str] = {}
 
     def measure_image(split: str, index: int) -> None:
         try:
-            path = os.path.join(folder, found[split][index])
             domain = "AB".index(split[-1])
-            parts[split][index] = measure(path, channels[domain], value_ranges[domain])
+            parts[split][index] = measure(paths[split][index], channels[domain], value_ranges[domain])
         except MissingPackageError:
             raise
         except Exception as error:  # the libraries raise almost anything for a damaged file
@@ -105,7 +106,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures = np.concatenate([parts[split] for split in SPLITS])
     kept = [finding for finding in _find(data, multiple, names, splits, measures, reasons) if finding.count]
-    return Inspection(folder, channels, value_ranges, names, splits, measures, kept, notes)
+    return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured])
 
 
 def _find(
@@ -129,7 +130,7 @@ def _find(
         findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
-        findings.of_images(findings.GRAY, _gray_among_colored(splits[rich] % 2, measures["colored"][rich], rich)),
+        findings.of_images(findings.MIXED, _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)),
         findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
         findings.of_counts(splits[measures["readable"]]),
         findings.of_images(findings.WRONG_EXTENSION, np.array(sorted(misnamed), int), misnamed),
@@ -161,7 +162,7 @@ def _to_indices(groups: Sequence[Sequence[int]], indices: np.ndarray) -> list[li
     return [indices[list(group)].tolist() for group in groups]
 
 
-def _gray_among_colored(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return the indices of the gray images of each domain that has more colored ones."""
-    is_mixed = np.array([np.count_nonzero(colored[domains == d]) * 2 > np.count_nonzero(domains == d) for d in (0, 1)])
-    return indices[~colored & is_mixed[domains]]
+def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return the indices of the gray images of each domain, or of the colored ones if these are fewer."""
+    are_few = np.array([domain in domains and np.mean(colored[domains == domain]) < 0.5 for domain in (0, 1)])
+    return indices[colored == are_few[domains]]

@@ -20,7 +20,7 @@ MEASURES = np.dtype(
         ("height", np.int32),  # in pixels, upright
         ("width", np.int32),
         ("format", "U5"),  # by content
-        ("kind", "U16"),  # bands and depth
+        ("kind", "U24"),  # bands and depth
         ("pixels", np.uint64),  # hash of the decoded pixels
         ("look", np.uint64),  # perceptual hash
         ("miniature", np.uint8, (MINIATURE, MINIATURE, 3)),
@@ -49,7 +49,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
     mean, deviation, spread = _colors(color.visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)
-    looks = _hash_pixels(pixels), _hash_look(reduced), _miniature(reduced)
+    looks = _hash_pixels(decoded.pixels), _hash_look(reduced), _miniature(reduced)
     return (True, *pixels.shape[:2], header.format, _kind(header), *looks, mean, deviation, spread > GRAY_SPREAD)
 
 
@@ -65,7 +65,8 @@ def _kind(header: Header) -> str:
     """Return the name of the bands and the depth of a file."""
     if header.mode and not header.deep:
         return header.mode
-    return BAND_NAMES.get(header.bands, f"{header.bands} bands") + " 16 bit" * header.deep
+    depth = f" {header.other_values}" if header.other_values else " 16 bit" * header.deep
+    return BAND_NAMES.get(header.bands, f"{header.bands} bands") + depth
 
 
 def _colors(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

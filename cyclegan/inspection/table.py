@@ -76,9 +76,8 @@ def _statistics(measures: np.ndarray) -> list[str]:
 
 def _range(values: np.ndarray) -> str:
     """Return the smallest, median and largest value, or the only one."""
-    if (values == values[0]).all():
-        return f"{values[0]:.4g}"
-    return " ".join(f"{value:.4g}" for value in (values.min(), np.median(values), values.max()))
+    shown = (values[0],) if (values == values[0]).all() else (values.min(), np.median(values), values.max())
+    return " ".join(f"{value:.0f}" if value >= 1000 else f"{value:.4g}" for value in shown)
 
 
 def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:

@@ -127,7 +127,9 @@ class DivergencePolicy:
                 " the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
         saved = self._checkpoints.all()
-        if any(map(manifest.is_complete, saved[:-1])) and not self._is_checkpoint_confirmed:  # its weights may be broken
+        if (
+            any(map(manifest.is_complete, saved[:-1])) and not self._is_checkpoint_confirmed
+        ):  # its weights may be broken
             self._checkpoints.drop(saved[-1])
         with self._strategy.scope():
             found = self._checkpoints.restore()

@@ -45,7 +45,7 @@ def test_retracing_fails(monkeypatch):
             "--without ahead has no effect with --steps; add --data, or drop the flag",
         ),
         (["--scaling", "--cache", "none"], "--cache has no effect with --scaling; add --data, or drop the flag"),
-        (["--data", "--elsewhere", "1e300"], "argument --elsewhere: 1e300: expected milliseconds, from 0 to 60000"),
+        (["--data", "--elsewhere", "1e300"], "argument --elsewhere: 1e300: expected a number from 0 to 60,000"),
         (["--variant", "paper"], "--variant has no effect with --steps; add --census, or drop the flag"),
         (["--steps", "--elsewhere", "5"], "--elsewhere has no effect with --steps; add --data, or drop the flag"),
         (["--data", "--without", "prefetch", "--replicas", "2"], "--without prefetch on --replicas 2: expected 1"),

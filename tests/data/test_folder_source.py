@@ -33,6 +33,15 @@ def test_dicom_files_without_an_extension_are_found(tmp_path):
     ]
 
 
+def test_files_that_are_not_used_are_named(folder):
+    for name in ("a.HEIC", "b.heic", "c.jfif", "notes", ".hidden"):
+        (folder / "trainB" / name).write_text("no image")
+    assert (
+        "trainB has 4 files that are not used (.heic, .jfif, notes): they have no ending of an image"
+        in load(folder).notes
+    )
+
+
 def test_linked_folders_are_followed_once(tmp_path):
     save(tmp_path / "elsewhere" / "a.png")
     (tmp_path / "data").mkdir()
@@ -106,7 +115,7 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     with pytest.raises(UserError, match=f"of the other in trainB: try {folder}$"):
         load(folder / "trainB")
     (folder / "testB").mkdir()
-    with pytest.raises(UserError, match="testB: no images; expected at least one of .jpg"):
+    with pytest.raises(UserError, match="testB: no images; expected at least one of .png"):
         load(folder)
     (tmp_path / "one" / "trainA").mkdir(parents=True)
     save(tmp_path / "one" / "trainA" / "a.png")

@@ -11,7 +11,7 @@ from cyclegan.errors import MissingPackageError
 from cyclegan.images import reader
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
-pytest.importorskip("pydicom")
+pydicom = pytest.importorskip("pydicom")
 BIG_ENDIAN, DEFLATED, JPEG_LS = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.80"
 
 
@@ -150,6 +150,15 @@ def test_a_missing_package_is_one_line_that_names_it(monkeypatch, tmp_path):
         MissingPackageError, match=r'JPEG-LS .*" needs the package pylibjpeg: pip install "pylibjpeg\[all\]"$'
     ):
         reader.check(path, 1, has_range=True)
+
+
+@pytest.mark.skipif(pydicom.__version__ < "3", reason="older versions find no decoder at all")
+def test_a_decoder_that_lacks_the_bits_is_named():
+    """Pillow decodes JPEG Extended with 8 bits, but not with 12."""
+    items = b"\xfe\xff\0\xe0\0\0\0\0\xfe\xff\0\xe0" + struct.pack("<I", 12) + jpeg_ls(12, 10)[:12]
+    content = dicom(np.zeros((10, 12), np.uint16), 12, "1.2.840.10008.1.2.4.51", PixelData=items)
+    with pytest.raises(MissingPackageError, match=r'needs the package pylibjpeg: pip install "pylibjpeg\[all\]"$'):
+        reader.check(content, 1, has_range=True)
 
 
 def missing_decoder(dataset):

@@ -16,7 +16,13 @@ def copied(tmp_path):
     def copy(levels, value_range, fractional=False, **tags):
         (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits(), WindowCenter=40, WindowWidth=400, **tags))
         write_copy(
-            tmp_path / "out.dcm", tmp_path / "in.dcm", levels[..., None], value_range, fractional, "CycleGAN x2y, run"
+            tmp_path / "out.dcm",
+            tmp_path / "in.dcm",
+            levels[..., None],
+            value_range,
+            fractional,
+            "CycleGAN x2y, run",
+            "net",
         )
         return pydicom.dcmread(tmp_path / "out.dcm")
 
@@ -52,12 +58,13 @@ def test_values_are_those_of_the_range(copied, syntax, value_range, fractional, 
 
 def test_a_copy_is_a_derived_image_of_the_patient(copied):
     levels = np.zeros((7, 9), np.uint16)
-    stale = {"SmallestImagePixelValue": 3, "RescaleType": "HU", "Units": "BQML", "RealWorldValueMappingSequence": []}
-    first = copied(levels, (0, 4095), PhotometricInterpretation="MONOCHROME1", **stale)
+    stale = {"SmallestImagePixelValue": 3, "Units": "BQML", "RealWorldValueMappingSequence": []}
+    first = copied(levels, (0, 4095), PhotometricInterpretation="MONOCHROME1", RescaleType="HU", **stale)
     second = copied(levels, (0, 4095), NumberOfFrames=1)
     assert len({"1.2.3.4", first.SOPInstanceUID, second.SOPInstanceUID}) == 3
     assert first.file_meta.MediaStorageSOPInstanceUID == first.SOPInstanceUID
     assert first.SeriesInstanceUID == second.SeriesInstanceUID != "1.2.3"  # one new series
+    assert first.RescaleType == "US"  # a CT image without a type has Hounsfield units
     assert first.ImageType == ["DERIVED", "SECONDARY", "AXIAL"] and first.DerivationDescription == "CycleGAN x2y, run"
     assert first.SourceImageSequence[0].ReferencedSOPInstanceUID == "1.2.3.4" and first.PatientName == "Doe^Jane"
     assert first.PhotometricInterpretation == "MONOCHROME2"
@@ -67,7 +74,7 @@ def test_a_copy_is_a_derived_image_of_the_patient(copied):
 def test_the_description_is_ascii(tmp_path):
     (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits()))
     for name, expected in (("Läufe", "L\\xe4ufe"), ("実験", "\\u5b9f\\u9a13"), ("caf\udce9", "caf\\udce9")):
-        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", np.zeros((7, 9, 1), np.uint16), None, False, name)
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", np.zeros((7, 9, 1), np.uint16), None, False, name, "net")
         assert pydicom.dcmread(tmp_path / "out.dcm").DerivationDescription == expected
 
 
@@ -78,6 +85,20 @@ def test_pixels_of_another_size_fill_the_same_area(copied):
     assert resized.ImagerPixelSpacing == [0.6666666667, 0.3333333333] and not resized.NominalScannedPixelSpacing
     same = copied(np.zeros((10, 12), np.uint16), (0, 4095), **spacings)
     assert same.PixelSpacing == [0.5, 0.7]
+    shapes = {size: copied(np.zeros(size, np.uint16), None, PixelAspectRatio=[1, 2]) for size in ((20, 24), (20, 20))}
+    assert [("PixelAspectRatio" in dataset) for dataset in shapes.values()] == [True, False]
+
+
+def test_each_network_has_its_own_series(tmp_path):
+    (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits(), DigitalSignaturesSequence=[]))
+    copies = []
+    for network in ("a/ct", "b/ct"):
+        write_copy(
+            tmp_path / "out.dcm", tmp_path / "in.dcm", np.zeros((7, 9, 1), np.uint16), None, False, "ct", network
+        )
+        copies.append(pydicom.dcmread(tmp_path / "out.dcm"))
+    assert copies[0].SeriesInstanceUID != copies[1].SeriesInstanceUID
+    assert not any("DigitalSignaturesSequence" in copy for copy in copies)  # they were of other pixels
 
 
 @pytest.mark.parametrize("name", ["SOPClassUID", "SOPInstanceUID"])
@@ -86,13 +107,15 @@ def test_an_original_without_identifier_is_refused(tmp_path, name):
     delattr(dataset, name)
     dataset.save_as(tmp_path / "in.dcm")
     with pytest.raises(ValueError, match=f"no {name}: expected"):
-        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, False, "")
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, False, "", "net")
 
 
 def test_a_copy_of_a_compressed_file_is_uncompressed(tmp_path):
     (tmp_path / "in.dcm").write_bytes(compressed(dicom(twelve_bits())))
     levels = np.random.default_rng(1).integers(0, 65536, (7, 9)).astype(np.uint16)
-    write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", levels[..., None], (0, 65535), False, "CycleGAN x2y, run")
+    write_copy(
+        tmp_path / "out.dcm", tmp_path / "in.dcm", levels[..., None], (0, 65535), False, "CycleGAN x2y, run", "net"
+    )
     dataset = pydicom.dcmread(tmp_path / "out.dcm")
     assert not dataset.file_meta.TransferSyntaxUID.is_compressed
     assert (real_values(dataset) == levels).all()

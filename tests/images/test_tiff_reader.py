@@ -31,6 +31,15 @@ def test_five_bands(kind, dtype):
                 function(content, channels)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_white_is_the_highest_level(dtype):
+    """TIFF may store white as 0, as scanners do."""
+    values, highest = deep_values(1).astype(dtype), np.iinfo(dtype).max
+    np.testing.assert_array_equal(
+        reader.decode(tiff_of(values, photometric="miniswhite"), 1, dtype)[..., 0], (highest - values)[..., 0]
+    )
+
+
 @pytest.mark.parametrize("name", ["as it is", "packed", "in tiles", "in strips"])
 def test_check_finds_truncated_tiff(name):
     whole = tiff_of(deep_values(5, 40, 40), **TIFFS[name])

@@ -122,3 +122,10 @@ def test_pillow_images_of_other_channels_are_refused():
     with pytest.raises(ValueError, match="a Pillow image: expected an array of 5 channels"):
         conversions.decode(Image.new("RGB", (7, 5)), 5)
     assert conversions.decode(Image.new("RGB", (7, 5)), 1).pixels.shape == (5, 7, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.uint16])
+def test_values_of_pillow_images_get_the_range_as_they_are(dtype):
+    values = np.array([[-800, -500], [0, 1500]] if dtype != np.uint16 else [[0, 100], [1000, 1500]]).astype(dtype)
+    levels = conversions.decode(Image.fromarray(values), 1, ((-1000.0, 2000.0), None)).pixels
+    np.testing.assert_array_equal(levels[..., 0], np.rint((values.astype(np.float64) + 1000) / 3000 * 65535))

@@ -50,7 +50,7 @@ def test_images_of_other_sizes_are_refused(tmp_path):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no images; expected at least 2 of .jpg"):
+    with pytest.raises(UserError, match="no images; expected at least 2 of .png"):
         read_folder(tmp_path, DataConfig(), 4, 3, (256, 256))
 
 

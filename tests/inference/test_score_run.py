@@ -169,7 +169,7 @@ def test_real_images_of_another_folder_are_compared(run, folders):
 @pytest.mark.parametrize(
     "flags, text",
     [
-        (["--real", str(ROOT / "tests"), "--direction", "x2y"], "no images; expected at least 2 of .jpg"),
+        (["--real", str(ROOT / "tests"), "--direction", "x2y"], "no images; expected at least 2 of .png"),
         (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of best-x2y, epoch_0001"),
         (["--features", "weights.h5"], "weights.h5: no such file; expected random, inception, or a file"),
         (["--dataset", "/nowhere"], "--dataset /nowhere: no such folder"),

@@ -59,7 +59,7 @@ def planted_folder(folder):
         "duplicates": [["trainB/copy1.png", "trainB/copy2.tif"]],
         "near duplicates": [["testB/like1.png", "testB/like2.jpg"]],
         "nearly constant images": [["trainA/flat.png"]],
-        "gray images among colored ones": [["trainB/gray.png"]],
+        "gray images among colored ones, or the reverse": [["trainB/gray.png"]],
         "images that are enlarged more than 1.5 times": [["testA/small.png"]],
         "very different numbers of images": [],
         "names that contradict the content": [["testB/named.jpg"]],

@@ -1,12 +1,14 @@
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.inspection import table
-from cyclegan.inspection.findings import UNREADABLE
+from cyclegan.inspection.findings import MIXED, UNREADABLE
 from tests.images.dicom_samples import dicom, twelve_bits
+from tests.images.samples import tiff_of
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
 
 
@@ -100,7 +102,7 @@ def test_masks_and_drawings_are_no_copies(tmp_path):
         drawing = Image.new("RGB", (64, 64), (255, 255, 255))
         ImageDraw.Draw(drawing).ellipse((2 * i, 3 * i, 20 + 3 * i, 30 + 2 * i), outline=(0, 0, 0))
         save(drawing, tmp_path / "trainB" / f"drawing{i}.png")
-    assert not inspect(tmp_path).findings
+    assert [finding.kind for finding in inspect(tmp_path).findings] == [MIXED]
 
 
 def test_a_group_is_found_for_each_reason(tmp_path):
@@ -120,6 +122,42 @@ def test_gray_domains_are_not_mixed(tmp_path):
         save(texture(int(path.stem) + 700 + 50 * (path.parent.name == "testA")).convert("L"), path)
     assert not inspect(tmp_path).findings
     assert not inspect(tmp_path, channels_x=1).findings
+
+
+@pytest.mark.parametrize("colored", [1, 4, 7])
+def test_the_rarer_kind_of_a_mixed_domain_is_found(tmp_path, colored):
+    for domain in "AB":
+        for i in range(8):
+            image = texture(100 * (domain == "B") + i)
+            gray = domain == "A" and i >= colored
+            save(image.convert("L") if gray else image, tmp_path / f"train{domain}" / f"{i}.png")
+            save(texture(900 + 100 * (domain == "B") + i), tmp_path / f"test{domain}" / f"{i}.png")
+            if domain == "A":  # a gray test image for each
+                save(texture(700 + i).convert("L"), tmp_path / "testA" / f"{i}.png")
+    (finding,) = inspect(tmp_path).findings
+    expected = [f"trainA/{i}.png" for i in range(colored)]  # 1, 4 or 7 of 16
+    assert finding.kind == MIXED and sorted(inspect(tmp_path).names[i] for (i,) in finding.groups) == expected
+
+
+def test_equal_files_are_found_with_other_ranges_of_the_domains(tmp_path):
+    sound_folder(tmp_path)
+    content = tiff_of(np.random.default_rng(0).integers(0, 65536, (64, 64, 3)).astype(np.uint16))
+    for domain in "AB":
+        (tmp_path / f"train{domain}" / "same.tif").write_bytes(content)
+    found = findings_of(inspect(tmp_path, value_range_x="0:30000", value_range_y="0:60000"))
+    assert found["images in both domains"] == [["trainA/same.tif", "trainB/same.tif"]]
+
+
+def test_a_range_may_be_measured(tmp_path):
+    for domain in "AB":
+        for i in range(4):
+            values = np.random.default_rng([i, ord(domain)]).normal(0, 500, (64, 64, 1)).astype(np.float32)
+            (tmp_path / f"train{domain}").mkdir(exist_ok=True)
+            (tmp_path / f"train{domain}" / f"{i}.tif").write_bytes(tiff_of(values))
+    inspection = inspect(tmp_path, channels_x=1, channels_y=1, value_range_x="auto", value_range_y="auto")
+    assert not [finding for finding in inspection.findings if finding.kind == UNREADABLE]
+    assert inspection.value_ranges[0][0] < -1000 and any("--value_range_x -" in note for note in inspection.notes)
+    assert inspection.measures["kind"][0] == "L 32 bits (float32)"
 
 
 def test_files_with_other_bands_are_unreadable(tmp_path):
