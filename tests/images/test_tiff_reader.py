@@ -87,7 +87,7 @@ def test_empty_images_are_refused(size, bands):
     "options, text",
     [
         ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of LZW, deflate"),
-        ({"photometric": "miniswhite"}, "photometric interpretation 0: expected 1 or 2"),
+        ({"photometric": "separated"}, "photometric interpretation 5: expected 1 or 2"),
     ],
 )
 def test_other_kinds_of_tiff_are_refused(options, text):
