@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import NoReturn, Optional, TextIO
+from typing import NoReturn, TextIO
 
 from cyclegan import program_name, stderr_filter
 from cyclegan.errors import UserError, printable
@@ -115,7 +115,7 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
 
 def _show_time(
     text: str,
-    terminal: contextlib.AbstractContextManager[Optional[TextIO]],
+    terminal: contextlib.AbstractContextManager[TextIO | None],
     log: TextIO,
     done: threading.Event,
     if_slow: bool,

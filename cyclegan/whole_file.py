@@ -7,10 +7,10 @@ import errno
 import os
 import pathlib
 import stat
-from typing import BinaryIO, Union
+from typing import BinaryIO
 
 
-def sync(path: Union[str, os.PathLike[str]]) -> None:
+def sync(path: str | os.PathLike[str]) -> None:
     """Write a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -19,7 +19,7 @@ def sync(path: Union[str, os.PathLike[str]]) -> None:
         os.close(descriptor)
 
 
-def check_regular(descriptor: int, path: Union[str, os.PathLike[str]]) -> int:
+def check_regular(descriptor: int, path: str | os.PathLike[str]) -> int:
     """Return an open descriptor; close it if it is no regular file: reading a pipe or a device may never end.
 
     Raises:
@@ -31,7 +31,7 @@ def check_regular(descriptor: int, path: Union[str, os.PathLike[str]]) -> int:
     return descriptor
 
 
-def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read.
 
     Raises:
@@ -40,18 +40,18 @@ def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
     return os.fdopen(check_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path), "rb")
 
 
-def read_bytes(path: Union[str, os.PathLike[str]]) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a regular file; raise as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
-def read_text(path: Union[str, os.PathLike[str]]) -> str:
+def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a regular file in UTF-8; raise as `open_regular`, or `ValueError`."""
     return read_bytes(path).decode("utf-8")
 
 
-def write(path: Union[str, os.PathLike[str]], content: Union[str, bytes]) -> None:
+def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file under a temporary name, then rename it; a link of its name is replaced.
 
     Args:

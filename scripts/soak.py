@@ -24,7 +24,6 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from typing import Optional
 
 from cyclegan import console, whole_file
 from cyclegan.checkpointing import folder as checkpoint_folder
@@ -141,7 +140,7 @@ class Pair:
         finally:
             start.kill()
 
-    def _end(self, start: Start, seconds: Optional[float] = None, has_checkpoint: bool = False) -> bool:
+    def _end(self, start: Start, seconds: float | None = None, has_checkpoint: bool = False) -> bool:
         """Wait for the end of a start, and check it; return whether the run has reached its end."""
         codes = start.wait(seconds) if seconds else start.wait()
         output = start.output()
@@ -157,7 +156,7 @@ class Pair:
         return not any(codes)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Disturb runs for the time that the command line asks for; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5, help="time; 0 makes one run (default: %(default)s)")

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import pathlib
 from collections.abc import Collection, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from cyclegan.benchmarking.settings import LEVERS, Plan
 from cyclegan.config import argument_types
@@ -63,7 +63,7 @@ def _at_least(least: int, multiple: int = 1) -> Callable[[str], int]:
     return number
 
 
-def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Time training on synthetic images.", allow_abbrev=False)
     argument_types.add_version(parser)

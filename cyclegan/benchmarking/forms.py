@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import time
 import types
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
@@ -25,8 +25,8 @@ class CompiledStep(NamedTuple):
         call: Function that starts the steps of one call on the batches of a dataset. The `numpy` method of its result waits.
     """
 
-    gan: Optional[GAN]
-    function: Optional[tf.types.experimental.PolymorphicFunction]
+    gan: GAN | None
+    function: tf.types.experimental.PolymorphicFunction | None
     call: Callable[[Any], Any]
 
 

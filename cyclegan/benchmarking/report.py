@@ -8,7 +8,7 @@ import pathlib
 import platform
 import subprocess
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -57,7 +57,7 @@ class Report:
         content: Content of the file.
     """
 
-    def __init__(self, command: str, path: Optional[pathlib.Path]) -> None:
+    def __init__(self, command: str, path: pathlib.Path | None) -> None:
         self.content: dict[str, Any] = {"command": command, "machine": describe_machine()}
         self._path = path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any
 
 from cyclegan.config import Config
 from cyclegan.config.objective import OBJECTIVES
@@ -45,7 +45,7 @@ class Setting:
     precision: str
     xla: str
     replicas: int
-    identity: Optional[float]
+    identity: float | None
     steps_per_call: int
     filters: int
     residual_blocks: int
@@ -89,7 +89,7 @@ class Plan:
     part: str
     values: dict[str, list[Any]]
     filters: int
-    residual_blocks: Optional[int]
+    residual_blocks: int | None
     without: tuple[str, ...]
     has_plain: bool
     runs: int

@@ -7,7 +7,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -79,7 +79,7 @@ class TimedStep:
         if counts:
             self.seconds.append((time.perf_counter() - began) / self.setting.steps_per_call)
 
-    def times(self) -> dict[str, Optional[float]]:
+    def times(self) -> dict[str, float | None]:
         """Return the columns of the times per step."""
         return {
             "ms": 1000 * statistics.median(self.seconds),
@@ -109,7 +109,7 @@ class TimedStep:
         )
 
 
-def spread(values: list[float]) -> Optional[float]:
+def spread(values: list[float]) -> float | None:
     """Return the interquartile range over the median, which single outliers hardly change; `None` for a single value."""
     if len(values) < 2:
         return None

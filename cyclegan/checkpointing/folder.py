@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from cyclegan.checkpointing import files, manifest
 from cyclegan.checkpointing.files import PARTIAL, REMOVED
@@ -43,7 +43,7 @@ class Position(NamedTuple):
         return cls(train_state.epoch, train_state.train.pairs_done, train_state.test.pairs_done)
 
     @classmethod
-    def parse(cls, name: str) -> Optional[Position]:
+    def parse(cls, name: str) -> Position | None:
         """Parse the name of a checkpoint; return `None` for any other name."""
         match = NAME.fullmatch(name)
         return cls(*(int(number or 0) for number in match.groups())) if match else None
@@ -96,13 +96,13 @@ def candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     yield from reversed(_interrupted(folder))
 
 
-def listing(folder: pathlib.Path) -> set[tuple[str, Optional[tuple[int, int]]]]:
+def listing(folder: pathlib.Path) -> set[tuple[str, tuple[int, int] | None]]:
     """Return the names in a folder, with the identities of the checkpoints; it changes whenever another process saves."""
     hidden = ((path.name, None) for prefix in (REMOVED, PARTIAL) for path in folder.glob(f"{prefix}epoch_*"))
     return {*hidden, *((path.name, identity(path)) for path in checkpoints(folder))}
 
 
-def identity(path: pathlib.Path) -> Optional[tuple[int, int]]:
+def identity(path: pathlib.Path) -> tuple[int, int] | None:
     """Return numbers that a checkpoint does not share with another one of the same name; `None` if there is none."""
     try:
         found = path.stat()

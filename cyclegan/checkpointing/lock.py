@@ -7,7 +7,6 @@ import fcntl
 import os
 import pathlib
 import socket
-from typing import Optional
 
 from cyclegan.errors import TrainingError, UserError
 
@@ -28,7 +27,7 @@ class FolderLock:
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
         self._path = folder / ".lock"
-        self._descriptor: Optional[int] = None
+        self._descriptor: int | None = None
 
     @property
     def is_held(self) -> bool:

@@ -17,7 +17,7 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -75,16 +75,16 @@ class CheckpointManager:
 
     def __init__(
         self,
-        path: Union[str, os.PathLike[str]],
+        path: str | os.PathLike[str],
         state: Mapping[str, Any],
         keep: int = 3,
-        workers: Optional[Workers] = None,
+        workers: Workers | None = None,
     ) -> None:
         self.folder = pathlib.Path(path)
         self.keep = keep
         self.workers = workers
-        self.restored: Optional[pathlib.Path] = None
-        self.newest: Optional[pathlib.Path] = None
+        self.restored: pathlib.Path | None = None
+        self.newest: pathlib.Path | None = None
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._checkpoint = tf.train.Checkpoint(**state)
 
@@ -170,7 +170,7 @@ class CheckpointManager:
         if self._writes:
             files.remove(path)
 
-    def restore(self, strict: bool = True) -> Optional[Restored]:
+    def restore(self, strict: bool = True) -> Restored | None:
         """Restore the newest readable checkpoint, and warn of each unreadable one.
 
         Args:
@@ -211,7 +211,7 @@ class CheckpointManager:
             f"{path} can't be read ({first_line(reason)}): expected a checkpoint that this program wrote; use another one"
         ) from reason
 
-    def _restore_newest(self, strict: bool) -> Optional[Restored]:
+    def _restore_newest(self, strict: bool) -> Restored | None:
         for _ in range(ATTEMPTS):
             before = folder.listing(self.folder)
             found, failed = self._read_newest(strict)
@@ -229,7 +229,7 @@ class CheckpointManager:
             )
         return None
 
-    def _read_newest(self, strict: bool) -> tuple[Optional[Restored], dict[pathlib.Path, str]]:
+    def _read_newest(self, strict: bool) -> tuple[Restored | None, dict[pathlib.Path, str]]:
         """Return the newest checkpoint that can be read, and the reasons why newer ones cannot."""
         failed: dict[pathlib.Path, str] = {}
         for path in folder.candidates(self.folder):
@@ -239,7 +239,7 @@ class CheckpointManager:
                 failed[path] = first_line(error)
         return None, failed
 
-    def _restore_together(self) -> Optional[Restored]:
+    def _restore_together(self) -> Restored | None:
         """Restore, on all workers, the newest checkpoint that the chief can read."""
         assert self.workers is not None
         found, failure = None, None

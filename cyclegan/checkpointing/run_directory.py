@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 from cyclegan import whole_file
 from cyclegan.checkpointing import files, folder, run_files
@@ -66,7 +66,7 @@ class RunDirectory:
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
         self.path = pathlib.Path(config.run.output_dir)
         self.config = config
-        self.saved_config: Optional[Config] = None
+        self.saved_config: Config | None = None
         self.warnings: list[str] = []
         self.stack = dict(stack)
         self._writes = writes
@@ -134,7 +134,7 @@ class RunDirectory:
                 " over with --clear_output_dir or in another --output_dir"
             )
 
-    def check_restored(self, train_state: Optional[TrainState]) -> None:
+    def check_restored(self, train_state: TrainState | None) -> None:
         """Check the position that training resumes from.
 
         Args:

@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 from cyclegan import console, program_name
 from cyclegan.benchmarking import command_line
@@ -65,7 +65,7 @@ def spend_gpu_day(options: argparse.Namespace, command: str) -> dict[str, Any]:
     return report.content
 
 
-def main(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Time the parts that the command line names; return the content of the file of `--json`.
 
     Raises:

@@ -9,7 +9,7 @@ import functools
 import logging
 import pathlib
 from collections.abc import Sequence
-from typing import NoReturn, Optional
+from typing import NoReturn
 
 from cyclegan import console, supervisor
 from cyclegan.config.command_line import parse_args
@@ -20,7 +20,7 @@ GPU_REQUIREMENTS = pathlib.Path(__file__).resolve().parents[2] / "requirements-g
 logger = logging.getLogger("cyclegan.train")
 
 
-def main(argv: Optional[Sequence[str]] = None) -> dict[str, dict[str, float]]:
+def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     """Train as the command line says; return the metrics of the last epoch, by split and name.
 
     Raises:

@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 import weakref
-from typing import Optional, Protocol, Union
+from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class Store(Protocol):
     def write(self, image: np.ndarray) -> int:
         """Store an image; return the key to read it with, or -1 if it is not stored."""
 
-    def read(self, key: int, length: int) -> Optional[Union[bytes, memoryview]]:
+    def read(self, key: int, length: int) -> bytes | memoryview | None:
         """Return the bytes of an image, or `None` if they cannot be read.
 
         Args:
@@ -58,10 +58,10 @@ class DiskStore:
         folder: Folder of the file, which has to exist when the first image is written; `None` for the temporary folder.
     """
 
-    def __init__(self, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._file: Optional[int] = None  # descriptor
+        self._file: int | None = None  # descriptor
         self._end = 0
         self._gave_up = False
 
@@ -88,7 +88,7 @@ class DiskStore:
             self._give_up(error)
             return -1
 
-    def read(self, key: int, length: int) -> Optional[bytes]:
+    def read(self, key: int, length: int) -> bytes | None:
         """Return the bytes of an image, or `None` if they cannot be read."""
         assert self._file is not None  # there is no key before the first image
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Optional, Union
+from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
@@ -81,7 +81,7 @@ class Scenes(Drawn):
 BUILDERS: dict[str, type[Drawn]] = {"stripes": Stripes, "scenes": Scenes}
 
 
-def builder(dataset: str, size: int = 64, data_dir: Optional[Union[str, os.PathLike[str]]] = None) -> Drawn:
+def builder(dataset: str, size: int = 64, data_dir: str | os.PathLike[str] | None = None) -> Drawn:
     """Return the builder of an embedded dataset with images of `size` x `size` pixels."""
     cls = BUILDERS[dataset]
     named = {config.size: config.name for config in cls.BUILDER_CONFIGS}

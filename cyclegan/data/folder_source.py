@@ -6,7 +6,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Collection
-from typing import NoReturn, Optional, Union
+from typing import NoReturn
 
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_reader, writer
@@ -17,7 +17,7 @@ MAX_KINDS = 5  # of other files, named in a remark
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 
 
-def find_images(folder: Union[str, os.PathLike[str]], others: Optional[list[str]] = None) -> list[str]:
+def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
     """Return the sorted paths of the image files below a folder, relative to it.
 
     Leaves out hidden files and folders. Follows links to folders, but visits each folder once.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from typing import Optional
 
 import numpy as np
 
@@ -38,10 +37,10 @@ class LazyImages:
         shape: ShapeOfImages,
         sizes: np.ndarray,
         dtype: np.dtype | type,
-        store: Optional[Store] = None,
+        store: Store | None = None,
     ) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
-        self.failure: Optional[str] = None
+        self.failure: str | None = None
         self._decode = decode
         self._sizes = sizes
         self._store = store
@@ -70,7 +69,7 @@ class LazyImages:
                     self._keys[index] = self._store.write(image)
         return image
 
-    def _stored(self, store: Store, index: int) -> Optional[np.ndarray]:
+    def _stored(self, store: Store, index: int) -> np.ndarray | None:
         key = self._keys[index]
         if key < 0:
             return None

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any
 
 import numpy as np
 import tqdm
@@ -54,7 +54,7 @@ class ImageFiles:
     sizes: np.ndarray
     channels: int = 3
     dtype: np.dtype | type = np.uint8
-    value_range: Optional[ValueRange] = None
+    value_range: ValueRange | None = None
 
     @property
     def shape(self) -> ShapeOfImages:
@@ -133,7 +133,7 @@ def sample_values(sources: Sequence[Source], channels: int, bars: bool = False) 
     return values.ravel()
 
 
-def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, Union[np.ndarray, RaggedArray]]:
+def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, np.ndarray | RaggedArray]:
     """Decode all images, several at a time.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 PROC = pathlib.Path("/proc")
 CGROUP = pathlib.Path("/sys/fs/cgroup")
@@ -60,7 +60,7 @@ def _with_parents(root: pathlib.Path, group: str) -> list[pathlib.Path]:
     return [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
 
 
-def _free_in_group(folder: pathlib.Path, files: GroupFiles) -> Optional[int]:
+def _free_in_group(folder: pathlib.Path, files: GroupFiles) -> int | None:
     """Return the bytes that a group may still take; `None` if it has no limit."""
     try:
         left = int((folder / files.limit).read_text()) - int((folder / files.usage).read_text())

@@ -10,7 +10,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,14 +68,14 @@ class Domains:
         pairs: Indices of training images of the same name, see `find_pairs`; `None` without `--paired_names`.
     """
 
-    train_x: Optional[ImageSet]
-    train_y: Optional[ImageSet]
+    train_x: ImageSet | None
+    train_y: ImageSet | None
     test_x: ImageSet
     test_y: ImageSet
     size: tuple[int, int]
     notes: Sequence[str] = ()
-    value_ranges: Mapping[str, Optional[str]] = dataclasses.field(default_factory=dict)
-    pairs: Optional[np.ndarray] = None
+    value_ranges: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    pairs: np.ndarray | None = None
 
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, wherever it lies and however it is cached.
@@ -112,7 +112,7 @@ def load_domains(
     data: DataConfig,
     multiple: int,
     *,
-    cache_dir: Optional[Union[str, os.PathLike[str]]] = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     local_workers: int = 0,
     splits: Sequence[str] = SPLITS,
     bars: bool = False,
@@ -260,7 +260,7 @@ def _describe(
 
 def _find_pairs(
     data: DataConfig, names: Mapping[str, Sequence[str]], files: Mapping[str, loading.ImageFiles]
-) -> tuple[Optional[np.ndarray], Sequence[str]]:
+) -> tuple[np.ndarray | None, Sequence[str]]:
     """Return the pairs of training images, if the settings ask for them, and remarks for the user."""
     if not data.has_pairs or "trainA" not in names:
         return None, ()
@@ -279,7 +279,7 @@ def _channels(data: DataConfig, split: str) -> int:
 def _decode(
     data: DataConfig,
     files: Mapping[str, loading.ImageFiles],
-    cache_dir: Optional[Union[str, os.PathLike[str]]],
+    cache_dir: str | os.PathLike[str] | None,
     local_workers: int,
     bars: bool,
 ) -> tuple[Mapping[str, ImageArray], Sequence[str]]:
@@ -292,7 +292,7 @@ def _decode(
         return loading.decode_all(files, bars), ()
     if cache == "ram":
         loading.check_memory(files, local_workers)
-    store: Optional[Store] = None
+    store: Store | None = None
     if cache != "none":
         store = MemoryStore() if cache == "ram" else DiskStore(cache_dir)
     images = {

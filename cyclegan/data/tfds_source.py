@@ -10,7 +10,6 @@ import io
 import os
 import threading
 from collections.abc import Mapping
-from typing import Optional
 
 import requests  # TFDS downloads with it, so this respects the same proxies and certificates
 import tensorflow as tf
@@ -34,7 +33,7 @@ def cycle_gan_names() -> list[str]:
     return [config.name for config in tfds.builder_cls(FAMILY).BUILDER_CONFIGS]
 
 
-def cycle_gan_builder(dataset: str, data_dir: Optional[str]) -> tfds.core.DatasetBuilder:
+def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
     """Return the builder of a dataset cycle_gan/NAME.
 
     Raises:
@@ -55,9 +54,7 @@ def cycle_gan_builder(dataset: str, data_dir: Optional[str]) -> tfds.core.Datase
     return builder
 
 
-def drawn_builders(
-    dataset: str, sides: Mapping[str, int], data_dir: Optional[str]
-) -> dict[str, tfds.core.DatasetBuilder]:
+def drawn_builders(dataset: str, sides: Mapping[str, int], data_dir: str | None) -> dict[str, tfds.core.DatasetBuilder]:
     """Return the builder of an embedded dataset for each split.
 
     Args:
@@ -70,7 +67,7 @@ def drawn_builders(
 
 
 def read(
-    builders: Mapping[str, tfds.core.DatasetBuilder], max_images: Optional[int] = None, bars: bool = False
+    builders: Mapping[str, tfds.core.DatasetBuilder], max_images: int | None = None, bars: bool = False
 ) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
     """Read the encoded images of all splits, in the order of the files; prepare datasets that are not prepared.
 
@@ -97,7 +94,7 @@ def read(
     return images, names
 
 
-def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: Optional[int]) -> list[bytes]:
+def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: int | None) -> list[bytes]:
     total, file_format = builder.info.splits[split].num_examples, builder.info.file_format
     if not total:
         raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one image")

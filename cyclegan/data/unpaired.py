@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -49,8 +49,8 @@ class UnpairedDataset:
         y: ImageArray,
         global_batch_size: int,
         size: Sequence[int],
-        seed: Optional[int] = None,
-        names: Optional[Sequence[Sequence[str]]] = None,
+        seed: int | None = None,
+        names: Sequence[Sequence[str]] | None = None,
         steps_per_call: int = 1,
         flip: bool = True,
     ) -> None:
@@ -80,7 +80,7 @@ class UnpairedDataset:
         return isinstance(self.sampler, PairedSampler)
 
     @property
-    def failure(self) -> Optional[str]:
+    def failure(self) -> str | None:
         """Reason why an image could not be read; `None` if all could."""
         return next(filter(None, (getattr(domain, "failure", None) for domain in self.domains)), None)
 
@@ -151,7 +151,7 @@ class UnpairedDataset:
         position: int = 0,
         reshuffles: int = 0,
         replicas: int = 1,
-        local_replicas: Optional[range] = None,
+        local_replicas: range | None = None,
     ) -> tf.data.Dataset:
         """Return an endless dataset of the batches of one call after the other (see `call`), from a position in training.
 

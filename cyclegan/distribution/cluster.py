@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import NoReturn, Optional
+from typing import NoReturn
 
 from cyclegan.distribution import slurm
 from cyclegan.errors import UserError
@@ -48,7 +48,7 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0]
 
 
-def read_cluster(environment: Mapping[str, str] = os.environ, port: Optional[int] = None) -> Optional[Cluster]:
+def read_cluster(environment: Mapping[str, str] = os.environ, port: int | None = None) -> Cluster | None:
     """Return the cluster that the environment describes, or `None` if it names at most one worker.
 
     TF_CONFIG takes precedence. If it is empty or not set, the variables of a Slurm job step are read.
@@ -69,7 +69,7 @@ def read_cluster(environment: Mapping[str, str] = os.environ, port: Optional[int
     return None
 
 
-def refuse_port(port: Optional[int], reason: str) -> None:
+def refuse_port(port: int | None, reason: str) -> None:
     """Raise `UserError` if `port` was given although it has no effect."""
     if port is not None:
         raise UserError(
@@ -78,7 +78,7 @@ def refuse_port(port: Optional[int], reason: str) -> None:
         )
 
 
-def _parse_tf_config(text: str) -> Optional[Cluster]:
+def _parse_tf_config(text: str) -> Cluster | None:
     try:
         config = json.loads(text)
     except ValueError as error:

@@ -48,7 +48,7 @@ class PendingLine:
     challenge: bytes
     deadline: float
 
-    def read_line(self, limit: int) -> Optional[bytes]:
+    def read_line(self, limit: int) -> bytes | None:
         """Return the line without its end, or `None` if it has not come yet; what comes after the line stays unread.
 
         Raises:
@@ -84,7 +84,7 @@ def forget_lost(connections: Connections) -> None:
             del connections[worker]
 
 
-def close(connection: Optional[socket.socket]) -> None:
+def close(connection: socket.socket | None) -> None:
     """Close a connection, if there is one."""
     if connection:
         connection.close()

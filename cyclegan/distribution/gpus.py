@@ -10,14 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from typing import Optional, Union
 
 import tensorflow as tf
 
 from cyclegan.errors import UserError
 
 
-def select_gpus(devices: Optional[int] = None) -> list[tf.config.PhysicalDevice]:
+def select_gpus(devices: int | None = None) -> list[tf.config.PhysicalDevice]:
     """Make TensorFlow use the first GPUs only, with memory that grows as needed, and return them.
 
     Args:
@@ -42,7 +41,7 @@ def select_gpus(devices: Optional[int] = None) -> list[tf.config.PhysicalDevice]
     return selected
 
 
-def allow_memory_growth(gpus: Optional[Iterable[tf.config.PhysicalDevice]] = None) -> None:
+def allow_memory_growth(gpus: Iterable[tf.config.PhysicalDevice] | None = None) -> None:
     """Make TensorFlow take the memory of GPUs as needed, unless it has started or the program has configured them.
 
     Args:
@@ -53,7 +52,7 @@ def allow_memory_growth(gpus: Optional[Iterable[tf.config.PhysicalDevice]] = Non
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def explain_unseen_gpus(requirements: Union[str, pathlib.Path]) -> Optional[str]:
+def explain_unseen_gpus(requirements: str | pathlib.Path) -> str | None:
     """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`.
 
     Args:

@@ -6,7 +6,6 @@ import hmac
 import pathlib
 import secrets
 import zlib
-from typing import Optional
 
 from cyclegan.distribution.cluster import Cluster
 from cyclegan.errors import UserError
@@ -16,7 +15,7 @@ MESSAGE_BYTES = 300  # at most
 SECRET_BYTES = 16  # at least
 
 
-def read_secret(path: Optional[str]) -> bytes:
+def read_secret(path: str | None) -> bytes:
     """Return the secret in a file, without white space at its ends; empty without a path.
 
     Raises:

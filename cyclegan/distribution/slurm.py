@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Optional, TypeVar
+from typing import TypeVar
 
 from cyclegan.errors import UserError
 
@@ -25,7 +25,7 @@ def has_several_tasks(environment: Mapping[str, str]) -> bool:
     return _number(environment, "SLURM_STEP_NUM_TASKS", "1") > 1 and bool(environment.get("SLURM_PROCID"))
 
 
-def read_addresses(environment: Mapping[str, str], port: Optional[int] = None) -> tuple[tuple[str, ...], int]:
+def read_addresses(environment: Mapping[str, str], port: int | None = None) -> tuple[tuple[str, ...], int]:
     """Return the addresses "host:port" of all tasks, and the index of this task.
 
     Args:

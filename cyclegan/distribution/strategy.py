@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from typing import Optional
 
 import tensorflow as tf
 
@@ -15,7 +14,7 @@ from cyclegan.errors import UserError, first_line
 LOGICAL_LIMIT = 64  # logical devices share the cores; thousands of them only hang
 
 
-def make_strategy(devices: Optional[int] = None, kind: str = "mirrored") -> tf.distribute.Strategy:
+def make_strategy(devices: int | None = None, kind: str = "mirrored") -> tf.distribute.Strategy:
     """Return a strategy over the devices of this machine.
 
     Args:
@@ -40,7 +39,7 @@ def make_strategy(devices: Optional[int] = None, kind: str = "mirrored") -> tf.d
     return _cpu_strategy(devices or 1)
 
 
-def device_names(devices: Optional[int] = None) -> list[str]:
+def device_names(devices: int | None = None) -> list[str]:
     """Return TensorFlow's names of the GPUs, or of the CPU; arguments and errors as for `make_strategy`."""
     return list(make_strategy(devices).extended.worker_devices)
 

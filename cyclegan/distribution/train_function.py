@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Optional, Union
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +17,7 @@ def make_train_function(
     strategy: tf.distribute.Strategy,
     step: Callable[..., tuple[Scalars, Any, Any]],
     global_batch_size: int,
-    update: Optional[Callable[..., None]] = None,
+    update: Callable[..., None] | None = None,
     make_noise: Callable[[tf.Tensor], Any] = lambda number: (),
     jit_compile: bool = False,
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
@@ -51,7 +51,7 @@ class _TrainFunction:
         strategy: tf.distribute.Strategy,
         step: Callable[..., tuple[Scalars, Any, Any]],
         global_batch_size: int,
-        update: Optional[Callable[..., None]],
+        update: Callable[..., None] | None,
         make_noise: Callable[[tf.Tensor], Any],
         jit_compile: bool,
     ) -> None:
@@ -67,9 +67,9 @@ class _TrainFunction:
         batches: tuple[Any, ...],
         totals: Scalars,
         steps: tf.Tensor,
-        first: Union[int, tf.Tensor] = 0,
-        rates: Optional[tf.Tensor] = None,
-        requests: Optional[Scalars] = None,
+        first: int | tf.Tensor = 0,
+        rates: tf.Tensor | None = None,
+        requests: Scalars | None = None,
     ) -> tuple[Scalars, tf.Tensor, Scalars]:
         """Run the first `steps` of some batches.
 
@@ -119,7 +119,7 @@ class _TrainFunction:
         return self.strategy.experimental_local_results(per_replica)[0]
 
     def _replica_step(
-        self, number: tf.Tensor, index: tf.Tensor, rates: Optional[tf.Tensor], requests: Scalars, *batches: tf.Tensor
+        self, number: tf.Tensor, index: tf.Tensor, rates: tf.Tensor | None, requests: Scalars, *batches: tf.Tensor
     ) -> tuple[Scalars, tf.Tensor]:
         """Run one step on one replica; return the metrics and requests of all replicas, and whether they are finite."""
         batch = [part[number] for part in batches]
@@ -138,14 +138,14 @@ class _TrainFunction:
         return tf.function(function, autograph=False, jit_compile=True) if self.jit_compile else function
 
     def _train_alone(
-        self, batch: list[tf.Tensor], index: tf.Tensor, noise: Any, rates: Optional[tf.Tensor], requests: Scalars
+        self, batch: list[tf.Tensor], index: tf.Tensor, noise: Any, rates: tf.Tensor | None, requests: Scalars
     ) -> tuple[Scalars, tf.Tensor]:
         metrics, gradients, kept = self.step(*batch, index, noise)
         metrics = {**metrics, **requests}
         return metrics, self._finish(metrics, gradients, kept, index, rates)
 
     def _finish(
-        self, metrics: Scalars, gradients: Any, kept: Any, index: tf.Tensor, rates: Optional[tf.Tensor]
+        self, metrics: Scalars, gradients: Any, kept: Any, index: tf.Tensor, rates: tf.Tensor | None
     ) -> tf.Tensor:
         """Update this replica; return whether all metrics are finite."""
         assert self.update is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Optional
 
 from cyclegan import console
 
@@ -26,7 +25,7 @@ class Watchdog:
         prefix: Beginning of the message.
     """
 
-    def __init__(self, seconds: Optional[int], newest_checkpoint: Callable[[], object], prefix: str = "") -> None:
+    def __init__(self, seconds: int | None, newest_checkpoint: Callable[[], object], prefix: str = "") -> None:
         self._seconds = seconds
         self._newest_checkpoint = newest_checkpoint
         self._prefix = prefix
@@ -44,7 +43,7 @@ class Watchdog:
         return self
 
     def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._done.set()
 

@@ -7,7 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Optional, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -46,7 +46,7 @@ class Workers:
         is_chief: Whether this is worker 0, the only one that writes the run's folder and reports to the user.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, cluster: Optional[Cluster] = None) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
         self.strategy = strategy
         self.cluster = cluster
         self.count, self.index = (cluster.count, cluster.index) if cluster else (1, 0)
@@ -154,7 +154,7 @@ class Workers:
         per_replica = self.strategy.run(rows_of_first_replica, args=(rows,))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
 
-    def _first_different(self, texts: Sequence[str]) -> Optional[tuple[int, np.ndarray]]:
+    def _first_different(self, texts: Sequence[str]) -> tuple[int, np.ndarray] | None:
         """Return the first worker whose texts differ from the chief's, and the indices of these texts; collective."""
         rows = self.all_gather([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
         for worker in range(self.count):

@@ -7,7 +7,7 @@ import os
 import struct
 import warnings
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -150,7 +150,7 @@ def _fragments(pixels: bytes) -> Iterator[bytes]:
         position = start + length
 
 
-def _codestream_size(data: bytes) -> Optional[tuple[int, int]]:
+def _codestream_size(data: bytes) -> tuple[int, int] | None:
     """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, or (0, 0) if it lacks them; `None` for other bytes."""
     if data[:4] == JPEG_2000:  # ITU-T T.800, A.5.1
         right, bottom, left, top = struct.unpack_from(">4I", data.ljust(24, b"\0"), 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Optional, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class DecodedImage:
     """
 
     pixels: np.ndarray
-    opacity: Optional[np.ndarray] = None
+    opacity: np.ndarray | None = None
     profile: bytes = b""
     fractional: bool = False
 

@@ -8,7 +8,7 @@ import pathlib
 import threading
 import zlib
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any
 
 import imagecodecs
 import numpy as np
@@ -35,13 +35,13 @@ OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0},
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has to follow
 
 
-def format_of(name: str | os.PathLike[str]) -> Optional[str]:
+def format_of(name: str | os.PathLike[str]) -> str | None:
     """Return the format that belongs to the ending of a file name, or `None`."""
     ending = pathlib.PurePath(name).suffix.lower()
     return next((format for format, endings in FORMATS.items() if ending in endings), None)
 
 
-def write(path: str | os.PathLike[str], image: DecodedImage, format: Optional[str] = None) -> None:
+def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
     """Write an image file, completely or not at all, and make its folder.
 
     Drops opacity and the lower 8 of 16 bits if the format does not support them. JPEG and WebP get quality 95.
@@ -91,7 +91,7 @@ def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
         partial.unlink(missing_ok=True)
 
 
-def _write_with_pillow(path: pathlib.Path, bands: np.ndarray, format: Optional[str], profile: bytes) -> None:
+def _write_with_pillow(path: pathlib.Path, bands: np.ndarray, format: str | None, profile: bytes) -> None:
     image = Image.fromarray(_without_single_axis(bands))
     if format == "gif" and image.mode == "LA":  # Pillow would drop its opacity
         image = image.convert("RGBA")

@@ -54,7 +54,7 @@ def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
     return image_to_levels(image, source) if source else deepen(image) if target else image
 
 
-def resize(image: DecodedImage, size: Optional[Size]) -> DecodedImage:
+def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
     """Return an image in another size; `None` keeps its own.
 
     Raises:
@@ -116,7 +116,7 @@ def as_batch(array: np.ndarray, channels: int) -> np.ndarray:
     return images
 
 
-def resize_batch(images: np.ndarray, size: Optional[Size]) -> np.ndarray:
+def resize_batch(images: np.ndarray, size: Size | None) -> np.ndarray:
     """Return images [N, h, w, C] in another size; `None` keeps their own.
 
     Raises:

@@ -6,7 +6,7 @@ import collections
 import concurrent.futures
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from cyclegan.inference.file_plan import FileTask
 
@@ -24,7 +24,7 @@ class Inspected(NamedTuple):
         task: The file.
     """
 
-    shape: Union[Shape, str]
+    shape: Shape | str
     pixels: int
     task: FileTask
 
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
         tasks: The files.
     """
 
-    shape: Union[Shape, str]
+    shape: Shape | str
     pixels: int
     tasks: list[FileTask]
 

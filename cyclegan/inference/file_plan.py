@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from cyclegan.config.data import ValueRange
 from cyclegan.data import folder_source
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     folder: pathlib.Path
 
 
-def make_plan(source: str, target: str, format: Optional[str]) -> Plan:
+def make_plan(source: str, target: str, format: str | None) -> Plan:
     """Plan the translation of a file, of a folder, or of the files that match a pattern.
 
     Args:
@@ -74,7 +74,7 @@ def make_plan(source: str, target: str, format: Optional[str]) -> Plan:
     return Plan(_make_tasks(base, names, folder, format), folder)
 
 
-def _plan_file(source: str, target: str, format: Optional[str]) -> Plan:
+def _plan_file(source: str, target: str, format: str | None) -> Plan:
     base, name = os.path.split(source)
     is_file = not os.path.isdir(target) and writer.format_of(target) is not None
     suffix = os.path.splitext(target)[1]
@@ -96,7 +96,7 @@ def _plan_file(source: str, target: str, format: Optional[str]) -> Plan:
     return Plan(_make_tasks(base, [name], folder, format), folder)
 
 
-def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: Optional[str]) -> list[FileTask]:
+def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: str | None) -> list[FileTask]:
     tasks: list[FileTask] = []
     taken: dict[str, str] = {}
     for number, name in enumerate(names, 1):
@@ -154,7 +154,7 @@ def _is_dicom(source: str) -> bool:
 
 
 def refuse_formats(
-    tasks: Iterable[FileTask], format: Optional[str], channels: int, value_range: Optional[ValueRange] = None
+    tasks: Iterable[FileTask], format: str | None, channels: int, value_range: ValueRange | None = None
 ) -> None:
     """Raise `UserError` if a format to write does not support so many channels, or the values of a range."""
     for task in tasks:

@@ -7,7 +7,7 @@ import pathlib
 import queue
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,9 +39,9 @@ class Outcome:
         cut: Whether the file has frames or pages after the first, which are not translated.
     """
 
-    failed: Optional[str] = None
-    unshown: Optional[str] = None
-    item: Optional[html_report.Item] = None
+    failed: str | None = None
+    unshown: str | None = None
+    item: html_report.Item | None = None
     tiled: bool = False
     cut: bool = False
 
@@ -59,7 +59,7 @@ class Translation(NamedTuple):
     task: FileTask
     original: DecodedImage
     output: np.ndarray
-    cycle: Optional[np.ndarray]
+    cycle: np.ndarray | None
 
 
 class FileTranslator:
@@ -80,9 +80,9 @@ class FileTranslator:
         self,
         models: Sequence[Model],
         direction: str,
-        size: Optional[Size],
-        format: Optional[str],
-        page_folder: Optional[pathlib.Path],
+        size: Size | None,
+        format: str | None,
+        page_folder: pathlib.Path | None,
     ) -> None:
         self.max_pixels = models[0].tile ** 2
         self._direction, self._size, self._format = direction, size, format
@@ -143,7 +143,7 @@ class FileTranslator:
 
     def _translate_and_back(
         self, model: Model, images: Sequence[np.ndarray]
-    ) -> tuple[list[np.ndarray], Sequence[Optional[np.ndarray]]]:
+    ) -> tuple[list[np.ndarray], Sequence[np.ndarray | None]]:
         outputs, opposite = model.translator(self._direction)(np.stack(images)), OPPOSITE[self._direction]
         if not self._page_folder or opposite not in model.config.objective.facts.directions:
             return list(outputs), [None] * len(images)
@@ -189,15 +189,15 @@ class _Catch:
         reason: The description; `None` without an error.
     """
 
-    def __init__(self, task: Optional[FileTask]) -> None:
-        self.reason: Optional[str] = None
+    def __init__(self, task: FileTask | None) -> None:
+        self.reason: str | None = None
         self._name = task.source if task else "a batch"
 
     def __enter__(self) -> _Catch:
         return self
 
     def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         if not isinstance(error, Exception) or isinstance(
             error, MissingPackageError

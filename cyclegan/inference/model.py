@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union, overload
+from typing import Any, overload
 
 import numpy as np
 from PIL import Image
@@ -39,10 +39,10 @@ class Model:
     def __init__(
         self,
         run: Path,
-        checkpoint: Optional[str] = None,
-        precision: Optional[str] = None,
+        checkpoint: str | None = None,
+        precision: str | None = None,
         tile: int = TILE,
-        device: Optional[str] = None,
+        device: str | None = None,
     ) -> None:
         self._restored = restore(run, checkpoint, precision, device)
         self.config, self.checkpoint = self._restored.config, self._restored.checkpoint
@@ -54,12 +54,12 @@ class Model:
         }
 
     @overload
-    def x2y(self, image: np.ndarray, size: Optional[Size] = None) -> np.ndarray: ...
+    def x2y(self, image: np.ndarray, size: Size | None = None) -> np.ndarray: ...
 
     @overload
-    def x2y(self, image: Union[Image.Image, Path], size: Optional[Size] = None) -> Image.Image: ...
+    def x2y(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
 
-    def x2y(self, image: Any, size: Optional[Size] = None) -> Any:
+    def x2y(self, image: Any, size: Size | None = None) -> Any:
         """Translate one or several images from X to Y.
 
         Args:
@@ -79,12 +79,12 @@ class Model:
         return self._translate("x2y", image, size)
 
     @overload
-    def y2x(self, image: np.ndarray, size: Optional[Size] = None) -> np.ndarray: ...
+    def y2x(self, image: np.ndarray, size: Size | None = None) -> np.ndarray: ...
 
     @overload
-    def y2x(self, image: Union[Image.Image, Path], size: Optional[Size] = None) -> Image.Image: ...
+    def y2x(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
 
-    def y2x(self, image: Any, size: Optional[Size] = None) -> Any:
+    def y2x(self, image: Any, size: Size | None = None) -> Any:
         """Translate one or several images from Y to X; see `x2y`. An objective of one direction has no such generator."""
         return self._translate("y2x", image, size)
 
@@ -102,7 +102,7 @@ class Model:
         source, target = direction.split("2")
         return self.config.data.value_range(source), self.config.data.value_range(target)
 
-    def _translate(self, direction: str, image: Any, size: Optional[Size]) -> Any:
+    def _translate(self, direction: str, image: Any, size: Size | None) -> Any:
         translator = self.translator(direction)
         if isinstance(image, np.ndarray):
             images = conversions.resize_batch(conversions.as_batch(image, translator.channels_in), size)
@@ -120,7 +120,7 @@ load = Model  # `cyclegan.load`
 
 
 def load_on_devices(
-    run: Path, checkpoint: Optional[str] = None, tile: int = TILE, devices: Optional[int] = None
+    run: Path, checkpoint: str | None = None, tile: int = TILE, devices: int | None = None
 ) -> list[Model]:
     """Load the same checkpoint of a run on several devices.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
-from typing import Optional
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def write_item(
     return html_report.Item(name, " → ".join(DIRECTIONS[direction]), paths["input"], [frame])
 
 
-def _scores(input: np.ndarray, output: np.ndarray, cycle: Optional[np.ndarray] = None) -> dict[str, float]:
+def _scores(input: np.ndarray, output: np.ndarray, cycle: np.ndarray | None = None) -> dict[str, float]:
     """Return mean absolute differences in gray levels of 8 bits."""
     gray = 255 / np.iinfo(input.dtype).max
     compared = {"cycle error": cycle, "change": output if output.shape == input.shape else None}

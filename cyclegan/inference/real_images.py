@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Optional
 
 import numpy as np
 
@@ -23,7 +22,7 @@ def read_folder(
     multiple: int,
     channels: int,
     size: tuple[int, int],
-    value_range: Optional[ValueRange] = None,
+    value_range: ValueRange | None = None,
 ) -> LazyImages:
     """Read the images of a folder, resized like the held-out images of a run.
 

@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 import pathlib
-from typing import Optional, Union
 
 import tensorflow as tf
 
@@ -42,7 +41,7 @@ class RestoredRun:
     path: pathlib.Path
     config: Config
     G: tf.keras.Model
-    F: Optional[tf.keras.Model]
+    F: tf.keras.Model | None
     checkpoint: pathlib.Path
     train_state: TrainState
 
@@ -69,10 +68,10 @@ class RestoredRun:
 
 
 def restore(
-    run: Union[str, os.PathLike[str]],
-    checkpoint: Optional[str] = None,
-    precision: Optional[str] = None,
-    device: Optional[str] = None,
+    run: str | os.PathLike[str],
+    checkpoint: str | None = None,
+    precision: str | None = None,
+    device: str | None = None,
 ) -> RestoredRun:
     """Make the generators of a run and restore their weights; nothing is written.
 
@@ -116,7 +115,7 @@ def restore(
     return RestoredRun(run, config, G, F, path, train_state)
 
 
-def refuse_missing(run: Union[str, os.PathLike[str]], objective: ObjectiveConfig, direction: str) -> None:
+def refuse_missing(run: str | os.PathLike[str], objective: ObjectiveConfig, direction: str) -> None:
     """Raise `UserError` if the objective of a run has no generator of a direction."""
     if direction not in objective.facts.directions:
         raise UserError(

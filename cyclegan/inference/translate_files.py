@@ -10,7 +10,7 @@ import os
 import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, Optional, Union
+from typing import Literal
 
 import tqdm
 
@@ -51,7 +51,7 @@ class Report:
     cut: int = 0
     skipped: int = 0
     seconds: float = 0.0
-    page: Optional[pathlib.Path] = None
+    page: pathlib.Path | None = None
 
     def add(self, outcome: Outcome) -> None:
         """Count the outcome of a file."""
@@ -63,17 +63,17 @@ class Report:
 
 
 def translate(  # noqa: PLR0913  the public API
-    run: Union[Path, Model, list[Model]],
+    run: Path | Model | list[Model],
     source: Path,
     target: Path,
     direction: Literal["x2y", "y2x"] = "x2y",
-    size: Optional[Size] = None,
-    format: Optional[str] = None,
+    size: Size | None = None,
+    format: str | None = None,
     overwrite: bool = False,
     batch_size: int = 8,
     html: bool = False,
     bars: bool = False,
-    checkpoint: Optional[str] = None,
+    checkpoint: str | None = None,
     skip_existing: bool = False,
 ) -> Report:
     """Translate image files.
@@ -126,7 +126,7 @@ def translate(  # noqa: PLR0913  the public API
 
 
 def _check_options(
-    direction: str, batch_size: int, size: Optional[Size], overwrite: bool, html: bool, skip_existing: bool
+    direction: str, batch_size: int, size: Size | None, overwrite: bool, html: bool, skip_existing: bool
 ) -> None:
     if direction not in DIRECTIONS or batch_size < 1:
         raise UserError(
@@ -139,7 +139,7 @@ def _check_options(
         check_size(size)
 
 
-def _as_models(run: Union[Path, Model, list[Model]], checkpoint: Optional[str]) -> list[Model]:
+def _as_models(run: Path | Model | list[Model], checkpoint: str | None) -> list[Model]:
     if isinstance(run, Model):
         return [run]
     return run if isinstance(run, list) else load_on_devices(run, checkpoint)

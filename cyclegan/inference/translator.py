@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +33,7 @@ class Translator:
         tile: See above.
     """
 
-    def __init__(self, network: tf.keras.Model, multiple: int, device: Optional[str] = None, tile: int = TILE) -> None:
+    def __init__(self, network: tf.keras.Model, multiple: int, device: str | None = None, tile: int = TILE) -> None:
         if tile < MIN_TILE:
             raise UserError(f"--tile {tile}: expected at least {MIN_TILE} pixels")
         self.multiple, self.tile = multiple, tile

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -52,7 +52,7 @@ def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Mod
     return model
 
 
-def instance_normalization_of_addons() -> Optional[type[tf.keras.layers.Layer]]:
+def instance_normalization_of_addons() -> type[tf.keras.layers.Layer] | None:
     """Return the instance normalization layer of TensorFlow Addons, or `None` on the later stack, which has none."""
     if KERAS_MAJOR > 2:
         return None

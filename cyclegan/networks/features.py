@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import tensorflow as tf
 
 from cyclegan.networks import compat
@@ -64,7 +62,7 @@ def make_heads(network: tf.keras.Model, init: str, name: str) -> tf.keras.Model:
         name: Name of the Keras model.
     """
 
-    def dense(activation: Optional[str]) -> tf.keras.layers.Layer:
+    def dense(activation: str | None) -> tf.keras.layers.Layer:
         return tf.keras.layers.Dense(WIDTH, activation, kernel_initializer=kernel_initializer(init), dtype="float32")
 
     widths = [network.input_shape[-1], *(layer.output.shape[-1] for layer in feature_layers(network))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
 
 import tensorflow as tf
 
@@ -11,7 +10,7 @@ from cyclegan.networks.padding import ReflectionPadding2D
 from cyclegan.networks.upsampling import NearestUpsampling2D
 
 
-def count_macs(network: tf.keras.Model, height: int, width: int, last: Optional[tf.keras.layers.Layer] = None) -> int:
+def count_macs(network: tf.keras.Model, height: int, width: int, last: tf.keras.layers.Layer | None = None) -> int:
     """Return the multiply-accumulate operations of all convolutions of a network for one image.
 
     Args:

@@ -15,7 +15,6 @@ import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Optional
 
 import numpy as np
 from PIL import Image
@@ -135,7 +134,7 @@ def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, 
     return samples
 
 
-def _scores(image: np.ndarray, translated: np.ndarray, back: Optional[np.ndarray] = None) -> dict[str, float]:
+def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray | None = None) -> dict[str, float]:
     """Return the finite scores of a sample by name, in gray levels; all images are float [h, w, C] in [-1, 1]."""
     scores = {} if back is None else {"cycle error": np.abs(image - back).mean()}
     if image.shape == translated.shape:

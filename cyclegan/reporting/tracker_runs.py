@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar
 
 # A server that does not answer is given up after some seconds, not after MLflow's many minutes.
 MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
@@ -28,7 +28,7 @@ class WandbTracker:
 
     NAME: ClassVar[str] = "Weights & Biases"
 
-    def __init__(self, project: str, run_id: Optional[str], folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, project: str, run_id: str | None, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
         self._wandb: Any = importlib.import_module("wandb")
         entity, _, project = project.rpartition("/")
         self.run_id = run_id or secrets.token_hex(4)
@@ -81,7 +81,7 @@ class MLflowTracker:
 
     NAME: ClassVar[str] = "MLflow"
 
-    def __init__(self, uri: str, run_id: Optional[str], folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, uri: str, run_id: str | None, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
         for name, value in MLFLOW_PATIENCE.items():
             os.environ.setdefault(name, value)
         mlflow: Any = importlib.import_module("mlflow")

@@ -10,7 +10,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Optional, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cyclegan import console, whole_file
 from cyclegan.config.run import RunConfig
@@ -59,7 +59,7 @@ class BackgroundTracker:
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
         self._has_warned = False
-        self._calls: queue.Queue[Optional[Callable[[], None]]] = queue.Queue()
+        self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 

@@ -7,7 +7,6 @@ import pathlib
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import Optional
 
 from cyclegan.checkpointing.folder import Position
 from cyclegan.checkpointing.manager import CheckpointManager
@@ -96,7 +95,7 @@ class CheckpointPolicy:
         timed_out = time.monotonic() >= self._next_save
         return bool(self.signals.stop_signal) or self.signals.save_requested or timed_out
 
-    def restart_timer(self, seconds: Optional[float] = None) -> None:
+    def restart_timer(self, seconds: float | None = None) -> None:
         """Let the timer run out after some seconds, by default after the usual minutes."""
         # Not the time of day, which may be set back.
         self._next_save = time.monotonic() + (self._seconds if seconds is None else seconds)
@@ -105,9 +104,9 @@ class CheckpointPolicy:
         self,
         state: TrainState,
         is_sound: bool,
-        best_kid: Optional[Mapping[str, float]] = None,
+        best_kid: Mapping[str, float] | None = None,
         meanwhile: str = "Training continues",
-    ) -> Optional[pathlib.Path]:
+    ) -> pathlib.Path | None:
         """Save a checkpoint, unless training is where it was restored.
 
         Args:
@@ -161,8 +160,8 @@ class CheckpointPolicy:
             raise
 
     def save_and_obey(
-        self, state: TrainState, is_sound: bool, best_kid: Optional[Mapping[str, float]] = None
-    ) -> Optional[pathlib.Path]:
+        self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float] | None = None
+    ) -> pathlib.Path | None:
         """Save a checkpoint as `save` does, and stop if a signal asked for it.
 
         Raises:
@@ -179,7 +178,7 @@ class CheckpointPolicy:
             )
         return path
 
-    def save_final(self, state: TrainState, is_sound: bool, best_kid: Optional[Mapping[str, float]] = None) -> None:
+    def save_final(self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float] | None = None) -> None:
         """Save the last checkpoint and the end of the log; wait until both can be written.
 
         Raises:

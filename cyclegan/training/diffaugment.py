@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Union
 
 import tensorflow as tf
 
@@ -56,7 +55,7 @@ def _translation(images: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Ten
 
 def _cutout(images: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     """Cut out a rectangle of half of each side; its center is anywhere, so a part of it may lie outside."""
-    cut: Union[bool, tf.Tensor] = True
+    cut: bool | tf.Tensor = True
     for axis, random in ((1, down), (2, right)):
         indices, length = _indices(images, axis)
         hole = tf.floor(length * HOLE_SIZE + 0.5)

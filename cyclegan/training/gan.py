@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
-
 import tensorflow as tf
 
 from cyclegan.config.config import Config
@@ -34,7 +32,7 @@ class GAN:
         metric_names: Names of the metrics of "train" and "test".
     """
 
-    def __init__(self, global_batch_size: int, config: Config, image_shape: Optional[tuple[int, int]] = None) -> None:
+    def __init__(self, global_batch_size: int, config: Config, image_shape: tuple[int, int] | None = None) -> None:
         """Create all variables from the seed.
 
         Args:
@@ -83,7 +81,7 @@ class GAN:
         """G and, if there is one, F for validation and plots: with EMA weights, if there are any."""
         return list(self.networks.in_use.generators.values())
 
-    def state(self) -> dict[str, Union[tf.Module, tf.keras.Model]]:
+    def state(self) -> dict[str, tf.Module | tf.keras.Model]:
         """Return everything that evolves, by its name in a checkpoint."""
         return {
             **self.networks.generators,

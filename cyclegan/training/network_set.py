@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -65,7 +65,7 @@ class NetworkSet:
     ema_generators: dict[str, tf.keras.Model]
     joins_inputs: bool
     recomputes: bool = False
-    heads: Optional[tf.keras.Model] = None
+    heads: tf.keras.Model | None = None
 
     def __post_init__(self) -> None:
         """Collect the variables."""

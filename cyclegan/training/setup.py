@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from typing import Optional, cast
+from typing import cast
 
 import tensorflow as tf
 
@@ -170,7 +170,7 @@ def assemble_trainer(
     config: Config,
     workers: Workers,
     parts: Parts,
-    evaluator: Optional[Evaluator] = None,
+    evaluator: Evaluator | None = None,
     check_folder: Callable[[], None] = lambda: None,
     note_checkpoint: Callable[[], None] = lambda: None,
 ) -> Trainer:
@@ -216,7 +216,7 @@ def assemble_trainer(
     return Trainer(parts.state, config.optimization.epochs, (train, test), passes, note_checkpoint, patience)
 
 
-def _make_watchdog(step_timeout: Optional[int], workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
+def _make_watchdog(step_timeout: int | None, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
     prefix = f"worker {workers.index}: " if workers.count > 1 else ""
     return Watchdog(step_timeout, lambda: checkpoints.newest, prefix)
 

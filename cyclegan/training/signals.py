@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from types import TracebackType
-from typing import Any, Optional
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Signals:
         self.save_requested = False
         self._ctrl_c = float("-inf")  # time of the first
         self._handlers: dict[signal.Signals, Any] = {}
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
         self._write_end = self._previous_wakeup = -1
 
     def __enter__(self) -> Signals:
@@ -59,7 +59,7 @@ class Signals:
         return self
 
     def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._thread is None:
             return

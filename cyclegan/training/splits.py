@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Optional
 
 import tensorflow as tf
 
@@ -43,7 +42,7 @@ class Split:
     function: StepFunction
     metric_names: tuple[str, ...]
     throughput: Throughput
-    batches: Optional[Iterator[tuple[tf.Tensor, ...]]] = None
+    batches: Iterator[tuple[tf.Tensor, ...]] | None = None
     is_traced: bool = False
 
     @property

@@ -6,7 +6,7 @@ results of `train_step`.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -65,7 +65,7 @@ class Discriminated(NamedTuple):
     gradients: list[tf.Tensor]
 
 
-def make_noise(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepNoise:
+def make_noise(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepNoise:
     """Return the random numbers of a step on one replica. XLA would return others, so it must not compile this function."""
     random = _randomness(gan, step, shard_size)
     pools = [random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))]
@@ -78,9 +78,9 @@ def train_step(
     x: tf.Tensor,
     y: tf.Tensor,
     weight: tf.Tensor,
-    step: Union[tf.Tensor, int] = 0,
-    noise: Optional[StepNoise] = None,
-    is_pair: Optional[tf.Tensor] = None,
+    step: tf.Tensor | int = 0,
+    noise: StepNoise | None = None,
+    is_pair: tf.Tensor | None = None,
 ) -> tuple[Metrics, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -150,13 +150,13 @@ def _to_float(images: tf.Tensor) -> tf.Tensor:
     return to_float(tf.convert_to_tensor(images))
 
 
-def _randomness(gan: GAN, step: Union[tf.Tensor, int], shard_size: int) -> StepRandomness:
+def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
     return StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, shard_size)
 
 
 def _query_pools(
     gan: GAN, fakes: tuple[tf.Tensor, ...], weight: tf.Tensor, random: list[tf.Tensor]
-) -> tuple[Union[list[tf.Tensor], None], list[PoolUpdate]]:
+) -> tuple[list[tf.Tensor] | None, list[PoolUpdate]]:
     """Return the translations that the discriminators learn from, and the changes of the pools; `None` without pools."""
     if not gan.pools:
         return None, []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Optional
 
 from cyclegan import console
 from cyclegan.config.networks import NetworkConfig
@@ -27,7 +26,7 @@ def choose_form(
     performance: PerformanceConfig,
     networks: NetworkConfig,
     intervals: RunConfig,
-    earlier_xla: Optional[str],
+    earlier_xla: str | None,
     workers: Workers,
     model: GAN,
     train: Split,

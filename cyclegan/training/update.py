@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
-
 import tensorflow as tf
 
 from cyclegan.config.optimization import OptimizationConfig
@@ -17,8 +15,8 @@ def update(
     gradients: Gradients,
     finite: tf.Tensor,
     carry: Carry,
-    step: Union[tf.Tensor, int] = 0,
-    learning_rates: Optional[tf.Tensor] = None,
+    step: tf.Tensor | int = 0,
+    learning_rates: tf.Tensor | None = None,
 ) -> None:
     """Update all networks on this replica; call it on every replica with the same arguments.
 
@@ -56,7 +54,7 @@ def update(
         tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
 
-def turns(optimization: OptimizationConfig, step: Union[tf.Tensor, int]) -> tuple[tf.Tensor, tf.Tensor]:
+def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
     """Return whether a step updates the generators, and whether it updates the discriminators.
 
     Out of max(N, M) steps the generators take the last N and the discriminators the last M (`generator_steps` and

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from typing import Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +18,7 @@ ANSWER_SECONDS = 20  # a network that drops all packets would block for minutes
 L2 = 1e-5  # weight of the sum of the squared kernels
 
 
-def load(path: Optional[str] = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def load(path: str | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (x_train, y_train, x_test, y_test) of Fashion MNIST or of an .npz file: uint8 [N, 28, 28, 1] and int64 [N].
 
     Raises:
@@ -67,7 +66,7 @@ def _fetch() -> list[np.ndarray]:
 
 
 def batches(
-    images: np.ndarray, labels: np.ndarray, batch_size: int, seed: Optional[Union[int, Sequence[int]]] = None
+    images: np.ndarray, labels: np.ndarray, batch_size: int, seed: int | Sequence[int] | None = None
 ) -> tf.data.Dataset:
     """Return batches of (images, labels, weights) with each example once, shuffled with `seed` or in their order.
 

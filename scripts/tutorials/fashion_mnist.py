@@ -15,7 +15,6 @@ from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imp
 # isort: split
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
 import numpy as np
 
@@ -121,7 +120,7 @@ def restored_accuracy(checkpoint: pathlib.Path, dataset: tf.data.Dataset) -> flo
     return float(accuracy.result())
 
 
-def main(argv: Optional[Sequence[str]] = None) -> tuple[list[dict[str, float]], float]:
+def main(argv: Sequence[str] | None = None) -> tuple[list[dict[str, float]], float]:
     """Train and restore; return the metrics of each epoch and the accuracy of the restored model.
 
     Raises:

@@ -14,7 +14,6 @@ from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imp
 
 # isort: split
 from collections.abc import Sequence
-from typing import Optional
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def by_loop(
     return [float(np.mean([step(batch) for batch in distributed])) for _ in range(epochs)], model
 
 
-def main(argv: Optional[Sequence[str]] = None) -> tuple[tuple[list[float], tf.keras.Model], ...]:
+def main(argv: Sequence[str] | None = None) -> tuple[tuple[list[float], tf.keras.Model], ...]:
     """Fit the line both ways and print the losses side by side; return (losses, model) of `fit` and of the loop.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Optional
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.training.callbacks.base import Call, Callback, Epoch
@@ -41,6 +40,6 @@ class CheckpointCallback(Callback):
         elif epoch.is_best or state.epoch % self._every == 0 or self._policy.is_due():
             self._save(state, epoch.best_kid)
 
-    def _save(self, state: TrainState, best_kid: Optional[Mapping[str, float]] = None) -> None:
+    def _save(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
         if self._policy.save_and_obey(state, self._divergence.is_sound, best_kid):
             self._divergence.note_checkpoint(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Optional, Protocol
+from typing import Protocol
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.evaluation import EvaluationConfig
@@ -47,7 +47,7 @@ class EvaluationCallback(Callback):
     """
 
     def __init__(
-        self, evaluator: Optional[Evaluator], config: EvaluationConfig, workers: Workers, divergence: DivergencePolicy
+        self, evaluator: Evaluator | None, config: EvaluationConfig, workers: Workers, divergence: DivergencePolicy
     ) -> None:
         self._evaluator = evaluator
         self._every = config.evaluate_every

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pathlib
-from typing import Optional
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
@@ -26,8 +25,8 @@ class ProfileCallback(Callback):
 
     def __init__(
         self,
-        steps: Optional[tuple[int, int]],
-        folder: Optional[pathlib.Path],
+        steps: tuple[int, int] | None,
+        folder: pathlib.Path | None,
         dataset: UnpairedDataset,
         epochs: int,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -25,7 +25,7 @@ class DiscriminatorInput(NamedTuple):
 
     reals: Sequence[tf.Tensor]
     fakes: Sequence[tf.Tensor]
-    shown: Optional[Sequence[tf.Tensor]] = None
+    shown: Sequence[tf.Tensor] | None = None
 
 
 class DiscriminatorNoise(NamedTuple):
@@ -89,7 +89,7 @@ class AdversarialPart:
         networks: NetworkSet,
         images: DiscriminatorInput,
         weight: tf.Tensor,
-        noise: Optional[DiscriminatorNoise] = None,
+        noise: DiscriminatorNoise | None = None,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
 
@@ -118,7 +118,7 @@ class AdversarialPart:
         return of_generators, {**of_discriminators, **penalties}
 
     def _seen(
-        self, images: DiscriminatorInput, i: int, noise: Optional[DiscriminatorNoise]
+        self, images: DiscriminatorInput, i: int, noise: DiscriminatorNoise | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the (real, fake, shown) images of a pair of adversaries, augmented in training."""
         real, fake = images.reals[i], images.fakes[i]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -87,7 +87,7 @@ class CUTObjective(Objective):
         x: tf.Tensor,
         y: tf.Tensor,
         weight: tf.Tensor,
-        noise: Optional[GeneratorNoise],
+        noise: GeneratorNoise | None,
         training: bool,
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Return G(x) and, if a loss needs it, G(y), and the contrastive losses.
@@ -108,8 +108,8 @@ class CUTObjective(Objective):
         networks: NetworkSet,
         queries: Sequence[tf.Tensor],
         keys: Sequence[tf.Tensor],
-        positions: Optional[Sequence[tf.Tensor]] = None,
-        query_positions: Optional[Sequence[tf.Tensor]] = None,
+        positions: Sequence[tf.Tensor] | None = None,
+        query_positions: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """Return the contrastive loss, averaged over the feature maps, [N].
 

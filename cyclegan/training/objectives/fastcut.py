@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
 
 import tensorflow as tf
 
@@ -32,7 +31,7 @@ class FastCUTObjective(CUTObjective):
         x: tf.Tensor,
         y: tf.Tensor,
         weight: tf.Tensor,
-        noise: Optional[GeneratorNoise],
+        noise: GeneratorNoise | None,
         training: bool,
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Mirror some of the images in training; return the translations and the contrastive loss."""

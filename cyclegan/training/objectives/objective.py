@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Optional
+from typing import ClassVar, NamedTuple
 
 import tensorflow as tf
 
@@ -42,7 +42,7 @@ class GeneratorNoise(NamedTuple):
     """
 
     positions: Sequence[tf.Tensor] = ()
-    flip: Optional[tf.Tensor] = None
+    flip: tf.Tensor | None = None
 
 
 class Objective(abc.ABC):
