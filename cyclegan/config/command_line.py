@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 from cyclegan import program_name
 from cyclegan.config import argument_types, defaults, serialization
 from cyclegan.config.argument_types import protect_ranges
-from cyclegan.config.config import NEEDS, SECTIONS, SETTINGS_OF_A_START, Config
+from cyclegan.config.config import NEEDS, SECTION_OF, SECTIONS, SETTINGS_OF_A_START, Config
 from cyclegan.config.fields import Section, field_types
 from cyclegan.config.presets import PRESETS
 from cyclegan.errors import UserError
@@ -100,10 +102,13 @@ def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> No
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line, with the flag that an unknown one may mean."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        similar = difflib.get_close_matches(unknown[1], [f"--{name}" for name in SECTION_OF], 1) if unknown else []
+        hint = f"do you mean {similar[0]}? " if similar else ""
+        self.exit(2, f"{self.prog}: {message} ({hint}--help lists the flags)\n")
 
 
 def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:

@@ -192,3 +192,16 @@ def test_saved_networks_win_on_another_dataset(tmp_path):
     serialization.save(path, Config.from_settings(dataset="mine"), {}, {})
     config = flat(parse_args(["--config", path, "--dataset", "stripes"]))
     assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
+
+
+@pytest.mark.parametrize(
+    "flag, text",
+    [
+        ("--bach_size", "unrecognized arguments: --bach_size 2 (do you mean --batch_size? --help lists the flags)"),
+        ("--xyzzy", "unrecognized arguments: --xyzzy 2 (--help lists the flags)"),
+    ],
+)
+def test_an_unknown_flag_is_one_line_with_a_similar_one(capsys, flag, text):
+    with pytest.raises(SystemExit) as end:
+        parse_args([flag, "2"])
+    assert end.value.code == 2 and capsys.readouterr().err.split(": ", 1)[1] == f"{text}\n"
