@@ -26,6 +26,7 @@ FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7)} - {
     b"\xc8",
     b"\xcc",
 }  # of JPEG and JPEG-LS
+SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
@@ -57,8 +58,11 @@ class DicomReader:
         values = height * width * bands
         stored = values * frames(dataset) * dataset.BitsAllocated // 8
         check_size(width, height, 2 * stored + 16 * values)
+        is_compressed = dataset.file_meta.TransferSyntaxUID.is_compressed
+        if is_compressed and length - start > 2 * stored + SLACK:
+            raise ValueError(f"{length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
         # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
-        complete = not dataset.file_meta.TransferSyntaxUID.is_compressed and length - start >= stored
+        complete = not is_compressed and length - start >= stored
         self.header = Header(
             height, width, bands, deep=True, colors=True, complete=complete, format="DICOM", other_values="DICOM"
         )

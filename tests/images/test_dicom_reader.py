@@ -12,6 +12,7 @@ from cyclegan.images import reader
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
+RLE, ITEM = "1.2.840.10008.1.2.5", b"\xfe\xff\0\xe0"
 BIG_ENDIAN, DEFLATED, JPEG_LS = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.80"
 
 
@@ -125,9 +126,15 @@ def test_a_range_is_needed_and_applied():
         (lambda: dicom(twelve_bits()).replace(b"\2\0\x10\0UI", b"\2\0\x11\0UI"), "no TransferSyntaxUID: expected"),
         (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected a DICOM image"),
         (lambda: dicom(twelve_bits())[:-20], "pixel data"),
+        (
+            lambda: dicom(
+                twelve_bits(), syntax=RLE, PixelData=(ITEM + bytes(4) + ITEM + b"\x40\x42\x0f\0" + bytes(10**6))
+            ),
+            "bytes of compressed pixels for 240 bytes: expected fewer",
+        ),
         (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
     ],
-    ids=["palette", "huge", "no syntax", "no rows", "cut", "deflated"],
+    ids=["palette", "huge", "no syntax", "no rows", "cut", "bloated", "deflated"],
 )
 def test_other_files_are_refused(content, text):
     with pytest.raises(Exception, match=text):
