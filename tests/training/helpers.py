@@ -29,7 +29,10 @@ SETS = {
         **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel", "discriminator_layers": 3},
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
-    "cut": {"objective": "cut", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
+    "cut": {
+        **{"objective": "cut", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
+        **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0},
+    },
     "fastcut": {"objective": "fastcut", "residual_blocks": 1},
     "bce": {
         **{**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
