@@ -1,5 +1,6 @@
 import contextlib
 import errno
+import gc
 import io
 import logging
 import os
@@ -159,6 +160,17 @@ with console.start():
 print("after", file=sys.stderr)
 """
     ) == ["E0000 a real error", "from Python", "after"]
+
+
+def test_start_collects_no_garbage_inside():
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        with console.start():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_start_shows_lines_before_an_exception():
