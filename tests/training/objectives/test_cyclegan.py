@@ -128,17 +128,25 @@ def test_different_channels_have_no_identity_loss():
 
 @pytest.mark.slow
 def test_pairs_teach_the_truth_of_scenes(strategies):
-    """Train with all pairs and no other loss but the adversarial ones; compare with the truth of other scenes.
+    """Train with all pairs and only their loss; compare with the truth of other scenes.
 
-    The adversarial losses have weight 1, which no flag changes, so the pairs get 1000. A network that ignores its input makes at
-    best the constant image, as networks that learned from wrong pairs would.
+    No flag turns the adversarial losses off, so the generators get them with weight 0 here. A network that ignores its input makes
+    at best the constant image, as networks that learned from wrong pairs would.
     """
     drawn = [scenes.random_scene(np.random.default_rng([1, i])) for i in range(528)]
     images = [np.stack([scenes.draw(scene, domain, 32) for scene in drawn]) for domain in ("labels", "rendering")]
-    options = {"lambda_paired": 1000.0, "lambda_cycle": 0.0, "lambda_identity": 0.0, "lr": 4e-3, "pool_size": 0}
+    options = {"lambda_paired": 1.0, "lambda_cycle": 0.0, "lambda_identity": 0.0, "lr": 4e-3, "pool_size": 0}
     config = {**TINY, "dataset": "folder", "paired_names": True, "lr_schedule": "constant", "filters": 16, **options}
     with strategies[1].scope():
         gan = GAN(4, Config.from_settings(**config))
+    adversarial = gan.objective.adversarial
+    compute_losses = adversarial.compute_losses
+
+    def without_generators(*arguments):
+        generators, discriminators = compute_losses(*arguments)
+        return {name: 0.0 * loss for name, loss in generators.items()}, discriminators
+
+    adversarial.compute_losses = without_generators
     step, dataset = compile_train_step(strategies[1], gan), UnpairedDataset(*(i[:512] for i in images), 4, (32, 32), 0)
     dataset.set_pairs(np.stack([np.arange(512)] * 2, axis=1), 1.0)
     for number, batch in enumerate(itertools.islice(dataset.distributed(strategies[1]), 1000)):
@@ -149,4 +157,4 @@ def test_pairs_teach_the_truth_of_scenes(strategies):
         error = np.abs(gan.networks[name](source[512:]) - target[512:]).mean()
         constant = np.abs(np.median(target[:512], axis=0) - target[512:]).mean()
         print(f"MAE of {name}: {error:.4f}, of the constant image {constant:.4f}, untranslated {untranslated:.4f}")
-        assert error < 0.6 * constant
+        assert error < 0.7 * constant
