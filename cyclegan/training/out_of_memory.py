@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import pathlib
+import sys
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -43,6 +44,9 @@ def name_checkpoint(run: pathlib.Path) -> Iterator[None]:
         if not _is_limit(error):
             raise
         reason = first_line(error)
+        sys.unraisablehook = (
+            lambda ignored: None
+        )  # the program ends; destructors of half-made objects have failed as well
         text = reason if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason})"
         raise TrainingError(
             f"{text}; {folder.describe_last(run)}. ulimit -a shows the limits of the process"

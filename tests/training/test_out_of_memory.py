@@ -1,8 +1,16 @@
+import sys
+
 import pytest
 import tensorflow as tf
 
 from cyclegan.errors import TrainingError
 from cyclegan.training.out_of_memory import OutOfMemory, explain_out_of_memory, name_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def hook(monkeypatch):
+    """Put the hook for exceptions in destructors back after each test."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
 
 
 def test_exhausted_memory_names_the_flags_to_change():
@@ -46,6 +54,18 @@ def test_limits_name_the_last_checkpoint(tmp_path, error, reason, epochs):
     text = str(explained.value)
     assert text.startswith(reason) and (last if epochs else "there is no checkpoint yet") in text and "\n" not in text
     assert explained.value.exit_code == 1
+
+
+def test_destructors_are_silent_once_memory_ran_out(tmp_path, capsys):
+    class Broken:
+        def __del__(self):
+            raise ValueError("half done")
+
+    with pytest.raises(TrainingError), name_checkpoint(tmp_path):
+        broken = Broken()
+        raise MemoryError
+    del broken
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a defect"), OSError(2, "No such file"), TrainingError("not finite")])
