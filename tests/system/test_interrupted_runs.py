@@ -103,13 +103,17 @@ def test_damaged_checkpoint_is_skipped(photos, tmp_path, capsys):
 def test_a_checkpoint_after_the_end_of_the_run_is_refused(photos, tmp_path):
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--epochs", "1", *TINY]
     train.main(flags)
-    for epoch, text in ((10**30, "none of the 2 checkpoints"), (10**7, "has done 10000000 epochs; expected at most 1")):
-        for path in (tmp_path / "run" / "checkpoints").glob("*/manifest.json"):
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for epoch, text in ((10**30, "none of the 2 checkpoints can be read"), (10**7, "it is of another position")):
+        for path in checkpoints.glob("*/manifest.json"):
             content = json.loads(path.read_text())
             content["train_state"]["epoch"] = epoch
             path.write_text(json.dumps({**content, "crc32": manifest.checksum(content)}))
         with pytest.raises(UserError, match=text):
             train.main(flags)
+    (checkpoints / "epoch_0001").rename(checkpoints / "epoch_10000000")
+    with pytest.raises(UserError, match="has done 10000000 epochs; expected at most 1"):
+        train.main(flags)
 
 
 @pytest.mark.slow
