@@ -37,7 +37,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         OSError: It cannot be read, or is no regular file.
     """
-    return os.fdopen(check_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path), "rb")
+    return open(path, "rb", opener=lambda path, flags: check_regular(os.open(path, flags | os.O_NONBLOCK), path))
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

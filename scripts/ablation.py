@@ -68,7 +68,8 @@ Result = dict[str, Any]  # of a run: "setting", "seed", "epochs", "steps", "seco
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        description="Train a list of settings with several seeds for equal wall times, and compare their errors."
+        allow_abbrev=False,
+        description="Train a list of settings with several seeds for equal wall times, and compare their errors.",
     )
     parser.add_argument("--dataset", choices=EMBEDDED, default="scenes", help="embedded dataset (default: scenes)")
     parser.add_argument("--minutes", type=float, default=10.0, help="wall time of each run (default: 10)")

@@ -91,7 +91,9 @@ def _scores(dataset: str, direction: str, source: np.ndarray, translated: np.nda
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table of scores."""
-    parser = argparse.ArgumentParser(description="Score a run on an embedded dataset, stripes or scenes.")
+    parser = argparse.ArgumentParser(
+        description="Score a run on an embedded dataset, stripes or scenes.", allow_abbrev=False
+    )
     parser.add_argument("run", help="folder of the run")
     parser.add_argument("--checkpoint", help="a checkpoint of the run, such as epoch_0003 (default: the newest)")
     parser.add_argument(

@@ -158,7 +158,7 @@ class Pair:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Disturb runs for the time that the command line asks for; return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=5, help="time; 0 makes one run (default: %(default)s)")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the first run; each run adds 1 (default: %(default)s)"

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "temporary_folder": {"errors"},
     "console": {"errors", "program_name", "stderr_filter", "streams", "temporary_folder"},
     "config": {"errors", "program_name", "whole_file"},
-    "images": {"errors", "config"},
+    "images": {"errors", "whole_file", "config"},
     "distribution": {"errors", "console", "config"},
     "data": {"errors", "console", "config", "images"},
     "networks": {"errors", "config", "distribution.hardware"},

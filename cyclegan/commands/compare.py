@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         UserError: A folder holds no run, no run has finished an epoch, or the PNG can't be written.
     """
     parser = argparse.ArgumentParser(
-        description="Compare runs: settings that differ, last and best metrics side by side, and their curves."
+        allow_abbrev=False,
+        description="Compare runs: settings that differ, last and best metrics side by side, and their curves.",
     )
     argument_types.add_version(parser)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, which may still be training")

@@ -25,6 +25,7 @@ from cyclegan.evaluation.score_options import ScoreOptions
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
         epilog=None
         if program_name.is_command()  # without the docs

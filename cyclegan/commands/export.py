@@ -31,7 +31,8 @@ logger = logging.getLogger("cyclegan.export")
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
-        description="Export a trained generator, and compare the output of the file with the network's."
+        allow_abbrev=False,
+        description="Export a trained generator, and compare the output of the file with the network's.",
     )
     argument_types.add_version(parser)
     parser.add_argument("run", metavar="RUN", help="folder of the run")

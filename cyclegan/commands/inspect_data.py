@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         description="Inspect a folder of images before training on it. Most flags are those of training.",
         argument_default=argparse.SUPPRESS,
     )

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     from cyclegan.images import writer
 
-    parser = argparse.ArgumentParser(description="Translate images with the generators of a run.")
+    parser = argparse.ArgumentParser(description="Translate images with the generators of a run.", allow_abbrev=False)
     argument_types.add_version(parser)
     parser.add_argument("run", help="folder of the run")
     parser.add_argument(

@@ -98,7 +98,9 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]
     if others:
         kinds = sorted({os.path.splitext(name)[1].lower() or name for name in others})
         shown = printable(", ".join(kinds[:MAX_KINDS])) + ", ..." * (len(kinds) > MAX_KINDS)
-        notes.append(f"{split} has {len(others)} files that are not used ({shown}): they have no ending of an image")
+        notes.append(
+            f"{split} has {len(others)} files that are not used ({shown}): if they are images, convert them to PNG or JPEG"
+        )
     return names
 
 

@@ -21,6 +21,7 @@ from cyclegan.images.pillow_reader import TAIL_BYTES, PillowReader
 from cyclegan.images.png_reader import PngReader
 from cyclegan.images.tiff_reader import TiffReader
 from cyclegan.images.value_range import image_to_levels, to_depth
+from cyclegan.whole_file import open_regular
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # by content, not by name; no EPS, which is a program
 ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # formats with several frames; a JPEG has previews at most
@@ -143,7 +144,7 @@ def has_more_frames(path: str | os.PathLike[str]) -> bool:
 
 
 def _open(source: Source) -> BinaryIO:
-    return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
+    return io.BytesIO(source) if isinstance(source, bytes) else open_regular(source)
 
 
 def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:

@@ -68,3 +68,21 @@ def test_the_tables_name_all_flags(script):
         "--version",
     }
     assert flags <= {*ALONE[script].split(), *refused.split()}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "translate run in out --over",
+        "evaluate run --feat random",
+        "export run out --format onnx --over",
+        "inspect_data folder --stri",
+        "compare run --pn a.png",
+    ],
+)
+def test_flags_are_not_abbreviated(capsys, command):
+    """Otherwise a mistyped flag would do what a longer one does, such as replace files."""
+    script, *arguments = command.split()
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"cyclegan.commands.{script}").main(arguments)
+    assert end.value.code == 2 and "unrecognized arguments: --" in capsys.readouterr().err

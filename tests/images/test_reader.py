@@ -1,6 +1,7 @@
 """Dispatch to the readers, headers and frames."""
 
 import io
+import os
 import re
 import struct
 
@@ -202,3 +203,10 @@ def test_ends_tell_compressed_files_apart(tmp_path):
     bitmap = save(tmp_path / "d.bmp")
     ends = [reader.check(path).end for path in (first, same, other, bitmap)]
     assert ends[0] == ends[1] != ends[2] and ends[3] == 0
+
+
+def test_a_pipe_is_no_image(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    for function in (reader.check, reader.decode):
+        with pytest.raises(OSError, match="not a regular file"):
+            function(tmp_path / "a.png")
