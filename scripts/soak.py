@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 pair.compare()
                 shutil.rmtree(folder)
-            except Exception as failure:  # also of this program: the others still run
+            except Exception as failure:  # a defect of this script must not end the runs that follow
                 reason = str(failure) if isinstance(failure, Failure) else f"{type(failure).__name__}: {failure}"
                 board.failures.append({"seed": seed, "folder": str(folder), "reason": reason})
                 repeat = f"--seed {seed} --minutes 0 --output_dir {arguments.output_dir}_again"

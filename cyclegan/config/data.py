@@ -102,7 +102,7 @@ class DataConfig(Section):
 
     @property
     def uses_image_size(self) -> bool:
-        """Whether images get the size --image_size."""
+        """Whether --image_size sets the size of the images."""
         return self.preprocess != "none" or self.is_embedded
 
     @property
