@@ -28,6 +28,7 @@ NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::Initialize
 ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
 REINSTALL = "install the package again with its dependencies: python -m pip install PATH_OF_THE_CLONE"
 END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
+LOCK_SECONDS = 1.0  # to wait for a progress bar that is being drawn, before that
 FILTER_SECONDS = 2.0  # to wait for the last lines of the stderr filter
 LOG_SECONDS = 2.5  # between lines about a phase in a log: a program that is silent for longer seems to hang
 PROBE = "import tensorflow as tf, mmap; tf.zeros(1) + 1; mmap.mmap(-1, 1 << 29)"  # with half a GB to work in
@@ -289,11 +290,18 @@ def _start_filter(notices: re.Pattern[bytes], reader: int) -> subprocess.Popen[b
 def end(text: str, code: int) -> NoReturn:
     """Report why the program ends and end it at once, from any thread, also if the main thread or stderr waits without end."""
     try:
-        printing = threading.Thread(target=_report, args=(text,), daemon=True)
+        printing = threading.Thread(target=_report_last, args=(text,), daemon=True)
         printing.start()
         printing.join(END_SECONDS)
     finally:
         os._exit(code)
+
+
+def _report_last(text: str) -> None:
+    """Print why the program ends; no progress bar is drawn after it."""
+    if "tqdm" in sys.modules:
+        sys.modules["tqdm"].tqdm.get_lock().acquire(timeout=LOCK_SECONDS)
+    _report(text)
 
 
 def leave(code: int) -> NoReturn:

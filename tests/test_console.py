@@ -251,6 +251,25 @@ def test_the_program_ends_although_stderr_hangs():
         os.close(write)
 
 
+def test_no_progress_bar_follows_why_the_program_ends():
+    code = """
+import os, sys, threading, time, tqdm
+from cyclegan import console
+
+def draw():
+    while True:
+        bar.refresh()
+
+leave = os._exit
+os._exit = lambda code: (time.sleep(0.2), leave(code))
+bar = tqdm.tqdm(total=3)
+threading.Thread(target=draw, daemon=True).start()
+console.end("stuck", 7)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 7 and ended.stderr.endswith(": stuck\n"), ended.stderr[-1000:]
+
+
 def test_too_little_address_space_is_one_line(monkeypatch, capsys):
     """Limit the address space for the process that tries TensorFlow's start, which fails as in reality."""
     monkeypatch.setattr(console, "PROBE", "import mmap; mmap.mmap(-1, 1 << 29)")
