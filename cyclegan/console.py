@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import NoReturn, TextIO
 
 from cyclegan import program_name, stderr_filter
@@ -55,7 +56,9 @@ class _TerminalHandler(logging.Handler):
             with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
                 tqdm.write(self._prefix + text if warning else text, file=stream)
                 stream.flush()
-        except Exception:
+        except Exception as error:
+            if _is_ctrl_c(error):  # tqdm releases its lock also if Ctrl-C came before it had the lock
+                raise KeyboardInterrupt from None
             self.handleError(record)
 
 
@@ -184,12 +187,19 @@ def _run(main: Callable[[], object], interrupted: str) -> int:
         text, code = _explain(error)
         _report(text)
         return code
-    except Exception:
-        traceback.print_exc()
-        return 1
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        if not _is_ctrl_c(error):
+            traceback.print_exc()
+            return 1
+        sys.unraisablehook = lambda ignored: None  # what Ctrl-C left half made may fail in its destructor
         _report(interrupted, before="\n")
         return 130
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    from cyclegan import interrupt  # not at import, because it replaces sys.excepthook
+
+    return interrupt.is_ctrl_c(error)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -214,12 +224,12 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
     """Filter stderr inside the context: lines that begin like `notices` are dropped, all others are shown at once.
 
     The filter covers descriptor 2, to which C++ code writes. It is another process, so a crash of this one loses nothing. Import
-    TensorFlow inside the context: no garbage is collected meanwhile, which saves time.
+    TensorFlow inside the context: no garbage is collected meanwhile, which saves time, and no Ctrl-C is lost.
     """
     open_closed_descriptors()  # also without `run`: the tutorials start TensorFlow while they are imported
     _check_address_space()
     if os.getpid() == 1:  # a container ends with process 1, before a filter could show the last lines
-        with _no_garbage_collection():
+        with _imports():
             yield
         return
     sys.stderr.flush()
@@ -230,7 +240,7 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
     os.dup2(writer, 2)
     os.close(writer)
     try:
-        with _no_garbage_collection():
+        with _imports():
             yield
     finally:
         sys.stderr.flush()
@@ -243,13 +253,29 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Collect no garbage inside the context: what modules make when they are imported stays, and to search it takes 0.3 s."""
-    was_enabled = gc.isenabled()
+def _imports() -> Iterator[None]:
+    """Collect no garbage inside the context, and raise a Ctrl-C that a library caught there at its end.
+
+    What modules make when they are imported stays, and to search it for garbage takes 0.3 s.
+    """
+    was_enabled, caught = gc.isenabled(), []
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    handles = usual and threading.current_thread() is threading.main_thread()
+
+    def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+        caught.append(signum)
+        raise KeyboardInterrupt
+
     gc.disable()
+    if handles:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
+        if caught:
+            raise KeyboardInterrupt
     finally:
+        if handles:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         gc.freeze()
         if was_enabled:
             gc.enable()

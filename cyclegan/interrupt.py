@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import os
 import sys
+import time
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
 if TYPE_CHECKING:
@@ -10,17 +13,37 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def is_ctrl_c(error: BaseException | None) -> bool:
+    """Return whether an exception is, or replaced, the one that Ctrl-C raises: cleaning up after it can raise others."""
+    while error and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if not issubclass(kind, KeyboardInterrupt):
+    if not is_ctrl_c(error):
         sys.__excepthook__(kind, error, traceback)
-    elif sys.stderr:
+        return
+    if sys.stderr:
         sys.stderr.write(f"\n{sys.argv[0].rpartition('/')[2]}: stopped\n")
+        sys.stderr.flush()
+    os._exit(130)
 
 
 def _report_ignored(ignored: Any) -> None:
-    """Ignore a Ctrl-C inside a destructor, where Python cannot raise it; the next Ctrl-C counts."""
+    """Repeat a Ctrl-C that came inside a destructor or a weak reference's callback, where Python cannot raise it."""
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
+        return
+    try:  # noqa: SIM105  `contextlib` takes long to import
+        _thread.start_new_thread(_interrupt_soon, ())
+    except RuntimeError:  # the program is about to end
+        pass
+
+
+def _interrupt_soon() -> None:
+    time.sleep(0.01)
+    _thread.interrupt_main()
 
 
 sys.excepthook = _report

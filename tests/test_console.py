@@ -84,6 +84,18 @@ print("done", flush=True)
 """
 
 
+def test_ctrl_c_before_the_first_message_is_not_lost(configure_logging, monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    configure_logging()
+    monkeypatch.delattr(tqdm.tqdm, "_lock", raising=False)
+    monkeypatch.setattr(tqdm.std, "TqdmDefaultWriteLock", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        logging.getLogger("cyclegan.data.cache").info("ready")
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("on_terminal, kind, seconds", [(False, "any", 0.9), (True, "any", 2.5), (False, "slow", 1.9)])
 def test_a_phase_is_logged_and_its_time_shown(on_terminal, kind, seconds):
     reader, writer = os.openpty() if on_terminal else os.pipe()
@@ -171,6 +183,12 @@ def test_start_collects_no_garbage_inside():
         assert gc.isenabled()
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_start_raises_a_ctrl_c_that_a_library_caught():
+    with pytest.raises(KeyboardInterrupt), console.start(), contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_start_shows_lines_before_an_exception():
@@ -321,8 +339,31 @@ def test_run_reports_failures_in_one_line(outcome, code, printed, monkeypatch, c
         return outcome
 
     monkeypatch.setattr(sys, "argv", ["scripts/score.py"])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # silenced after Ctrl-C
     assert console.run(main, "nothing was written") == code
     assert capsys.readouterr() == ("", printed)
+
+
+def test_ctrl_c_that_another_error_replaced_is_one_line():
+    program = """
+import sys, threading
+from cyclegan import console
+
+class HalfMade:
+    def __del__(self):
+        self.whole
+
+def main():
+    half_made = HalfMade()
+    try:
+        raise KeyboardInterrupt
+    finally:
+        threading.RLock().release()
+
+sys.exit(console.run(main))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n-c: stopped\n")
 
 
 def test_run_keeps_the_traceback_of_a_defect(capsys):
