@@ -20,6 +20,7 @@ from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imp
 import argparse
 import pathlib
 import random
+import re
 import shutil
 import signal
 import time
@@ -53,6 +54,7 @@ class Pair:
 
     def __init__(self, folder: pathlib.Path, seed: int, board: Scoreboard) -> None:
         self.folder, self.seed, self.board = folder, seed, board
+        self._output = ""
         self.settings = settings.draw(random.Random(seed))
         settings.write_images(folder / "data", self.settings, seed)
         devices = (
@@ -77,7 +79,9 @@ class Pair:
             if self._train_disturbed(number, is_last=number == last):
                 break
         try:
-            found = differences(self.folder / "whole", self.folder / "parts", self.settings.epochs)
+            unsaved = re.findall(r"checkpoints/epoch_(\d+) could not be written", self._output)
+            ends = self.folder / "whole", self.folder / "parts"
+            found = differences(*ends, self.settings.epochs, set(map(int, unsaved)))
         except Exception as error:  # whatever a missing or damaged file leads to
             found = [f"the ends cannot be compared: {type(error).__name__}: {error}"]
         if found:
@@ -144,6 +148,7 @@ class Pair:
         """Wait for the end of a start, and check it; return whether the run has reached its end."""
         codes = start.wait(seconds) if seconds else start.wait()
         output = start.output()
+        self._output += output
         self.board.resumes += "Resumed from" in output
         if has_checkpoint and start.is_training() and "Resumed from" not in output:
             raise Failure("it began from nothing though there was a checkpoint")

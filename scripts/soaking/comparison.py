@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from cyclegan import console
 
+BEST = ("best_epoch", "best_kid")  # fields of the training state
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # describes the Python objects, not their values
 
 
@@ -33,9 +34,10 @@ def variables(checkpoint: pathlib.Path) -> dict[str, Any]:
 
 
 def train_state(checkpoint: pathlib.Path) -> dict[str, Any]:
-    """Return the position in training without times and lengths of files."""
+    """Return the position in training without times and lengths of files, with the best epoch and KID by direction."""
     state = json.loads((checkpoint / "manifest.json").read_text())["train_state"]
-    return {name: value for name, value in state.items() if name not in ("train", "test", "log_bytes")}
+    kept = {name: value for name, value in state.items() if name not in ("train", "test", "log_bytes", *BEST)}
+    return {**kept, **{f"{name} {direction}": value for name in BEST for direction, value in state[name].items()}}
 
 
 def different(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
@@ -53,8 +55,16 @@ def _bits(value: Any) -> Any:
     return value
 
 
-def differences(whole: pathlib.Path, parts: pathlib.Path, epochs: int) -> list[str]:
-    """Describe how the ends of two runs differ: their logs, last and best checkpoints, and what is left behind."""
+def differences(whole: pathlib.Path, parts: pathlib.Path, epochs: int, unsaved: Collection[int] = ()) -> list[str]:
+    """Describe how the ends of two runs differ: their logs, last and best checkpoints, and what is left behind.
+
+    Args:
+        whole: Folder of the undisturbed run.
+        parts: Folder of the disturbed run.
+        epochs: Length of the training.
+        unsaved: Epochs whose checkpoint the disturbed run could not write, on a full disk. If the best one of a direction is among
+            them, the disturbed run has the best of the others, which is not compared.
+    """
     found = []
     lines, others = log_lines(whole), log_lines(parts)
     if lines != others:
@@ -62,13 +72,19 @@ def differences(whole: pathlib.Path, parts: pathlib.Path, epochs: int) -> list[s
             (i for i, pair in enumerate(zip(lines, others)) if pair[0] != pair[1]), min(len(lines), len(others))
         )
         found.append(f"metrics.jsonl: line {number + 1} of {len(lines)} and {len(others)}")
-    for name in (f"epoch_{epochs:04d}", "best-x2y", "best-y2x"):
+    last = f"epoch_{epochs:04d}"
+    end = whole / "checkpoints" / last
+    state = train_state(end) if end.exists() else {}
+    lost = {direction for direction in ("x2y", "y2x") if state.get(f"best_epoch {direction}") in unsaved}
+    not_compared = {f"{name} {direction}" for name in BEST for direction in lost}
+    not_compared |= {"evaluations_since_best"} if lost else set()
+    for name in (last, *(f"best-{direction}" for direction in ("x2y", "y2x") if direction not in lost)):
         one, other = (run / "checkpoints" / name for run in (whole, parts))
         if one.exists() != other.exists() or (not one.exists() and name[0] == "e"):
             found.append(f"{name}: exists in one only")
         elif one.exists():
             for kind, read in (("variables", variables), ("training state", train_state)):
-                if names := different(read(one), read(other)):
+                if names := sorted({*different(read(one), read(other))} - not_compared):
                     found.append(f"{name}: {len(names)} {kind} {names[:3]}")
     left = [path.name for path in parts.glob("checkpoints/.*")]
     return [*found, *([f"left behind: {left}"] if left else [])]

@@ -78,6 +78,18 @@ def test_ends_are_compared_bit_for_bit(tmp_path, monkeypatch):
     ]
 
 
+def test_a_best_checkpoint_that_a_full_disk_prevented_is_not_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "variables", lambda checkpoint: {})
+    whole, parts = write_run(tmp_path / "whole"), write_run(tmp_path / "parts")
+    for run, best, since in ((whole, 1, 1), (parts, 2, 0)):
+        kid = {"x2y": 0.5 * best, "y2x": 0.25}
+        state = TrainState(epoch=2, best_epoch={"x2y": best, "y2x": 2}, best_kid=kid, evaluations_since_best=since)
+        manifest.write(run / "checkpoints" / "epoch_0002", state)
+    found = "epoch_0002: 3 training state ['best_epoch x2y', 'best_kid x2y', 'evaluations_since_best']"
+    assert comparison.differences(whole, parts, 2) == [found] == comparison.differences(whole, parts, 2, {3})
+    assert comparison.differences(whole, parts, 2, {1}) == []
+
+
 @pytest.mark.parametrize("name", tampering.TAMPERINGS)
 def test_damage_leaves_a_checkpoint_to_resume_from(tmp_path, name):
     for seed in range(5):
