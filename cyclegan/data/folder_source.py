@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from cyclegan.errors import UserError, printable
@@ -96,12 +96,16 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]
     if not names:
         raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}")
     if others:
-        kinds = sorted({os.path.splitext(name)[1].lower() or name for name in others})
-        shown = printable(", ".join(kinds[:MAX_KINDS])) + ", ..." * (len(kinds) > MAX_KINDS)
-        notes.append(
-            f"{split} has {len(others)} files that are not used ({shown}): if they are images, convert them to PNG or JPEG"
-        )
+        notes.append(describe_others(split, others))
     return names
+
+
+def describe_others(folder: str, others: Sequence[str]) -> str:
+    """Return a remark about the files of a folder that are not used."""
+    kinds = sorted({os.path.splitext(name)[1].lower() or name for name in others})
+    shown = printable(", ".join(kinds[:MAX_KINDS])) + ", ..." * (len(kinds) > MAX_KINDS)
+    hint = "if they are images, convert them to PNG or JPEG"
+    return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {hint}"
 
 
 def _hold_out(names: list[str], folder: pathlib.Path, domain: str) -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import itertools
+import logging
 import os
 import pathlib
 import sys
@@ -17,6 +18,8 @@ from cyclegan.errors import UserError, printable
 from cyclegan.images import writer
 from cyclegan.images.value_range import MIN_STEPS, value_type
 from cyclegan.inference.page_images import PAGE_FOLDER
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +121,11 @@ def _find_images(source: str) -> tuple[str, list[str]]:
     """Return (folder, sorted names relative to it) of the images of a folder or a pattern."""
     if os.path.isdir(source):
         copies = {path.parent.relative_to(source) / PAGE_FOLDER for path in pathlib.Path(source).rglob("index.html")}
-        return source, [name for name in folder_source.find_images(source) if pathlib.Path(name).parent not in copies]
+        others: list[str] = []
+        found = folder_source.find_images(source, others)
+        if others := [name for name in others if name != "index.html"]:
+            logger.info(folder_source.describe_others(source, others))
+        return source, [name for name in found if pathlib.Path(name).parent not in copies]
     if not glob.has_magic(source):
         raise UserError(
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"

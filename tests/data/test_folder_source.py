@@ -37,7 +37,7 @@ def test_files_that_are_not_used_are_named(folder):
     for name in ("a.HEIC", "b.heic", "c.jfif", "notes", ".hidden"):
         (folder / "trainB" / name).write_text("no image")
     assert (
-        "trainB has 4 files that are not used (.heic, .jfif, notes): if they are images, convert them to PNG or JPEG"
+        "Files of trainB that are not used: 4 (.heic, .jfif, notes); if they are images, convert them to PNG or JPEG"
         in load(folder).notes
     )
 
