@@ -6,13 +6,8 @@ import re
 
 # Names of functions and operations that TensorFlow puts around its messages.
 INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
-PLACES = (
-    " ",
-    "\t",
-    "Detected at node",
-    "Node:",
-    "<stack traces unavailable>",
-)  # beginnings of lines about places in the code
+# Beginnings of lines about places in the code.
+PLACES = (" ", "\t", "Detected at node", "Node:", "<stack traces unavailable>")
 
 
 class UserError(Exception):

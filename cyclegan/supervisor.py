@@ -36,9 +36,8 @@ def supervise(last_checkpoint: Callable[[], str]) -> None:
         SystemExit: In this process, with the exit code of the other one.
         TrainingError: In this process, if the other one has crashed.
     """
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # if it was ignored, the end of the other process would not be noticed
+    # If SIGCHLD was ignored, the end of the other process would not be noticed.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
     parent, child = os.getpid(), os.fork()
     if not child:

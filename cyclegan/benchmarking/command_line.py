@@ -30,11 +30,8 @@ USED = {  # flags that have an effect, by part; --json has one everywhere, and L
 }
 # Of the networks, which a simulated step does not have.
 OF_NETWORKS = {"precision", "xla", "identity", "filters", "residual_blocks", "deterministic"}
-ALONE: dict[str, list[Any]] = {
-    "xla": ["off"],
-    "steps_per_call": [1],
-    "replicas": [1],
-}  # of --census, which counts one step on one GPU
+# Of --census, which counts one step on one GPU.
+ALONE: dict[str, list[Any]] = {"xla": ["off"], "steps_per_call": [1], "replicas": [1]}
 FIELDS = ("size", "batch", "identity", "precision", "xla", "steps_per_call", "replicas")  # in the order of the rows
 
 

@@ -41,7 +41,7 @@ def default_form(strategy: tf.distribute.Strategy, setting: Setting) -> Compiled
 
 
 def plain_form(strategy: tf.distribute.Strategy, setting: Setting) -> CompiledStep:
-    """Return the step of tutorials."""
+    """Return the plain step, as tutorials write it."""
     gan, function = tutorial_step.make(strategy, setting.batch, setting.config())
     return CompiledStep(gan, function, function)
 

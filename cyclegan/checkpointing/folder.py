@@ -29,8 +29,8 @@ class Position(NamedTuple):
 
     Attributes:
         epoch: Whole epochs done.
-        train_pairs: Training pairs done of the next epoch.
-        test_pairs: Test pairs done of the next epoch.
+        train_pairs: Training pairs done in the current epoch.
+        test_pairs: Test pairs done in the current epoch.
     """
 
     epoch: int

@@ -122,9 +122,8 @@ class CheckpointManager:
                 failure = error
         for part in self._sharded:
             part.after_save()
-        if self.workers and not self.workers.broadcast_from_chief(
-            failure is None
-        ):  # all workers wait here until it is written
+        # All workers wait here until it is written.
+        if self.workers and not self.workers.broadcast_from_chief(failure is None):
             failure = failure or UserError("the chief could not write a checkpoint: see its message")
         if failure:
             raise failure

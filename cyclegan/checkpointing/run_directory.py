@@ -17,13 +17,8 @@ from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
 
-IMAGE_SETTINGS = (
-    "load_size",
-    "max_dataset_size",
-    "preprocess",
-    "value_range_x",
-    "value_range_y",
-)  # an imported run may change them until it has seen images
+# Settings that an imported run may change until it has seen images.
+IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y")
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 
 
@@ -124,8 +119,8 @@ class RunDirectory:
         missing = f"but no complete checkpoint in {self.path / 'checkpoints'}"
         if found.get("imported") is True:
             raise UserError(
-                f"{self.path} holds an imported run, {missing}; expected the one of the imported networks: put it back, or import"
-                " them again with --clear_output_dir"
+                f"{self.path} holds an imported run, {missing}; expected the checkpoint of the imported networks: put it back, or"
+                " import them again with --clear_output_dir"
             )
         log = self.path / "metrics.jsonl"
         if found.get("has_checkpoint") is True or (log.exists() and log.stat().st_size):

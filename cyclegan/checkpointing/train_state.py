@@ -124,9 +124,9 @@ def _check_field(name: str, value: Any, expected: Any) -> None:
     if type(value) not in allowed or (kind in (int, float) and not 0 <= value < LARGEST):
         raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0 and below 10^15")
     if expected == dict[str, float] and not all(map(_is_finite_number, value.values())):
-        raise UserError(f"{name} holds values that are not finite numbers")
+        raise UserError(f"{name} is {value!r:.80}, expected finite numbers")
     if expected == list[str] and not all(type(item) is str for item in value):
-        raise UserError(f"{name} holds values that are not texts")
+        raise UserError(f"{name} is {value!r:.80}, expected texts")
 
 
 def _is_finite_number(value: Any) -> bool:

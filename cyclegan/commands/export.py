@@ -118,13 +118,15 @@ def _export_page(given: argparse.Namespace) -> float:
     from cyclegan.inference.restore import restore
 
     if given.uint8 or given.size:
-        raise UserError(f"--{'uint8' if given.uint8 else 'size'} with --format web: the page chooses type and size")
+        raise UserError(
+            f"--{'uint8' if given.uint8 else 'size'} with --format web: the page chooses type and size; drop the flag"
+        )
     exporter.check(given.out, exporter.ExportOptions("web", float16=given.float16, overwrite=given.overwrite))
     run = restore(given.run, given.checkpoint, "float32")
     data, multiple = run.config.data, run.config.networks.multiple
     if data.value_range("x") or data.value_range("y"):
         raise UserError(
-            f"{given.run}: has value ranges; --format web needs a run on images of 8 bits, as browsers read"
+            f"{given.run}: has value ranges, which browsers cannot read; expected a run without, or another --format"
         )
     directions = [given.direction] if given.direction else run.config.objective.facts.directions
     page = web_page.Page(f"CycleGAN: {run.path.resolve().name}", max(data.image_shape), multiple, given.runtime)

@@ -7,14 +7,15 @@ import contextlib
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 from cyclegan import program_name
 from cyclegan.config import argument_types, defaults, serialization
 from cyclegan.config.argument_types import protect_ranges
-from cyclegan.config.config import NEEDS, SECTION_OF, SECTIONS, SETTINGS_OF_A_START, Config
+from cyclegan.config.config import SECTION_OF, SECTIONS, SETTINGS_OF_A_START, Config
 from cyclegan.config.fields import Section, field_types
+from cyclegan.config.flags_without_effect import NEEDS, find_unused
 from cyclegan.config.presets import PRESETS
 from cyclegan.errors import UserError
 
@@ -48,8 +49,9 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
     if settings.get("dataset") != preset.get("dataset") and "output_dir" not in given:
         settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     config = Config.from_settings(**settings)
-    _refuse_flags_without_effect(config, typed)
-    return Config.from_settings(**{name: value for name, value in settings.items() if name not in config.unused})
+    unused = find_unused(config)
+    _refuse_flags_without_effect(config, unused, typed)
+    return Config.from_settings(**{name: value for name, value in settings.items() if name not in unused})
 
 
 def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
@@ -88,17 +90,15 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _refuse_flags_without_effect(config: Config, typed: Mapping[str, Any]) -> None:
+def _refuse_flags_without_effect(config: Config, unused: Collection[str], typed: Mapping[str, Any]) -> None:
     """Refuse flags that have no effect with the others."""
-    unused = config.unused
+    unused = set(unused)
     if not config.data.uses_image_size and {"generator", "residual_blocks"} & set(typed):
         unused.add("image_size")  # which only sets the number of blocks
     for name in (name for name in NEEDS if name in unused & set(typed)):
         if typed[name] not in ("auto", "", 0):  # which ask for nothing
             value = "" if typed[name] is True else f" {typed[name]}"
-            raise UserError(
-                f"--{name}{value}: has no effect here; expected it with {NEEDS[name][0]} only: drop the flag"
-            )
+            raise UserError(f"--{name}{value}: has no effect here, because it needs {NEEDS[name][0]}; drop the flag")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -7,6 +7,7 @@ import dataclasses
 from cyclegan.config.config import SECTIONS, Config
 from cyclegan.config.data import AUTO
 from cyclegan.config.fields import OnResume
+from cyclegan.config.flags_without_effect import find_unused
 
 
 def with_measured_ranges(saved: Config, config: Config) -> Config:
@@ -27,7 +28,7 @@ def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list
     Returns:
         One text per setting: "lr 0.1 -> 0.2".
     """
-    before, after, unused = saved.settings(), config.settings(), config.unused
+    before, after, unused = saved.settings(), config.settings(), find_unused(config)
     names = (
         field.name
         for section in SECTIONS.values()

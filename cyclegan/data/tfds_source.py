@@ -15,9 +15,6 @@ import requests  # TFDS downloads with it, so this respects the same proxies and
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
-from tensorflow_datasets.core.download.download_manager import (
-    NonMatchingChecksumError,
-)  # no public name, nor a public base
 
 from cyclegan.data import drawn_builder
 from cyclegan.errors import UserError, first_line
@@ -128,6 +125,9 @@ def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
     # The embedded images are drawn in seconds; TFDS's many bars would only hide other lines.
     quiet = not bars or isinstance(builder, drawn_builder.Drawn)
     nowhere = io.StringIO()
+    # The error of a file that differs from what TFDS expects has no public name, nor a public base.
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+
     try:
         with contextlib.ExitStack() as stack:
             if quiet:

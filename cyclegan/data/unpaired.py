@@ -65,7 +65,7 @@ class UnpairedDataset:
         self.steps_per_epoch = self.steps_left(0)
 
     def set_pairs(self, pairs: np.ndarray, share: float) -> None:
-        """Let partners come together with a probability; see `PairedSampler`.
+        """Use partners together with a given probability; see `PairedSampler`.
 
         Args:
             pairs: Indices of partners in X and in Y, int [K, 2].

@@ -35,15 +35,13 @@ def start_workers(config: DistributionConfig) -> Workers:
         refuse_port(config.port, f"--strategy {config.strategy} uses this process only")
     if config.strategy == "multiworker":
         raise UserError(
-            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more than one worker; expected one of them to"
-            " (see docs/scaling.md), or scripts/launch_local.sh"
+            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name several workers; expected one of them to name at"
+            " least two (see docs/scaling.md), or scripts/launch_local.sh"
         )
     may_join = config.strategy == "auto" and os.environ.get("TF_CONFIG")  # launchers set it for a single worker, too
     for name in () if may_join else ("start_timeout", "rendezvous_secret_file"):
         if (value := getattr(config, name)) != getattr(DistributionConfig, name):
-            raise UserError(
-                f"--{name} {value}: has no effect here; expected it with several workers only: drop the flag"
-            )
+            raise UserError(f"--{name} {value}: has no effect here, because it needs several workers; drop the flag")
     os.environ.pop("TF_CONFIG", None)  # TensorFlow's other strategies would read it, too
     return Workers(make_strategy(config.devices, config.strategy))
 
@@ -75,7 +73,7 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
         except (RuntimeError, tf.errors.OpError) as error:
             raise TrainingError(
                 f"worker {cluster.index}: training could not be started with the others ({first_line(error)}):"
-                " expected all of them to stay; start all again"
+                " expected every worker to keep running; start all of them again"
             ) from error
     return workers
 

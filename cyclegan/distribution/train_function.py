@@ -26,11 +26,11 @@ def make_train_function(
     Args:
         strategy: The strategy of the replicas.
         step: Called on each replica with its shard of a batch and, for training, the number of the step and its random numbers.
-            Returns (metrics, gradients, kept): named scalars, this replica's share of each mean over the global batch; a structure
+            Returns (metrics, gradients, carry): named scalars, this replica's share of each mean over the global batch; a structure
             of tensors, its share of the gradients; and tensors for `update`.
         global_batch_size: Number of samples by which `step` divides the metrics.
         update: For training. Called on each replica with the gradients, summed over the replicas in one all-reduce; whether all
-            metrics are finite, a bool scalar; `kept`; the number of the step; and its learning rates. If a metric is not finite,
+            metrics are finite, a bool scalar; `carry`; the number of the step; and its learning rates. If a metric is not finite,
             it must not change the state of the training.
         make_noise: For training. Called on each replica with the number of the step; returns the random numbers for `step`.
         jit_compile: Whether XLA compiles `step` and `update`: into one program, or on several replicas into one before the
@@ -88,22 +88,22 @@ class _TrainFunction:
         """
         names: list[str] = []
 
-        def body(number: tf.Tensor, sums: tf.Tensor, good: tf.TensorArray, history: tf.TensorArray) -> tuple[Any, ...]:
-            chosen = None if rates is None else rates[number]
-            index = tf.cast(first, tf.int64) + tf.cast(number, tf.int64)
-            per_replica = self.strategy.run(self._replica_step, args=(number, index, chosen, requests or {}, *batches))
+        def body(index: tf.Tensor, sums: tf.Tensor, good: tf.TensorArray, history: tf.TensorArray) -> tuple[Any, ...]:
+            chosen = None if rates is None else rates[index]
+            number = tf.cast(first, tf.int64) + tf.cast(index, tf.int64)
+            per_replica = self.strategy.run(self._replica_step, args=(index, number, chosen, requests or {}, *batches))
             metrics, finite = tf.nest.map_structure(self._of_first_replica, per_replica)
             names[:] = metrics
             values = tf.stack(list(metrics.values()))
             added = tf.gather(values, tf.constant([names.index(name) for name in totals], tf.int64))
             added = tf.cast(tf.where(finite, added, 0.0), tf.float64) * self.global_batch_size
-            return number + 1, sums + added, good.write(number, finite), history.write(number, values)
+            return index + 1, sums + added, good.write(index, finite), history.write(index, values)
 
         with self._first_device():
             sums = tf.convert_to_tensor([tf.cast(total, tf.float64) for total in totals.values()], tf.float64)
             arrays = [tf.TensorArray(kind, steps, element_shape=None) for kind in (tf.bool, tf.float32)]
             _, sums, good, history = tf.while_loop(
-                lambda number, *_: number < steps, body, (tf.constant(0), sums, *arrays), parallel_iterations=1
+                lambda index, *_: index < steps, body, (tf.constant(0), sums, *arrays), parallel_iterations=1
             )
             metrics = tf.unstack(history.stack(), num=len(names), axis=1)
             totals = dict(zip(totals, tf.unstack(sums, num=len(totals))))
@@ -119,38 +119,38 @@ class _TrainFunction:
         return self.strategy.experimental_local_results(per_replica)[0]
 
     def _replica_step(
-        self, number: tf.Tensor, index: tf.Tensor, rates: tf.Tensor | None, requests: Scalars, *batches: tf.Tensor
+        self, index: tf.Tensor, number: tf.Tensor, rates: tf.Tensor | None, requests: Scalars, *batches: tf.Tensor
     ) -> tuple[Scalars, tf.Tensor]:
         """Run one step on one replica; return the metrics and requests of all replicas, and whether they are finite."""
-        batch = [part[number] for part in batches]
+        batch = [part[index] for part in batches]
         if not self.update:
             metrics, *_ = self.step(*batch)
             metrics, _ = collectives.reduce_dict({**metrics, **requests})
             return metrics, _all_finite(metrics)
-        noise = self.make_noise(index)
+        noise = self.make_noise(number)
         if self.strategy.num_replicas_in_sync == 1:
-            return self._compiled(self._train_alone)(batch, index, noise, rates, requests)
-        metrics, gradients, kept = self._compiled(self.step)(*batch, index, noise)
+            return self._compiled(self._train_alone)(batch, number, noise, rates, requests)
+        metrics, gradients, carry = self._compiled(self.step)(*batch, number, noise)
         metrics, gradients = collectives.reduce_dict({**metrics, **requests}, gradients)
-        return metrics, self._compiled(self._finish)(metrics, gradients, kept, index, rates)
+        return metrics, self._compiled(self._finish)(metrics, gradients, carry, number, rates)
 
     def _compiled(self, function: Callable) -> Callable:
         return tf.function(function, autograph=False, jit_compile=True) if self.jit_compile else function
 
     def _train_alone(
-        self, batch: list[tf.Tensor], index: tf.Tensor, noise: Any, rates: tf.Tensor | None, requests: Scalars
+        self, batch: list[tf.Tensor], number: tf.Tensor, noise: Any, rates: tf.Tensor | None, requests: Scalars
     ) -> tuple[Scalars, tf.Tensor]:
-        metrics, gradients, kept = self.step(*batch, index, noise)
+        metrics, gradients, carry = self.step(*batch, number, noise)
         metrics = {**metrics, **requests}
-        return metrics, self._finish(metrics, gradients, kept, index, rates)
+        return metrics, self._finish(metrics, gradients, carry, number, rates)
 
     def _finish(
-        self, metrics: Scalars, gradients: Any, kept: Any, index: tf.Tensor, rates: tf.Tensor | None
+        self, metrics: Scalars, gradients: Any, carry: Any, number: tf.Tensor, rates: tf.Tensor | None
     ) -> tf.Tensor:
         """Update this replica; return whether all metrics are finite."""
         assert self.update is not None
         finite = _all_finite(metrics)
-        self.update(gradients, finite, kept, index, rates)
+        self.update(gradients, finite, carry, number, rates)
         return finite
 
 

@@ -134,7 +134,7 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
 def write_checked(
     generator: tf.keras.Model, path: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
 ) -> float:
-    """Write a generator to a path, load it, and return the largest difference; see `export`."""
+    """Write a generator to a path, load it, and return its largest difference from the generator; see `export`."""
     form = FORMATS[options.format]
     with console.start(EVERYTHING), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes

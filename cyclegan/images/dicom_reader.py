@@ -16,16 +16,11 @@ from cyclegan.images.color import convert_bands
 from cyclegan.images.image import DecodedImage, Header, check_size
 
 MAGIC, MAGIC_OFFSET = b"DICM", 128
-DEFLATED, META_BYTES = (
-    b"1.2.840.10008.1.2.1.99",
-    2048,
-)  # a transfer syntax that unpacks to any size, named in these bytes
+DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any size
+META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
-FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7)} - {
-    b"\xc4",
-    b"\xc8",
-    b"\xcc",
-}  # of JPEG and JPEG-LS
+# Of JPEG and JPEG-LS.
+FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
 SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 
@@ -47,7 +42,7 @@ class DicomReader:
             raise ValueError(f"{what}: expected a DICOM image, {', '.join(PHOTOMETRIC)}")
         if "ModalityLUTSequence" in dataset or "SharedFunctionalGroupsSequence" in dataset:
             raise ValueError(
-                "DICOM with a table of values or enhanced: expected one image per file with slope and intercept"
+                "DICOM with a lookup table, or enhanced (multi-frame) DICOM: expected one image per file with slope and intercept"
             )
         highest = dataset.get("HighBit")
         if highest is not None and highest != dataset.BitsStored - 1:

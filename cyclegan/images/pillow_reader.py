@@ -163,8 +163,7 @@ def _decoding_bytes(image: ImageFile.ImageFile) -> int:
     if image.format == "TIFF":
         sides = [image.tag_v2.get(tag, 0) for tag in (Tag.TileWidth, Tag.TileLength)]  # type: ignore[attr-defined]
         tile = 4 * math.prod(sides)
-    buffers = {"JPEG": 2 * bands, "MPO": 2 * bands, "WEBP": 14, "GIF": 6}.get(
-        image.format or "", 0
-    )  # JPEG: its coefficients
+    coefficients = 2 * bands
+    buffers = {"JPEG": coefficients, "MPO": coefficients, "WEBP": 14, "GIF": 6}.get(image.format or "", 0)
     result = 8 if _is_deep(image) else 4
     return image.width * image.height * (PILLOW_BYTES.get(image.mode, 4) + max(buffers, result)) + tile

@@ -199,9 +199,8 @@ class _Catch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception) or isinstance(
-            error, MissingPackageError
-        ):  # Pillow's decoders raise almost any exception on a damaged file
+        # Pillow's decoders raise almost any exception on a damaged file.
+        if not isinstance(error, Exception) or isinstance(error, MissingPackageError):
             return False
         reason = loading.describe_error(error)
         if isinstance(error, tf.errors.ResourceExhaustedError):

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from cyclegan.checkpointing import folder
 from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.config.config import NEEDS
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.flags_without_effect import NEEDS, find_unused
 from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import Evaluator
@@ -138,7 +138,7 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     config = restored.config
     changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
     present = config.replace(cache="none", **{name: value for name, value in changes.items() if value})
-    if options.data_dir and "data_dir" in present.unused:
+    if options.data_dir and "data_dir" in find_unused(present):
         raise UserError(
             f"--data_dir {options.data_dir}: has no effect with the images of {present.data.dataset}; expected it with"
             f" {NEEDS['data_dir'][0]} only: drop the flag"

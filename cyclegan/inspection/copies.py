@@ -14,7 +14,7 @@ MAX_NEIGHBORS = 64  # hashes with which each hash is compared in a band; bounds 
 
 
 def equal_groups(keys: np.ndarray) -> list[list[int]]:
-    """Return the indices of equal keys, for keys that occur more than once, in order of the first index."""
+    """Group the indices of equal keys, by first index; leave out keys that occur once."""
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     groups: dict[int, list[int]] = {}
     for index in np.flatnonzero(counts[inverse] > 1).tolist():

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from cyclegan import whole_file
 from cyclegan.config import serialization
 from cyclegan.config.config import SETTINGS_OF_A_START
+from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.errors import UserError, printable
 
 ABSENT = "-"  # a setting without effect, or a metric that a run lacks
@@ -55,7 +56,7 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
 
 def _settings(folder: pathlib.Path) -> dict[str, str]:
     saved = serialization.load(folder / "config.json")
-    settings, unused = saved.config.settings(), {*saved.config.unused, *SETTINGS_OF_A_START}
+    settings, unused = saved.config.settings(), {*find_unused(saved.config), *SETTINGS_OF_A_START}
     texts = {name: _text(value) for name, value in settings.items() if name not in unused}
     return {**texts, **{f"{name} of the images": _text(value) for name, value in saved.data.items()}, **saved.stack}
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from cyclegan.config.config import Config
+from cyclegan.config.flags_without_effect import find_unused
+from cyclegan.config.presets import PRESETS
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class Facts:
         uses_tf32: Whether float32 products are computed in TF32.
         checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
         epochs_done: Epochs done.
-        pairs_done: Training pairs done of the next epoch.
+        pairs_done: Training pairs done in the current epoch.
     """
 
     notes: Sequence[str]
@@ -70,7 +72,7 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
     generator, discriminator, heads = facts.parameters
     workers = len(facts.workers)
     if config.run.preset:
-        yield f"Preset {config.run.preset}: {config.preset_flags}"
+        yield f"Preset {config.run.preset}: {preset_flags(config)}"
     yield from facts.notes
     if not config.data.same_channels:
         yield "No identity losses: X and Y have different numbers of channels"
@@ -92,11 +94,19 @@ def _plan(config: Config, facts: Facts) -> Iterator[str]:
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
     one_way = len(config.objective.facts.directions) == 1
-    which, more = ("the", f", {heads:,} in the heads of the features") if one_way else ("each", "")
+    which, more = "the" if one_way else "each", f", {heads:,} in the heads of the features" if heads else ""
     yield f"Parameters: {generator:,} in {which} generator, {discriminator:,} in {which} discriminator{more}"
     if one_way:
         yield f"Objective {config.objective.objective}: one generator, X -> Y; there is none for Y -> X"
     yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
+
+
+def preset_flags(config: Config) -> str:
+    """Return the settings of --preset that are in effect, as flags."""
+    settings, unused = config.settings(), find_unused(config)
+    preset = PRESETS[config.run.preset] if config.run.preset else {}
+    in_effect = {name: value for name, value in preset.items() if settings[name] == value and name not in unused}
+    return " ".join(f"--{name} {value}" for name, value in in_effect.items())
 
 
 def _position(epochs: int, profiles: bool, facts: Facts) -> Iterator[str]:

@@ -149,7 +149,7 @@ def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) 
             continue
         logger.info(f"{tracker.NAME}: {tracker.location}")
         if ids.get(flag, tracker.run_id) != tracker.run_id:
-            logger.warning("%s: the run so far is not at %s, a new one begins", tracker.NAME, target)
+            logger.warning("%s: the run so far is not at %s, so a new run begins there", tracker.NAME, target)
         started.append(BackgroundTracker(tracker))
         try:
             whole_file.write(folder / IDS, json.dumps({**ids, flag: tracker.run_id}) + "\n")

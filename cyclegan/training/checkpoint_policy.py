@@ -144,7 +144,7 @@ class CheckpointPolicy:
             return None
         self.restart_timer()
         if self._is_save_unanswered:
-            logger.warning(f"Saved {path}")
+            logger.info(f"Saved {path}")
             self._is_save_unanswered = False
         return path
 

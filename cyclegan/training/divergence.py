@@ -127,10 +127,8 @@ class DivergencePolicy:
                 " the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
         saved = self._checkpoints.all()
-        if (
-            any(map(manifest.is_complete, saved[:-1])) and not self._is_checkpoint_confirmed
-        ):  # its weights may be broken
-            self._checkpoints.drop(saved[-1])
+        if any(map(manifest.is_complete, saved[:-1])) and not self._is_checkpoint_confirmed:
+            self._checkpoints.drop(saved[-1])  # its weights may be broken
         with self._strategy.scope():
             found = self._checkpoints.restore()
         if not found:

@@ -99,16 +99,16 @@ class ImagePool(ShardedState):
         images = tf.where(_per_image(fills | swaps), fakes, stored)
         return shown, PoolUpdate(rows, images, counts + tf.cast(fills, tf.int64))
 
-    def store(self, update: PoolUpdate, finite: tf.Tensor) -> None:
+    def store(self, update: PoolUpdate, applies: tf.Tensor) -> None:
         """Apply a change on this replica.
 
         Args:
             update: The change, from `query`.
-            finite: Bool scalar. If it is false, nothing changes.
+            applies: Whether the update applies, a bool scalar; if not, nothing changes.
         """
-        images = tf.where(finite, update.images, self._read(update.rows))
+        images = tf.where(applies, update.images, self._read(update.rows))
         tf.raw_ops.ResourceScatterUpdate(resource=self.images.handle, indices=update.rows, updates=images)
-        counts = tf.where(finite, update.counts, tf.convert_to_tensor(self.counts))
+        counts = tf.where(applies, update.counts, tf.convert_to_tensor(self.counts))
         tf.raw_ops.AssignVariableOp(resource=self.counts.handle, value=counts)
 
     def read(self) -> Mapping[str, np.ndarray]:
@@ -155,9 +155,8 @@ class ImagePool(ShardedState):
 
     def _redistribute(self, images: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Distribute the stored images over the slots, one after the other, as far as they fit."""
-        stored = np.argwhere(
-            np.arange(images.shape[1])[:, None] < counts
-        )  # (position, slot), the first of each slot first
+        # (position, slot), the first of each slot first.
+        stored = np.argwhere(np.arange(images.shape[1])[:, None] < counts)
         new_images = np.zeros((self.slots, self.capacity, *images.shape[2:]), np.float32)
         new_counts = np.zeros(self.slots, np.int64)
         for number, (position, slot) in enumerate(stored[: self.slots * self.capacity]):

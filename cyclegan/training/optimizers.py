@@ -52,7 +52,7 @@ class Adam(tf.Module):
         gradients: Sequence[tf.Tensor],
         variables: Sequence[tf.Variable],
         learning_rate: tf.Tensor | float,
-        finite: tf.Tensor,
+        applies: tf.Tensor,
     ) -> None:
         """Update the variables on this replica; call it on every replica with the same gradients.
 
@@ -60,23 +60,23 @@ class Adam(tf.Module):
             gradients: float32 tensors, summed over the replicas, as `gradients.pack` returns them.
             variables: Variables of the constructor, in the same order.
             learning_rate: Learning rate, a float32 scalar.
-            finite: Bool scalar. If it is false nothing changes, whatever the gradients are. There is no branch, so that the host
-                need not wait for the device.
+            applies: Whether the update applies, a bool scalar. If not, nothing changes, whatever the gradients are. There is no
+                branch, so that the host need not wait for the device.
         """
         iterations = self.iterations.handle
-        tf.raw_ops.AssignAddVariableOp(resource=iterations, value=tf.cast(finite, tf.int64))
+        tf.raw_ops.AssignAddVariableOp(resource=iterations, value=tf.cast(applies, tf.int64))
         count = tf.raw_ops.ReadVariableOp(resource=iterations, dtype=tf.int64)
         time = tf.cast(tf.maximum(count, 1), tf.float32)
         # Betas of 1 keep the means, and a learning rate of 0 keeps the variables.
         settings = {
             "beta1_power": tf.pow(self.beta_1, time),
             "beta2_power": tf.pow(self.beta_2, time),
-            "lr": tf.where(finite, learning_rate, 0.0),
-            "beta1": tf.where(finite, self.beta_1, 1.0),
-            "beta2": tf.where(finite, self.beta_2, 1.0),
+            "lr": tf.where(applies, learning_rate, 0.0),
+            "beta1": tf.where(applies, self.beta_1, 1.0),
+            "beta2": tf.where(applies, self.beta_2, 1.0),
             "epsilon": self.epsilon,
         }
-        gradients = unpack(zero_unless(finite, gradients), variables)
+        gradients = unpack(zero_unless(applies, gradients), variables)
         for gradient, variable, mean, square in zip(gradients, variables, self.means, self.squares):
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
@@ -88,7 +88,7 @@ class Adam(tf.Module):
 
 
 def update_ema(
-    averages: Sequence[tf.Variable], variables: Sequence[tf.Variable], decay: float, finite: tf.Tensor
+    averages: Sequence[tf.Variable], variables: Sequence[tf.Variable], decay: float, applies: tf.Tensor
 ) -> None:
     """Move EMA variables on this replica to decay x average + (1 - decay) x variable.
 
@@ -96,9 +96,9 @@ def update_ema(
         averages: EMA variables.
         variables: Variables in training, in the same order.
         decay: Decay of the averages, in [0, 1).
-        finite: Bool scalar. If it is false nothing changes.
+        applies: Whether the update applies, a bool scalar. If not, nothing changes.
     """
-    step = tf.where(finite, 1.0 - decay, 0.0)
+    step = tf.where(applies, 1.0 - decay, 0.0)
     for average, variable in zip(averages, variables):
         value = (tf.convert_to_tensor(average) - tf.convert_to_tensor(variable)) * step
         tf.raw_ops.AssignSubVariableOp(resource=average.handle, value=value)

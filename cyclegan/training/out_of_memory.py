@@ -44,9 +44,8 @@ def name_checkpoint(run: pathlib.Path) -> Iterator[None]:
         if not _is_limit(error):
             raise
         reason = first_line(error)
-        sys.unraisablehook = (
-            lambda ignored: None
-        )  # the program ends; destructors of half-made objects have failed as well
+        # The program ends; destructors of half-made objects may fail as well.
+        sys.unraisablehook = lambda ignored: None
         text = reason if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason})"
         raise TrainingError(
             f"{text}; {folder.describe_last(run)}. ulimit -a shows the limits of the process"

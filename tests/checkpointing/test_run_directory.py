@@ -145,7 +145,9 @@ def test_an_imported_run_that_has_started_without_its_checkpoint_is_refused(tmp_
         with open_run(tmp_path) as run:
             run.start(DATA)
     checkpoint.rename(tmp_path / "away")
-    text = "imported run, but no complete checkpoint in .*; expected the one of the imported networks: put it back"
+    text = (
+        "imported run, but no complete checkpoint in .*; expected the checkpoint of the imported networks: put it back"
+    )
     with pytest.raises(UserError, match=text):
         open_run(tmp_path)
 

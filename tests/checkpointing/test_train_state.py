@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import typing
 
 import pytest
@@ -114,7 +115,7 @@ def test_other_json_is_refused(values):
 def test_sums_hold_numbers_only(part, name, value):
     values = in_the_middle().to_dict()
     (values if part is None else values[part])[name] = {"loss": value}
-    assert loaded(values) == f"{name} holds values that are not finite numbers"
+    assert re.fullmatch(f"{name} is .*, expected finite numbers", loaded(values))
 
 
 @pytest.mark.parametrize("part, name, kind", [field for field in fields() if field[2] in (int, float, dict)])

@@ -43,7 +43,7 @@ REFUSED = [
     (
         "import_torch",
         "--lambda_gp 5",
-        "--lambda_gp 5.0: has no effect here; expected it with --adversarial wgan-gp only",
+        "--lambda_gp 5.0: has no effect here, because it needs --adversarial wgan-gp;",
     ),
 ]
 

@@ -126,12 +126,6 @@ def test_output_dir_of_a_preset_is_for_its_dataset(flags, folder):
     assert flat(parse_args(flags.split())).output_dir == folder
 
 
-def test_preset_flags_in_effect():
-    config = parse_args(["--preset", "tutorial", "--pool_size", "3"])
-    assert "--beta_2 0.9" in config.preset_flags and "pool_size" not in config.preset_flags
-    assert Config.from_settings().preset_flags == ""
-
-
 def test_flags_take_dashes_and_underscores():
     assert parse_args(["--batch-size", "3", "--clear-output-dir"]) == parse_args(
         ["--batch_size", "3", "--clear_output_dir"]

@@ -4,6 +4,7 @@ import pytest
 
 from cyclegan.config import Config, serialization
 from cyclegan.config.command_line import parse_args
+from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.errors import UserError
 
 
@@ -31,7 +32,7 @@ from cyclegan.errors import UserError
             (
                 f"--preprocess none {generator}",
                 "--image_size 512",
-                "a --preprocess other than none, or below 256 without --generator and --residual_blocks",
+                "a --preprocess other than none; or a size below 256 and neither --generator nor --residual_blocks",
             )
             for generator in ("", "--residual_blocks 3", "--residual_blocks 9", "--generator unet_256")
         ),
@@ -81,7 +82,7 @@ from cyclegan.errors import UserError
 def test_flags_without_effect_are_refused(switch, flag, wanted):
     with pytest.raises(UserError) as error:
         parse_args([*switch.split(), *flag.split()])
-    assert str(error.value) == f"{flag}: has no effect here; expected it with {wanted} only: drop the flag"
+    assert str(error.value) == f"{flag}: has no effect here, because it needs {wanted}; drop the flag"
 
 
 @pytest.mark.parametrize("switch", ["--dataset scenes", "--dataset mine", "--dataset mine --objective cut"])
@@ -111,7 +112,7 @@ def test_lambda_identity_0_is_accepted_without_effect():
 
 def test_flags_that_ask_for_nothing_are_accepted_without_effect():
     flags = "--adversarial hinge --label_smoothing 0 --norm batch --norm_affine auto"
-    assert parse_args(flags.split()).unused == {
+    assert find_unused(parse_args(flags.split())) == {
         "lambda_gp",
         "label_smoothing",
         "norm_affine",
@@ -122,7 +123,7 @@ def test_flags_that_ask_for_nothing_are_accepted_without_effect():
         "paired_share",
     }
     drawn = parse_args(["--dataset", "stripes", "--preprocess", "none", "--load_size", "80"])
-    assert drawn.data.load_size == 80 and not drawn.unused & {"load_size"}
+    assert drawn.data.load_size == 80 and not find_unused(drawn) & {"load_size"}
 
 
 @pytest.mark.parametrize(

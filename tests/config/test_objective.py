@@ -25,8 +25,8 @@ def test_impossible_values_are_refused(flags, text):
 @pytest.mark.parametrize("name", [name for name, facts in OBJECTIVES.items() if facts.compares_features])
 def test_objectives_of_one_generator_refuse_what_they_cannot_use(name):
     for flags, text in (
-        ("--lambda_cycle 5", "--lambda_cycle 5.0: has no effect here; expected it with --objective cyclegan only"),
-        ("--lambda_identity 1", "expected it with --objective cyclegan and --channels_x equal to --channels_y only"),
+        ("--lambda_cycle 5", "--lambda_cycle 5.0: has no effect here, because it needs --objective cyclegan;"),
+        ("--lambda_identity 1", "it needs --objective cyclegan and --channels_x equal to --channels_y;"),
         ("--channels_x 1", "compares features of both domains; expected --channels_x 1 equal to --channels_y 3"),
         ("--generator unet_256", "compares features of a ResNet; expected another --generator than unet_256"),
     ):

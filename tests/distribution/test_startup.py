@@ -42,7 +42,7 @@ def test_worker_without_gpu_refuses_several_devices(monkeypatch):
 
 def test_multiworker_needs_several_workers(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(UserError, match="--strategy multiworker: neither TF_CONFIG nor Slurm's variables name more"):
+    with pytest.raises(UserError, match="--strategy multiworker: neither TF_CONFIG nor Slurm's variables name several"):
         start_workers(DistributionConfig(strategy="multiworker"))
     monkeypatch.setenv("TF_CONFIG", "nonsense")  # a strategy of one machine ignores it
     workers = start_workers(DistributionConfig(strategy="mirrored"))
@@ -71,8 +71,8 @@ def test_secret_of_the_file_reaches_the_rendezvous(monkeypatch, tmp_path):
     "settings, text",
     [
         ({"port": 5000}, "--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"),
-        ({"start_timeout": 60}, "--start_timeout 60: has no effect here; expected it with several workers only"),
-        ({"rendezvous_secret_file": "s"}, "--rendezvous_secret_file s: has no effect here; expected it with several"),
+        ({"start_timeout": 60}, "--start_timeout 60: has no effect here, because it needs several workers"),
+        ({"rendezvous_secret_file": "s"}, "--rendezvous_secret_file s: has no effect here, because it needs several"),
     ],
 )
 def test_flags_of_several_workers_are_refused_without_them(settings, text, strategy, monkeypatch):

@@ -25,7 +25,9 @@ def test_smallest_image_of_the_paper_leaves_one_patch(count):
     networks = network_config(filters=2, discriminator_layers=count, image_size=max(16, size), **PAPER)
     assert make_discriminator(networks)(tf.zeros([1, size, size, 3])).shape == (1, 1, 1, 1)
     if size > 16:
-        with pytest.raises(UserError, match=f"--discriminator_layers {count}: halves images of {size - 4} pixels to"):
+        with pytest.raises(
+            UserError, match=f"images of {size - 4} pixels are too small for a discriminator of {count} layers"
+        ):
             Config.from_settings(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
 
 

@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
 from cyclegan.reporting import overview
 
@@ -60,3 +61,9 @@ def test_several_workers_and_a_partial_epoch(lines):
     found = lines(workers=("a:1", "b:1"), checkpoint="epoch_0001_pair_2", epochs_done=1, pairs_done=2)
     assert "Workers: 2 (a:1, b:1)" in found and "Number of devices: 1 (CPU) in each worker" in found
     assert "Resumed from epoch_0001_pair_2: 1 of 200 epochs and 2 of 3 pairs of the next are done" in found
+
+
+def test_preset_flags_in_effect():
+    config = parse_args(["--preset", "tutorial", "--pool_size", "3"])
+    assert "--beta_2 0.9" in overview.preset_flags(config) and "pool_size" not in overview.preset_flags(config)
+    assert overview.preset_flags(Config.from_settings()) == ""

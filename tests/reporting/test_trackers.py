@@ -74,7 +74,7 @@ def test_a_resumed_run_continues_at_its_trackers(tmp_path, fakes, caplog):
     assert json.loads((tmp_path / "trackers.json").read_text()) == {"wandb": "first", "mlflow": "first"}
     assert not warnings(caplog)
     start(tmp_path, mlflow="empty")
-    assert warnings(caplog) == ["Fake: the run so far is not at empty, a new one begins"]
+    assert warnings(caplog) == ["Fake: the run so far is not at empty, so a new run begins there"]
     assert json.loads((tmp_path / "trackers.json").read_text()) == {"wandb": "first", "mlflow": "new"}
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTION_OF, SECTIONS
+from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.data import drawn_builder, sources, tfds_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
@@ -193,7 +194,11 @@ def test_flags_of_the_images_change_the_training_or_are_refused(home, monkeypatc
             first_epoch(changed)
             compared += (home / value).is_dir()  # the dataset is prepared there
         elif changed:
-            before, after, ignored = plain.settings(), changed.settings(), {name, *plain.unused, *changed.unused}
+            before, after, ignored = (
+                plain.settings(),
+                changed.settings(),
+                {name, *find_unused(plain), *find_unused(changed)},
+            )
             followed = {key: before[key] for key in before.keys() - ignored if before[key] != after[key]}
             changed = parsed({**base, name: value, **followed})
             if not changed:  # the flag acts only by settings that follow from it

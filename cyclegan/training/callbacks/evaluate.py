@@ -37,7 +37,9 @@ class Evaluator(Protocol):
 
 
 class EvaluationCallback(Callback):
-    """Score the generators every few epochs and at the end, find the epochs with the lowest KID, and end training without one.
+    """Score the generators every few epochs and at the end, and find the epochs with the lowest KID.
+
+    Training ends after `patience` evaluations without a new lowest KID.
 
     Args:
         evaluator: Evaluator of the generators; `None` on workers other than the chief.

@@ -43,7 +43,7 @@ class PlotCallback(Callback):
             with console.phase("Writing sample images", if_slow=True):
                 samples = translate_samples(self._model, *real)
                 write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
-        else:  # half of the passes; none at all would make the state of a run depend on --plot_every
+        else:  # half of the passes; without them, the state of a run would depend on --plot_every
             samples = translate_one_way(self._model, *real)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
             if cycle and is_trained:
