@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # without the enumerations of `signal`
 import _thread
 import os
 import sys
@@ -9,8 +10,17 @@ import time
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any
+    from types import FrameType, TracebackType
+    from typing import Any, NoReturn
+
+seen: list[
+    int
+] = []  # signal numbers of each Ctrl-C so far; libraries may hide it, NumPy for example while it is imported
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    seen.append(signum)
+    raise KeyboardInterrupt
 
 
 def is_ctrl_c(error: BaseException | None) -> bool:
@@ -21,7 +31,7 @@ def is_ctrl_c(error: BaseException | None) -> bool:
 
 
 def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if not is_ctrl_c(error):
+    if hasattr(sys, "ps1") or not (seen or is_ctrl_c(error)):  # an interactive Python continues
         sys.__excepthook__(kind, error, traceback)
         return
     if sys.stderr:
@@ -35,7 +45,7 @@ def _report_ignored(ignored: Any) -> None:
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
         return
-    try:  # noqa: SIM105  `contextlib` takes long to import
+    try:  # noqa: SIM105
         _thread.start_new_thread(_interrupt_soon, ())
     except RuntimeError:  # the program is about to end
         pass
@@ -46,5 +56,10 @@ def _interrupt_soon() -> None:
     _thread.interrupt_main()
 
 
+try:
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _interrupt)
+except ValueError:  # not the main thread
+    pass
 sys.excepthook = _report
 sys.unraisablehook = _report_ignored

@@ -185,10 +185,26 @@ def test_start_collects_no_garbage_inside():
         (gc.enable if before else gc.disable)()
 
 
-def test_start_raises_a_ctrl_c_that_a_library_caught():
-    with pytest.raises(KeyboardInterrupt), console.start(), contextlib.suppress(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+@pytest.mark.parametrize("inside", ["with console.start():", "if True:"])
+@pytest.mark.parametrize("library", ["pass", "raise ImportError"])
+def test_a_ctrl_c_that_a_library_hides_is_not_lost(inside, library):
+    program = f"""
+import signal, sys
+from cyclegan import interrupt, console
+
+def main():
+    {inside}
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            hidden = error
+        {library}
+
+sys.exit(console.run(main))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    hides = (inside, library) == ("if True:", "pass")  # the program has handled it
+    assert (done.returncode, done.stderr) == ((0, "") if hides else (130, "\n-c: stopped\n"))
 
 
 def test_start_shows_lines_before_an_exception():

@@ -75,3 +75,13 @@ def test_ctrl_c_inside_a_destructor_ends_the_program():
 def test_another_error_inside_a_destructor_is_shown():
     done = destroy("ValueError")
     assert (done.returncode, done.stdout) == (0, "slept\n") and "Traceback" in done.stderr
+
+
+def test_ctrl_c_that_a_module_hides_while_it_is_imported_is_one_line(tmp_path):
+    (tmp_path / "hides.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\nraise ImportError\n"
+    )
+    program = "import cyclegan.interrupt\nimport hides"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n-c: stopped\n")
