@@ -19,6 +19,18 @@ def sync(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: str | os.PathLike[str], parents: bool = False) -> None:
+    """Make a folder if there is none.
+
+    Raises:
+        OSError: It cannot be made, or is a symbolic link.
+    """
+    path = pathlib.Path(path)
+    path.mkdir(parents=parents, exist_ok=True)
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link in the place of a folder", os.fspath(path))
+
+
 def check_regular(descriptor: int, path: str | os.PathLike[str]) -> int:
     """Return an open descriptor; close it if it is no regular file: reading a pipe or a device may never end.
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import zlib
 
+from cyclegan import whole_file
 from cyclegan.whole_file import open_regular, sync
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
@@ -138,9 +139,9 @@ def _link(source: str, target: str) -> None:
 
 
 def make_folder(path: pathlib.Path) -> None:
-    """Make a folder and its missing parents, and write its name to the disk."""
-    if not path.is_dir():
-        path.mkdir(parents=True, exist_ok=True)
+    """Make a folder and its missing parents, and write its name to the disk; raise as `whole_file.make_folder`."""
+    if not _is_folder(path):
+        whole_file.make_folder(path, parents=True)
         sync(path.parent)
 
 

@@ -22,6 +22,7 @@ from cyclegan.whole_file import sync
 logger = logging.getLogger(__name__)
 
 NAME = re.compile(r"epoch_(\d{1,15})(?:_pair_(\d{1,15})(?:_test_(\d{1,15}))?)?")
+ALIAS = re.compile("best-(x2y|y2x)")
 
 
 class Position(NamedTuple):
@@ -158,4 +159,6 @@ def clean_up(folder: pathlib.Path) -> None:
     recover(folder)
     for prefix in (PARTIAL, REMOVED):
         for path in folder.glob(f"{prefix}*"):
-            files.discard_hidden(path)
+            name = files.final(path).name
+            if NAME.fullmatch(name) or ALIAS.fullmatch(name):  # else it is the user's
+                files.discard_hidden(path)

@@ -149,7 +149,8 @@ class CheckpointManager:
             files.replace(partial, target)
         except (OSError, tf.errors.OpError) as error:
             with contextlib.suppress(OSError):
-                folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
+                if not self.folder.is_symlink():
+                    folder.clean_up(self.folder)  # the unfinished checkpoint may be what fills the disk
             older = self.all()
             raise UserError(
                 f"{target} could not be written ({first_line(error)}): expected free space and a folder that can be written to; "

@@ -24,7 +24,7 @@ PARTIAL_FILES = tuple(rf"{pattern}\.partial" for pattern in FILES)  # left by a 
 CHECKPOINTS = tuple(
     f"checkpoints/{re.escape(prefix)}{name}"
     for prefix in ("", files.PARTIAL, files.REMOVED)
-    for name in (folder.NAME.pattern, "best-(x2y|y2x)")
+    for name in (folder.NAME.pattern, folder.ALIAS.pattern)
 )
 FOLDERS = (
     *("plugins/profile/[0-9_]+", "plugins/profile", "plugins"),

@@ -90,7 +90,7 @@ class AppendFile:
 
     def _write_pending(self) -> None:
         if self._is_inside:
-            self.path.parent.mkdir(exist_ok=True)  # the user may remove it, for example to clear TensorBoard
+            whole_file.make_folder(self.path.parent)  # the user may remove it, for example to clear TensorBoard
         with self._open(os.O_RDWR | os.O_CREAT) as file:
             self._written = min(self._written, os.fstat(file.fileno()).st_size)  # another program may have cut the file
             file.truncate(self._written)  # drops what a failed write left

@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from cyclegan import whole_file
 from cyclegan.config import serialization
@@ -23,6 +24,8 @@ HIGHER_IS_BETTER = ("PSNR", "SSIM")
 OF_TRAINING = ("epoch_seconds", "speed/images_per_second", "skipped_steps")
 OF_TIME = ("seconds", "speed/", "skipped_steps")
 COLUMNS = 4  # of the figure
+LARGEST = 1e30  # absolute value of a number in a figure
+Number = TypeVar("Number", int, float)
 LINE_STYLES = ("-", "--", ":", "-.")  # each with ten colors
 
 
@@ -77,12 +80,19 @@ def _curves(path: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
                 continue
             for name in set(entry) - {"split", "epoch", "step"}:
                 if name in OF_TRAINING if split == "train" else not name.startswith(OF_TIME):
-                    values.setdefault(name, {})[int(entry["epoch"])] = float(entry[name])
+                    values.setdefault(name, {})[_bounded(int(entry["epoch"]))] = _bounded(float(entry[name]))
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise UserError(
             f"{path} can't be read as the metrics of a run ({error!r}); expected the lines that training wrote: restore it"
         ) from error
     return {name: sorted(values[name].items()) for name in sorted(values)}
+
+
+def _bounded(value: Number) -> Number:
+    """Return a number; raise ValueError if it is so large that a figure cannot show it."""
+    if abs(value) > LARGEST:
+        raise ValueError(f"{value!r:.40} is absurd")
+    return value
 
 
 def best(name: str, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:

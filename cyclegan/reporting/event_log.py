@@ -19,6 +19,7 @@ from tensorboard.plugins.scalar.metadata import create_summary_metadata as scala
 from tensorboard.plugins.text.metadata import create_summary_metadata as text_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from cyclegan import whole_file
 from cyclegan.reporting.append_file import AppendFile
 
 FILE_NUMBER = re.compile(r"events\.out\.tfevents\.(\d{1,15})")
@@ -37,7 +38,10 @@ class EventLog:
 
     def __init__(self, folder: str | os.PathLike[str], run: str | os.PathLike[str] | None = None) -> None:
         folder = pathlib.Path(folder)
-        folder.mkdir(exist_ok=True)
+        if run is None:
+            folder.mkdir(exist_ok=True)  # the user may have linked the whole run to another disk
+        else:
+            whole_file.make_folder(folder)
         matches = [FILE_NUMBER.match(path.name) for path in folder.glob("events.out.tfevents.*")]
         number = 1 + max((int(match.group(1)) for match in matches if match), default=0)
         self._file = AppendFile(folder / f"events.out.tfevents.{number:010d}", run)

@@ -55,7 +55,7 @@ def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, nam
     """
     inputs, outputs = folder / "samples" / "inputs", folder / "samples" / f"epoch_{epoch:03d}"
     for path in (inputs.parent, inputs, outputs):
-        path.mkdir(exist_ok=True)
+        whole_file.make_folder(path)
     samples: dict[str, list[tuple[str, dict[str, float]]]] = {}
     for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
         samples[domain] = []

@@ -72,6 +72,13 @@ def test_files_of_the_user_survive_a_kill_before_their_move(tmp_path):
     assert names(tmp_path) == ["epoch_0001"] and (tmp_path / "epoch_0001" / "mine.txt").read_text() == "precious"
 
 
+def test_hidden_names_of_the_user_are_left_alone(tmp_path):
+    (tmp_path / ".partial_notes.txt").write_text("mine")
+    (tmp_path / ".removed_epoch_notes").mkdir()
+    folder.clean_up(tmp_path)
+    assert names(tmp_path) == [".partial_notes.txt", ".removed_epoch_notes"]
+
+
 def test_removed_checkpoints_stay_removed_while_others_are_left(tmp_path):
     for name in ("epoch_0001", ".removed_epoch_0002", ".partial_epoch_0003"):
         make(tmp_path / name)
@@ -96,5 +103,5 @@ def test_the_newest_complete_one_is_recovered_if_none_is_left(tmp_path, hidden, 
     (tmp_path / ".removed_epoch_mine").mkdir()
     assert next(folder.candidates(tmp_path)).name == hidden[-1]
     folder.clean_up(tmp_path)
-    assert names(tmp_path) == [recovered]
+    assert names(tmp_path) == [".removed_epoch_mine", recovered]
     assert (tmp_path / recovered / "state.index").read_text() == hidden[-1]

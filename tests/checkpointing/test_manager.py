@@ -188,6 +188,17 @@ def test_a_failed_save_leaves_earlier_ones(run, caplog, monkeypatch):
     assert checkpoints.restore()[0].epoch == 1 and not caplog.messages
 
 
+def test_a_link_in_the_place_of_the_folder_is_not_followed(run, tmp_path):
+    checkpoints = save(run, 1)
+    outside = tmp_path / "outside"
+    (outside / ".partial_epoch_0001").mkdir(parents=True)
+    checkpoints.folder.rename(tmp_path / "moved")
+    checkpoints.folder.symlink_to(outside)
+    with pytest.raises(UserError, match="epoch_0002 could not be written .*a symbolic link in the place of a folder"):
+        checkpoints.save(at(2))
+    assert os.listdir(outside) == [".partial_epoch_0001"]
+
+
 def test_a_partial_checkpoint_is_ignored(run, caplog):
     checkpoints = save(run, 1)
     shutil.copytree(checkpoints.folder / "epoch_0001", checkpoints.folder / ".partial_epoch_0002")

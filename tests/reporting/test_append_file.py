@@ -169,3 +169,13 @@ def test_a_pipe_is_refused(tmp_path, caplog):
     file = AppendFile(tmp_path / "log.jsonl")
     file.append(b"one\n")
     assert not file.flush() and "not a regular file" in caplog.text
+
+
+def test_a_link_that_replaces_the_folder_is_not_followed(tmp_path, caplog):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "test").mkdir()
+    file = AppendFile(tmp_path / "test" / "events", tmp_path)
+    (tmp_path / "test").rmdir()
+    (tmp_path / "test").symlink_to(tmp_path / "outside")
+    file.append(b"one\n")
+    assert "a symbolic link in the place of a folder" in caplog.text and not list((tmp_path / "outside").iterdir())

@@ -34,13 +34,20 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
     assert [run.name for run in comparison.read([runs[0], other])] == [str(runs[0]), str(other)]
 
 
+# Numbers that no figure can show.
+ABSURD = [
+    f'{{"split": "test", "epoch": {epoch}, "step": 1, "FID": {value}}}'
+    for epoch, value in ((1, 10**400), (10**400, 1), (10**40, 1), (1, 1e308))
+]
+
+
 def test_mistakes_are_one_sentence(tmp_path, runs):
     with pytest.raises(UserError, match="no such file"):
         comparison.read([tmp_path / "none"])
     new = make_run(tmp_path / "new", [])
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
         comparison.curves_png(comparison.read([new]))
-    for line in ("[]", f'{{"split": "test", "epoch": 1, "step": 1, "FID": {10**400}}}', "[" * 100_000):
+    for line in ("[]", *ABSURD, "[" * 100_000):
         (runs[0] / "metrics.jsonl").write_text(line + "\n")
         with pytest.raises(UserError, match=r"metrics\.jsonl can't be read"):
             comparison.read(runs)

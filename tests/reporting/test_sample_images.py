@@ -69,6 +69,19 @@ def test_image_files(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["samples", "samples/inputs", "samples/epoch_002"])
+def test_a_link_that_appears_during_training_is_not_followed(tmp_path, name):
+    write(tmp_path, 1)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    if (tmp_path / name).exists():
+        (tmp_path / name).rename(tmp_path / "moved")
+    (tmp_path / name).symlink_to(outside)
+    with pytest.raises(OSError, match="a symbolic link in the place of a folder"):
+        write(tmp_path, 2)
+    assert not list(outside.iterdir())
+
+
 def test_one_direction_without_a_way_back(tmp_path):
     write(tmp_path, 1, FORWARD[:2], ())
     (item,) = items(tmp_path)
