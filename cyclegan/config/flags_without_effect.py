@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from cyclegan.config import defaults
@@ -21,6 +22,12 @@ def _sets_blocks(config: Config) -> bool:
     """Return whether the number of residual blocks is another one because of --image_size."""
     blocks = defaults.residual_blocks(config.data.image_size)
     return config.networks.residual_blocks == blocks != defaults.residual_blocks(DataConfig.image_size)
+
+
+def _evaluations(config: Config) -> int:
+    """Return the number of evaluations in training."""
+    every = config.evaluation.evaluate_every
+    return math.ceil(config.optimization.epochs / every) if every else 0
 
 
 def _objectives(has: Callable[[ObjectiveFacts], bool]) -> str:
@@ -113,9 +120,10 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
             lambda config: config.uses_pairs,
         ),
     ),
-    **dict.fromkeys(
-        ("evaluate_features", "patience"),
-        ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
+    "evaluate_features": ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
+    "patience": (
+        "--evaluate_every N, and --epochs for at least 2 evaluations more than --patience",
+        lambda config: config.evaluation.patience <= _evaluations(config) - 2,
     ),
 }
 

@@ -7,6 +7,8 @@ from cyclegan.config.command_line import parse_args
 from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.errors import UserError
 
+PATIENCE = "--evaluate_every N, and --epochs for at least 2 evaluations more than --patience"
+
 
 @pytest.mark.parametrize(
     "switch, flag, wanted",
@@ -47,7 +49,9 @@ from cyclegan.errors import UserError
             for mode in ("crop", "none")
         ),
         ("--evaluate_every 0", "--evaluate_features inception", "--evaluate_every N"),
-        ("", "--patience 3", "--evaluate_every N"),
+        ("", "--patience 3", PATIENCE),
+        ("--evaluate_every 1 --epochs 4", "--patience 3", PATIENCE),
+        ("--evaluate_every 3 --epochs 12", "--patience 3", PATIENCE),
         ("--dataset my_images", "--data_dir /data", "--dataset cycle_gan/NAME, stripes or scenes"),
         *((f"--cache {cache}", "--cache_gb 2.0", "--cache auto") for cache in ("ram", "disk", "none")),
         ("--channels_x 1", "--lambda_identity 2.0", "--objective cyclegan and --channels_x equal to --channels_y"),
