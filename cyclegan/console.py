@@ -56,7 +56,7 @@ class _TerminalHandler(logging.Handler):
                 tqdm.write(self._prefix + text if warning else text, file=stream)
                 stream.flush()
         except Exception as error:
-            if _is_ctrl_c(error):  # tqdm releases its lock also if Ctrl-C came before it had the lock
+            if isinstance(error.__context__, KeyboardInterrupt):  # it came before tqdm had the lock that it releases
                 raise KeyboardInterrupt from None
             self.handleError(record)
 
@@ -188,18 +188,12 @@ def _run(main: Callable[[], object], interrupted: str) -> int:
         _report(text)
         return code
     except (Exception, KeyboardInterrupt) as error:
-        if not _is_ctrl_c(error) and _count_ctrl_c() == before:
+        if not isinstance(error, KeyboardInterrupt) and _count_ctrl_c() == before:
             traceback.print_exc()
             return 1
         sys.unraisablehook = lambda ignored: None  # what Ctrl-C left half made may fail in its destructor
         _report(interrupted, before="\n")
         return 130
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    from cyclegan import interrupt  # not at import, because it replaces sys.excepthook
-
-    return interrupt.is_ctrl_c(error)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -256,7 +250,7 @@ def start(notices: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
 def _imports() -> Iterator[None]:
     """Collect no garbage inside the context, and raise a Ctrl-C that a library hid there at its end.
 
-    What modules make when they are imported stays, and to search it for garbage takes 0.3 s.
+    The objects that imports make are no garbage, and looking for some among them takes 0.3 s.
     """
     was_enabled, before = gc.isenabled(), _count_ctrl_c()
     gc.disable()

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, NoReturn
 
-seen: list[
-    int
-] = []  # signal numbers of each Ctrl-C so far; libraries may hide it, NumPy for example while it is imported
+# The signal number of each Ctrl-C so far. Its exception may get lost: NumPy hides it while it is imported, and cleaning up may
+# raise another one.
+seen: list[int] = []
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
@@ -23,15 +23,8 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def is_ctrl_c(error: BaseException | None) -> bool:
-    """Return whether an exception is, or replaced, the one that Ctrl-C raises: cleaning up after it can raise others."""
-    while error and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
-
-
 def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if hasattr(sys, "ps1") or not (seen or is_ctrl_c(error)):  # an interactive Python continues
+    if hasattr(sys, "ps1") or not (seen or issubclass(kind, KeyboardInterrupt)):  # an interactive Python continues
         sys.__excepthook__(kind, error, traceback)
         return
     if sys.stderr:
@@ -45,14 +38,14 @@ def _report_ignored(ignored: Any) -> None:
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
         return
-    try:  # noqa: SIM105
+    try:  # noqa: SIM105  `contextlib` takes long to import
         _thread.start_new_thread(_interrupt_soon, ())
     except RuntimeError:  # the program is about to end
         pass
 
 
 def _interrupt_soon() -> None:
-    time.sleep(0.01)
+    time.sleep(0.01)  # until the destructor or callback has ended
     _thread.interrupt_main()
 
 

@@ -295,7 +295,7 @@ def draw():
         bar.refresh()
 
 leave = os._exit
-os._exit = lambda code: (time.sleep(0.2), leave(code))
+os._exit = lambda code: (time.sleep(0.2), leave(code))  # as on a busy machine: the bar is drawn again meanwhile
 bar = tqdm.tqdm(total=3)
 threading.Thread(target=draw, daemon=True).start()
 console.end("stuck", 7)
@@ -362,8 +362,8 @@ def test_run_reports_failures_in_one_line(outcome, code, printed, monkeypatch, c
 
 def test_ctrl_c_that_another_error_replaced_is_one_line():
     program = """
-import sys, threading
-from cyclegan import console
+import signal, sys, threading
+from cyclegan import interrupt, console
 
 class HalfMade:
     def __del__(self):
@@ -372,7 +372,7 @@ class HalfMade:
 def main():
     half_made = HalfMade()
     try:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
     finally:
         threading.RLock().release()
 

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "supervisor": {"errors"},
     "streams": set(),
     "temporary_folder": {"errors"},
-    "console": {"interrupt", "errors", "program_name", "stderr_filter", "streams", "temporary_folder"},
+    "console": {"errors", "program_name", "stderr_filter", "streams", "temporary_folder"},
     "config": {"errors", "program_name", "whole_file"},
     "images": {"errors", "whole_file", "config"},
     "distribution": {"errors", "console", "config"},

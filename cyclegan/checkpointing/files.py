@@ -11,7 +11,7 @@ import shutil
 import zlib
 
 from cyclegan import whole_file
-from cyclegan.whole_file import open_regular, sync
+from cyclegan.whole_file import sync
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 OWN = re.compile(r"manifest\.json(\.partial)?|state\.(index|data-).*|state_temp")  # names of the files of a checkpoint
@@ -155,7 +155,7 @@ def sync_folder(path: pathlib.Path) -> None:
 def crc32(path: pathlib.Path) -> int:
     """Return the CRC-32 of a file."""
     value = 0
-    with open_regular(path) as file:
+    with whole_file.open_regular(path) as file:
         while block := file.read(1 << 20):
             value = zlib.crc32(block, value)
     return value

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 from cyclegan import program_name
@@ -90,11 +90,10 @@ def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _refuse_flags_without_effect(config: Config, unused: Collection[str], typed: Mapping[str, Any]) -> None:
+def _refuse_flags_without_effect(config: Config, unused: set[str], typed: Mapping[str, Any]) -> None:
     """Refuse flags that have no effect with the others."""
-    unused = set(unused)
     if not config.data.uses_image_size and {"generator", "residual_blocks"} & set(typed):
-        unused.add("image_size")  # which only sets the number of blocks
+        unused = unused | {"image_size"}  # which only sets the number of blocks
     for name in (name for name in NEEDS if name in unused & set(typed)):
         if typed[name] not in ("auto", "", 0):  # which ask for nothing
             value = "" if typed[name] is True else f" {typed[name]}"

@@ -77,6 +77,16 @@ def make_plan(source: str, target: str, format: str | None) -> Plan:
     return Plan(_make_tasks(base, names, folder, format), folder)
 
 
+def refuse_originals(tasks: Sequence[FileTask]) -> None:
+    """Raise `UserError` if a translation would replace its original or another one."""
+    originals = {os.path.realpath(task.source) for task in tasks}
+    for task in tasks:
+        if os.path.realpath(task.target) in originals:
+            raise UserError(
+                f"{printable(task.target)}: an image to translate, which its translation would replace; expected another folder"
+            )
+
+
 def _plan_file(source: str, target: str, format: str | None) -> Plan:
     base, name = os.path.split(source)
     is_file = not os.path.isdir(target) and writer.format_of(target) is not None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, overload
 
 import numpy as np
 from PIL import Image
 
 from cyclegan.distribution.strategy import device_names
-from cyclegan.images.value_range import image_to_values
+from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.restore import refuse_missing, restore
@@ -113,6 +114,9 @@ class Model:
         if ranges[1]:  # Pillow has no floats of several channels
             fractional = translated.fractional and translated.pixels.shape[2] == 1
             translated = image_to_values(translated, ranges[1], fractional)
+        elif ranges[0] and (translated.pixels.shape[2] > 1 or translated.opacity is not None):  # nor 16 bits of these
+            opacity = None if translated.opacity is None else to_depth(translated.opacity, np.uint8)
+            translated = dataclasses.replace(translated, pixels=to_depth(translated.pixels, np.uint8), opacity=opacity)
         return conversions.to_pillow(translated)
 
 

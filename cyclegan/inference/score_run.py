@@ -140,8 +140,8 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     present = config.replace(cache="none", **{name: value for name, value in changes.items() if value})
     if options.data_dir and "data_dir" in find_unused(present):
         raise UserError(
-            f"--data_dir {options.data_dir}: has no effect with the images of {present.data.dataset}; expected it with"
-            f" {NEEDS['data_dir'][0]} only: drop the flag"
+            f"--data_dir {options.data_dir}: has no effect with the images of {present.data.dataset}, because it needs"
+            f" {NEEDS['data_dir'][0]}; drop the flag"
         )
     channels = {direction: restored.channels(direction)[1] for direction in options.directions}
     extractor = make_extractor(options.features, channels.values())

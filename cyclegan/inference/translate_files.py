@@ -103,6 +103,7 @@ def translate(  # noqa: PLR0913  the public API
     began = time.perf_counter()
     _check_options(direction, batch_size, size, overwrite, html, skip_existing)
     plan = file_plan.make_plan(os.fspath(source), os.fspath(target), format)
+    file_plan.refuse_originals(plan.tasks)
     tasks = [task for task in plan.tasks if not (skip_existing and os.path.lexists(task.target))]
     page = [plan.folder / "index.html", plan.folder / PAGE_FOLDER] if html else []
     file_plan.refuse_existing([*(task.target for task in tasks), *page], overwrite)

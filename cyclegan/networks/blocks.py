@@ -53,7 +53,7 @@ class BlockBuilder:
         """Convolve with zero padding of 1 pixel (variant "paper") or "same" padding (variant "keras")."""
         if not self._paper:
             return self._convolve(x, filters, size, use_bias, stride=stride, padding="same")
-        # Checkpoints of Keras 3 number the layers. This one, which does nothing, keeps the numbers of those that follow.
+        # Checkpoints of Keras 3 number the layers. This layer only keeps the numbers of those behind it.
         x = tf.keras.layers.Activation("linear")(x)
         return self._convolve(x, filters, size, use_bias, stride=stride, margin=1)
 

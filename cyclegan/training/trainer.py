@@ -78,7 +78,7 @@ class Trainer:
         metrics: dict[str, dict[str, float]] = {}
         if self.state.is_done(self.epochs, self.patience):
             if self.state.is_stalled(self.patience):
-                logger.info(f"Training ended by --patience {self.patience}: raise it to train longer")
+                logger.info(f"Training ended by --patience {self.patience}: raise or drop it to train longer")
             report_best(self.state)
             return metrics
         checkpoints = self.passes.checkpoint_policy.checkpoints

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cyclegan import console
+from cyclegan.config.directions import DIRECTIONS
 
 BEST = ("best_epoch", "best_kid")  # fields of the training state
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # describes the Python objects, not their values
@@ -56,7 +57,7 @@ def _bits(value: Any) -> Any:
 
 
 def differences(whole: pathlib.Path, parts: pathlib.Path, epochs: int, unsaved: Collection[int] = ()) -> list[str]:
-    """Describe how the ends of two runs differ: their logs, last and best checkpoints, and what is left behind.
+    """List the differences between the ends of two runs: logs, last and best checkpoints, leftover files.
 
     Args:
         whole: Folder of the undisturbed run.
@@ -75,10 +76,10 @@ def differences(whole: pathlib.Path, parts: pathlib.Path, epochs: int, unsaved: 
     last = f"epoch_{epochs:04d}"
     end = whole / "checkpoints" / last
     state = train_state(end) if end.exists() else {}
-    lost = {direction for direction in ("x2y", "y2x") if state.get(f"best_epoch {direction}") in unsaved}
+    lost = {direction for direction in DIRECTIONS if state.get(f"best_epoch {direction}") in unsaved}
     not_compared = {f"{name} {direction}" for name in BEST for direction in lost}
     not_compared |= {"evaluations_since_best"} if lost else set()
-    for name in (last, *(f"best-{direction}" for direction in ("x2y", "y2x") if direction not in lost)):
+    for name in (last, *(f"best-{direction}" for direction in DIRECTIONS if direction not in lost)):
         one, other = (run / "checkpoints" / name for run in (whole, parts))
         if one.exists() != other.exists() or (not one.exists() and name[0] == "e"):
             found.append(f"{name}: exists in one only")

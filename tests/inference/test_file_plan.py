@@ -83,7 +83,7 @@ def test_existing_files_are_replaced_on_request_only(model, originals, tmp_path)
     with Image.open(tmp_path / "out" / "h.jpg") as image:
         assert image.size == (30, 40)
     with pytest.raises(UserError, match="9 of 9 files to write exist"):
-        translate([model], tmp_path / "in", tmp_path / "in")
+        translate([model], tmp_path / "in", tmp_path / "out")
 
 
 def test_existing_files_are_skipped_on_request(model, originals, tmp_path):
@@ -97,6 +97,18 @@ def test_existing_files_are_skipped_on_request(model, originals, tmp_path):
     for other in ("overwrite", "html"):
         with pytest.raises(UserError, match=f"--skip_existing with --{other}.*: expected one of them"):
             translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True, **{other: True})
+
+
+def test_originals_are_never_replaced(model, originals, tmp_path):
+    source = tmp_path / "in"
+    before = (source / "a.png").read_bytes()
+    (tmp_path / "link").symlink_to(source)
+    for target in (source, tmp_path / "link"):
+        with pytest.raises(UserError, match="an image to translate, which its translation would replace"):
+            translate([model], source, target, overwrite=True)
+        with pytest.raises(UserError, match="an image to translate, which its translation would replace"):
+            translate([model], source / "a.png", target, overwrite=True)
+    assert (source / "a.png").read_bytes() == before
 
 
 def test_two_files_with_one_target_are_refused(model, originals, tmp_path):

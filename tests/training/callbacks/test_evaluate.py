@@ -108,7 +108,7 @@ def test_patience_ends_training(fit, caplog):
     assert (end.evaluations_since_best, end.best_epoch) == (2, {"x2y": 1, "y2x": 2})
     assert fit(9, end, evaluation=Scored([]), evaluate_every=1, patience=2)[0] == {}
     assert caplog.messages == [
-        "Training ended by --patience 2: raise it to train longer", *(text.split(", last")[0] for text in logged[1:])
+        "Training ended by --patience 2: raise or drop it to train longer", *(text.split(", last")[0] for text in logged[1:])
     ]  # fmt: skip
     _, recorder, trainer = fit(9, end, evaluation=Scored([1, 1] * 9), evaluate_every=1, patience=4)
     assert recorder.epochs_of("test") == [5, 6]  # the count continues
