@@ -174,8 +174,9 @@ def run(main: Callable[[], object], interrupted: str = "stopped", needs_stdout: 
 
 
 def _run(main: Callable[[], object], interrupted: str) -> int:
-    before = _count_ctrl_c()
     try:
+        if _count_ctrl_c():  # a library hid it while the entry point was imported
+            raise KeyboardInterrupt
         with temporary_files():
             code = main()
         return code if isinstance(code, int) else 0
@@ -188,7 +189,7 @@ def _run(main: Callable[[], object], interrupted: str) -> int:
         _report(text)
         return code
     except (Exception, KeyboardInterrupt) as error:
-        if not isinstance(error, KeyboardInterrupt) and _count_ctrl_c() == before:
+        if not isinstance(error, KeyboardInterrupt) and not _count_ctrl_c():
             traceback.print_exc()
             return 1
         sys.unraisablehook = lambda ignored: None  # what Ctrl-C left half made may fail in its destructor

@@ -207,6 +207,21 @@ sys.exit(console.run(main))
     assert (done.returncode, done.stderr) == ((0, "") if hides else (130, "\n-c: stopped\n"))
 
 
+def test_a_ctrl_c_that_a_library_hides_before_the_program_runs_is_not_lost():
+    program = """
+import signal, sys
+from cyclegan import interrupt, console
+
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    pass
+sys.exit(console.run(lambda: print("ran")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n-c: stopped\n")
+
+
 def test_start_shows_lines_before_an_exception():
     lines = errors_of("with console.start():\n    os.write(2, b'a clue\\n')\n    1 / 0")
     assert lines[0] == "a clue" and lines[-1].startswith("ZeroDivisionError")
