@@ -130,11 +130,15 @@ class Config:
                     f" (--generator {self.networks.generator} halves it {self.networks.halvings} times)"
                 )
         layers, side = self.networks.discriminator_layers, min(self.data.image_shape)
-        needed = 3 if self.networks.variant == "paper" else 1  # the last two layers of "paper" each take away a pixel
-        if self.networks.discriminator == "patch" and side >> min(layers, 64) < needed:
+        smallest = 1 << min(layers, 64)
+        if self.networks.variant == "paper":
+            smallest *= 3  # the last two layers each take away a pixel
+        elif self.networks.norm == "instance" and self.networks.discriminator_norm == "same":
+            smallest += 1  # the normalization of a single pixel is zero
+        if self.networks.discriminator == "patch" and side < smallest:
             raise UserError(
                 f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them {layers} times:"
-                f" expected at least {needed << min(layers, 64)} pixels (--image_size), or fewer --discriminator_layers"
+                f" expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
             )
 
     def _check_batch_normalization(self) -> None:

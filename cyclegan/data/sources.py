@@ -24,12 +24,13 @@ from cyclegan.errors import UserError
 from cyclegan.images import geometry
 from cyclegan.images.image_array import ImageArray
 from cyclegan.images.reader import Source
+from cyclegan.images.value_range import FULL_RANGE
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
 RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
-NARROW = 1 / 8  # share of the 16-bit range; images whose values fill less get a remark
+NARROW = 1 / 8  # share of the range; images whose values fill less get a remark
 SUGGESTING = 4  # images that are decoded for this remark
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
@@ -223,22 +224,24 @@ def measure_ranges(
 def _suggest_ranges(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
 ) -> Iterator[str]:
-    """Yield remarks about training images of 16 bits whose values fill a small part of the range."""
+    """Yield remarks about training images, of 16 bits or with a value range, whose values fill a small part of the range."""
     for split, name in RANGES.items():
-        if split not in sources or getattr(data, name):
+        if split not in sources:
             continue
-        deep = [sources[split][i] for i in np.flatnonzero(facts[split]["deep"])[:SUGGESTING]]
-        if not deep:
+        deep = np.flatnonzero(facts[split]["deep"])
+        if not len(deep):
             continue
+        sampled = [sources[split][i] for i in deep[:: -(-len(deep) // SUGGESTING)]]
         try:
-            values = loading.sample_values(deep, _channels(data, split))
+            values = loading.sample_values(sampled, _channels(data, split))
         except UserError:  # decoding will name all files that cannot be read
             continue
         low, high = np.percentile(values, PERCENTILES)
-        if high - low < NARROW * 65535:
+        whole = data.value_range(name[-1]) or FULL_RANGE
+        if np.ptp(np.clip([low, high], *whole)) < NARROW * np.ptp(whole):
             yield (
-                f"The values of {split} lie between {low:.0f} and {high:.0f} of 0 to 65535 ({len(deep)} images), so the networks"
-                f" see little contrast: try --{name} {AUTO}"
+                f"The values of {split} lie between {low:.9g} and {high:.9g} ({len(sampled)} images), and the range is"
+                f" {whole[0]:.9g} to {whole[1]:.9g}, so the networks see little contrast: try --{name} {AUTO}"
             )
 
 

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -29,6 +30,17 @@ def test_smallest_image_of_the_paper_leaves_one_patch(count):
             UserError, match=f"images of {size - 4} pixels are too small for a discriminator of {count} layers"
         ):
             Config.from_settings(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
+
+
+@pytest.mark.parametrize("layers", [4, 5])
+def test_a_discriminator_that_would_not_see_its_images_is_refused(layers):
+    settings = {"filters": 2, "image_size": 2**layers, "discriminator_layers": layers}
+    with pytest.raises(UserError, match=f"expected at least {2**layers + 1} pixels"):
+        Config.from_settings(**settings)
+    for accepted in ({"norm": "none"}, {"discriminator_norm": "spectral"}, {"image_size": 2**layers + 4}):
+        config = Config.from_settings(**{**settings, **accepted})
+        logits = make_discriminator(config.networks)(tf.random.normal([2, *config.data.image_shape, 3]))
+        assert not np.allclose(logits[0], logits[1], rtol=1e-3, atol=0)
 
 
 def test_positions_of_the_layers_stay():
