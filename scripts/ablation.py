@@ -31,6 +31,7 @@ from typing import Any
 
 from cyclegan import console, whole_file
 from cyclegan.checkpointing import folder, manifest
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.data import EMBEDDED
 from cyclegan.data import cores
 from cyclegan.errors import TrainingError, UserError, printable
@@ -67,8 +68,7 @@ Result = dict[str, Any]  # of a run: "setting", "seed", "epochs", "steps", "seco
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
+    parser = ArgumentParser(
         description="Train a list of settings with several seeds for equal wall times, and compare their errors.",
     )
     parser.add_argument("--dataset", choices=EMBEDDED, default="scenes", help="embedded dataset (default: scenes)")

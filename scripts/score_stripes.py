@@ -14,7 +14,6 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
-import argparse
 import dataclasses
 import json
 import pathlib
@@ -24,6 +23,7 @@ import numpy as np
 
 from cyclegan import console
 from cyclegan.config import serialization
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
 
 BATCH_SIZE = 8
@@ -91,9 +91,7 @@ def _scores(dataset: str, direction: str, source: np.ndarray, translated: np.nda
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table of scores."""
-    parser = argparse.ArgumentParser(
-        description="Score a run on an embedded dataset, stripes or scenes.", allow_abbrev=False
-    )
+    parser = ArgumentParser(description="Score a run on an embedded dataset, stripes or scenes.")
     parser.add_argument("run", help="folder of the run")
     parser.add_argument("--checkpoint", help="a checkpoint of the run, such as epoch_0003 (default: the newest)")
     parser.add_argument(

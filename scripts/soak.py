@@ -17,7 +17,6 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
-import argparse
 import pathlib
 import random
 import re
@@ -29,6 +28,7 @@ from collections.abc import Sequence
 from cyclegan import console, whole_file
 from cyclegan.checkpointing import folder as checkpoint_folder
 from cyclegan.checkpointing import manifest
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
 from scripts.soaking import settings
 from scripts.soaking.comparison import differences
@@ -163,7 +163,7 @@ class Pair:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Disturb runs for the time that the command line asks for; return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5, help="time; 0 makes one run (default: %(default)s)")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the first run; each run adds 1 (default: %(default)s)"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Callable
 
 from cyclegan.benchmarking.settings import LEVERS, Plan
-from cyclegan.config import argument_types
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.objective import OBJECTIVES
 from cyclegan.errors import UserError
 
@@ -62,8 +62,7 @@ def _at_least(least: int, multiple: int = 1) -> Callable[[str], int]:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Time training on synthetic images.", allow_abbrev=False)
-    argument_types.add_version(parser)
+    parser = ArgumentParser(description="Time training on synthetic images.")
     parts = parser.add_argument_group("parts, each of which prints a table; --steps if none is given")
     parts.add_argument("--steps", action="store_true", help="training steps, in all combinations of the flags below")
     parts.add_argument("--data", action="store_true", help="the input pipeline alone, and steps that it feeds")

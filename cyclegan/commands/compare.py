@@ -8,11 +8,10 @@ from __future__ import annotations
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
-import argparse
 from collections.abc import Sequence
 
 from cyclegan import console, whole_file
-from cyclegan.config import argument_types
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
 from cyclegan.reporting import comparison
 
@@ -23,11 +22,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         UserError: A folder holds no run, no run has finished an epoch, or the PNG can't be written.
     """
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
+    parser = ArgumentParser(
         description="Compare runs: settings that differ, last and best metrics side by side, and their curves.",
     )
-    argument_types.add_version(parser)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, which may still be training")
     parser.add_argument(
         "--png",

@@ -15,7 +15,7 @@ import pathlib
 from collections.abc import Sequence
 
 from cyclegan import console, program_name
-from cyclegan.config import argument_types
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.evaluation import score_table
@@ -24,14 +24,12 @@ from cyclegan.evaluation.score_options import ScoreOptions
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
+    parser = ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
         epilog=None
         if program_name.is_command()  # without the docs
         else "docs/evaluation.md explains the scores, and which of them can be compared.",
     )
-    argument_types.add_version(parser)
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from cyclegan import console
 from cyclegan.config import argument_types
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError
 
@@ -30,11 +31,9 @@ logger = logging.getLogger("cyclegan.export")
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
+    parser = ArgumentParser(
         description="Export a trained generator, and compare the output of the file with the network's.",
     )
-    argument_types.add_version(parser)
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel and web")
     parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite", "web"))

@@ -13,7 +13,6 @@ from __future__ import annotations
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
-import argparse
 import logging
 import pathlib
 import shlex
@@ -21,7 +20,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from cyclegan import console, program_name
-from cyclegan.config import Config, argument_types
+from cyclegan.config import Config
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.command_line import parse_args, parse_flags
 from cyclegan.errors import UserError
 from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
@@ -39,12 +39,10 @@ MEANING = {
 
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the files by the name of the network, and the flags of train.py."""
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         description="Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.",
         epilog="All flags of train.py may follow. --dataset and --image_size choose the images for further training.",
-        allow_abbrev=False,
     )
-    argument_types.add_version(parser)
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
     parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
     parser.add_argument(

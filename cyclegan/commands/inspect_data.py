@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from cyclegan import console
 from cyclegan.config import Config, argument_types, command_line
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError, printable
 from cyclegan.inspection.inspection import FLAGS, inspect
@@ -46,12 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
+    parser = ArgumentParser(
         description="Inspect a folder of images before training on it. Most flags are those of training.",
         argument_default=argparse.SUPPRESS,
     )
-    argument_types.add_version(parser)
     parser.add_argument("folder", help="folder with trainA and trainB, and optionally testA and testB")
     parser.add_argument(
         "--html", metavar="FOLDER", default=None, help="write index.html with the images concerned into this folder"

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from cyclegan import console
 from cyclegan.config import argument_types
+from cyclegan.config.argument_parser import ArgumentParser
 
 logger = logging.getLogger("cyclegan.translate")
 
@@ -73,8 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     from cyclegan.images import writer
 
-    parser = argparse.ArgumentParser(description="Translate images with the generators of a run.", allow_abbrev=False)
-    argument_types.add_version(parser)
+    parser = ArgumentParser(description="Translate images with the generators of a run.")
     parser.add_argument("run", help="folder of the run")
     parser.add_argument(
         "input", help="an image, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'"

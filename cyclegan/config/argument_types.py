@@ -1,4 +1,4 @@
-"""Types of command-line arguments, for `type=` of `argparse`; the flag --version."""
+"""Types of command-line arguments, for `type=` of `argparse`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
-import cyclegan
-
 NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
 
 
 def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
     """Return arguments (`None`: of this process) with a space before negative ranges, which argparse would take for flags."""
     return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
-
-
-def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add --version, which prints the version of the package."""
-    parser.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
 
 
 def size(text: str) -> tuple[int, int]:

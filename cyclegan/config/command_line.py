@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Optional
+from typing import Any, Optional
 
 from cyclegan import program_name
-from cyclegan.config import argument_types, defaults, serialization
+from cyclegan.config import defaults, serialization
+from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.argument_types import protect_ranges
-from cyclegan.config.config import SECTION_OF, SECTIONS, SETTINGS_OF_A_START, Config
+from cyclegan.config.config import SECTIONS, SETTINGS_OF_A_START, Config
 from cyclegan.config.fields import Section, field_types
 from cyclegan.config.flags_without_effect import NEEDS, find_unused
 from cyclegan.config.presets import PRESETS
@@ -63,14 +62,12 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
     Raises:
         SystemExit: As in `parse_args`.
     """
-    parser = _Parser(
+    parser = ArgumentParser(
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run."
         f" CUDA_VISIBLE_DEVICES=0,1,2 {program_name.of('train')} uses three GPUs.",
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
     )
-    argument_types.add_version(parser)
     parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
     for section in SECTIONS.values():
         group = parser.add_argument_group(section.TITLE)
@@ -98,16 +95,6 @@ def _refuse_flags_without_effect(config: Config, unused: set[str], typed: Mappin
         if typed[name] not in ("auto", "", 0):  # which ask for nothing
             value = "" if typed[name] is True else f" {typed[name]}"
             raise UserError(f"--{name}{value}: has no effect here, because it needs {NEEDS[name][0]}; drop the flag")
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the flag that an unknown one may mean."""
-
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        similar = difflib.get_close_matches(unknown[1], [f"--{name}" for name in SECTION_OF], 1) if unknown else []
-        hint = f"do you mean {similar[0]}? " if similar else ""
-        self.exit(2, f"{self.prog}: {message} ({hint}--help lists the flags)\n")
 
 
 def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:

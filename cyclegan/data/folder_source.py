@@ -94,7 +94,8 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]
     others: list[str] = []
     names = [os.path.join(split, name) for name in find_images(folder / split, others)]
     if not names:
-        raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}")
+        hint = f". {describe_others(split, others)}" if others else ""
+        raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}{hint}")
     if others:
         notes.append(describe_others(split, others))
     return names

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Callable
 
+from cyclegan.config.argument_parser import ArgumentParser
+
 
 def whole(least: int, most: int = 10**6) -> Callable[[str], int]:
     """Return a parser of whole numbers in a range, for argparse."""
@@ -19,7 +21,7 @@ def whole(least: int, most: int = 10**6) -> Callable[[str], int]:
 
 def parser(description: str, epochs: int, batch_size: int) -> argparse.ArgumentParser:
     """Return a parser of --devices, --epochs and --batch_size with the given defaults."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = ArgumentParser(description=description)
     parser.add_argument("--devices", type=whole(1), help="first N GPUs, or N logical CPU devices (default: all GPUs)")
     parser.add_argument("--epochs", type=whole(1), default=epochs, help="(default: %(default)s)")
     parser.add_argument(

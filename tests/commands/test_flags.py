@@ -71,18 +71,21 @@ def test_the_tables_name_all_flags(script):
 
 
 @pytest.mark.parametrize(
-    "command",
+    "command, meant",
     [
-        "translate run in out --over",
-        "evaluate run --feat random",
-        "export run out --format onnx --over",
-        "inspect_data folder --stri",
-        "compare run --pn a.png",
+        ("translate run in out --overwrit", "--overwrite"),
+        ("evaluate run --feature random", "--features"),
+        ("export run out --format onnx --over-write", "--overwrite"),
+        ("inspect_data folder --stric", "--strict"),
+        ("compare run --pngs a.png", "--png"),
+        ("benchmark --step", "--steps"),
     ],
 )
-def test_flags_are_not_abbreviated(capsys, command):
-    """Otherwise a mistyped flag would do what a longer one does, such as replace files."""
+def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
+    """An abbreviation would do what a longer flag does, such as replace files."""
     script, *arguments = command.split()
     with pytest.raises(SystemExit) as end:
         importlib.import_module(f"cyclegan.commands.{script}").main(arguments)
-    assert end.value.code == 2 and "unrecognized arguments: --" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert end.value.code == 2 and message.count("\n") == 1
+    assert re.search(f"unrecognized arguments: --.*do you mean {meant}[?] --help lists the flags", message)

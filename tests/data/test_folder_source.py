@@ -115,7 +115,12 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     with pytest.raises(UserError, match=f"of the other in trainB: try {folder}$"):
         load(folder / "trainB")
     (folder / "testB").mkdir()
-    with pytest.raises(UserError, match="testB: no images; expected at least one of .png"):
+    with pytest.raises(UserError, match=r"testB: no images; expected at least one of .png [^()]*$"):
+        load(folder)
+    (folder / "testB" / "a.HEIC").touch()
+    with pytest.raises(
+        UserError, match=r"testB: no images; .* 1 \(.heic\); if they are images, convert them to PNG or"
+    ):
         load(folder)
     (tmp_path / "one" / "trainA").mkdir(parents=True)
     save(tmp_path / "one" / "trainA" / "a.png")
