@@ -7,6 +7,8 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
+import random
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
 from tests.training.helpers import assign_state, flat, state_values, weights
-from tests.training.test_options import BASE, STEPS, outcome
+from tests.training.test_options import BASE, STEPS, TRIED, outcome
 from tests.training.test_program_flags import ARITHMETIC_FLAGS, END_FLAGS, PROGRAM_FLAGS
 
 ELSEWHERE = {  # flags without effect on the weights, with tests of their own
@@ -282,6 +284,31 @@ STEP_CONTEXTS = [
 def test_flags_of_a_step_change_the_training_or_are_refused(context, flag):
     context = {"image_size": 16, "discriminator_layers": 1, **context}
     assert not parsed({**BASE, **context, **flag}) or makes_a_difference(context, flag)
+
+
+MIXED_BASE = {**BASE, **SMALL, "image_size": 16, "norm": "instance", "pool_size": 2}
+ALTERNATIVES = [  # without large networks, and without an epsilon that makes all changes small
+    options
+    for options in TRIED
+    if len(options) == 1 and not {"generator", "precision", "epsilon"} & set(options)
+    if options.items() - MIXED_BASE.items()
+]
+
+
+def mixtures(count):
+    """Return random pairs of alternatives; all 1,100 pairs would take half an hour."""
+    accepted = [pair for pair in itertools.combinations(ALTERNATIVES, 2) if set(pair[0]) != set(pair[1])]
+    accepted = [pair for pair in accepted if parsed({**MIXED_BASE, **pair[0], **pair[1]})]
+    return random.Random(0).sample(accepted, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one, other", mixtures(16), ids=str)
+def test_each_of_two_random_flags_changes_the_training(one, other):
+    both = outcome({**MIXED_BASE, **one, **other})
+    for context in (one, other):
+        alone = outcome({**MIXED_BASE, **context})
+        assert both.shape != alone.shape or np.abs(both - alone).max() > 1e-6
 
 
 @pytest.mark.parametrize(
