@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from cyclegan.config.data import ValueRange
 from cyclegan.images import dicom_reader, tiff_reader
 from cyclegan.images.dicom_reader import DicomReader
-from cyclegan.images.image import DecodedImage, Header, ImageReader
+from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
 from cyclegan.images.pillow_reader import TAIL_BYTES, PillowReader
 from cyclegan.images.png_reader import PngReader
 from cyclegan.images.tiff_reader import TiffReader
@@ -160,7 +160,14 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need --value_range_x or"
             " --value_range_y"
         )
+    if any_type and not header.other_values:  # which take more memory to decode than to convert
+        check_size(header.width, header.height, header.height * header.width * _conversion_bytes(header, channels))
     return reader
+
+
+def _conversion_bytes(header: Header, channels: int) -> int:
+    """Return the bytes per pixel that the conversion to levels takes: all bands, the chosen ones, and both as uint16."""
+    return (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
 
 
 def _choose_reader(file: BinaryIO) -> ImageReader:
