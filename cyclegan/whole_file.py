@@ -43,6 +43,18 @@ def check_regular(descriptor: int, path: str | os.PathLike[str]) -> int:
     return descriptor
 
 
+def check_single(descriptor: int, path: str | os.PathLike[str]) -> int:
+    """Return the open descriptor of a file to write to; close it if the file is not regular, or has another name.
+
+    Raises:
+        OSError: It is no regular file, or a hard link.
+    """
+    if os.fstat(check_regular(descriptor, path)).st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EMLINK, "the file has another name (a hard link)", os.fspath(path))
+    return descriptor
+
+
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file to read.
 

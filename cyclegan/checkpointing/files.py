@@ -14,7 +14,8 @@ from cyclegan import whole_file
 from cyclegan.whole_file import sync
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
-OWN = re.compile(r"manifest\.json(\.partial)?|state\.(index|data-).*|state_temp")  # names of the files of a checkpoint
+# Names of the files of a checkpoint; TensorFlow writes those with "temp".
+OWN = re.compile(r"manifest\.json(\.partial)?|state\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?|state_temp")
 PARTIAL, REMOVED = ".partial_", ".removed_"  # prefixes of incomplete folders, and of folders being removed
 
 

@@ -9,6 +9,7 @@ import pathlib
 import socket
 
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.whole_file import check_single
 
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
@@ -41,7 +42,8 @@ class FolderLock:
             UserError: Another process holds the lock, or the file cannot be written.
         """
         try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            self._descriptor = check_single(descriptor, self._path)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.truncate(self._descriptor, 0)
             os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())

@@ -89,8 +89,8 @@ class RunDirectory:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
         if self._writes and (link := next(run_files.links(self.path), None)):
             raise UserError(
-                f"{link}: a symbolic link that a write would follow; expected a file or folder of the run: replace the link by"
-                " what it leads to, or use another --output_dir"
+                f"{link}: a link that a write would follow out of the run; expected a file or folder of the run: replace the link"
+                " by a copy, or use another --output_dir"
             )
         written, found = self._written(), self._read_config()
         if written and not found:

@@ -10,16 +10,17 @@ from cyclegan.checkpointing import files, folder
 
 # Regular expressions, one for each part of a path.
 EVENTS = r"events\.out\.tfevents\.[0-9]+(\..+\.profile-empty)?"  # the profiler adds a file with this ending
+SAMPLES = "epoch_[0-9]{3,}"
 FILES = (
     *(r"metrics\.jsonl", r"config\.json", r"index\.html", r"trackers\.json"),
     *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}"),
     r"plugins/profile/[0-9_]+/.+\.xplane\.pb",
-    r"samples/epoch_[0-9]+\.png",
-    r"samples/epoch_[0-9]+/frames\.json",
-    r"samples/epoch_[0-9]+/fake_[xy]_[0-9]+\.png",
-    r"samples/epoch_[0-9]+/cycle_[xy]_[0-9]+\.png",
-    r"samples/inputs/[xy]_[0-9]+\.png",
+    rf"samples/{SAMPLES}\.png",
+    rf"samples/{SAMPLES}/frames\.json",
+    rf"samples/{SAMPLES}/(fake|cycle)_[xy]_[1-9][0-9]*\.png",
+    r"samples/inputs/[xy]_[1-9][0-9]*\.png",
 )
+APPENDED = ("metrics\\.jsonl", EVENTS, f"(test|steps)/{EVENTS}")
 PARTIAL_FILES = tuple(rf"{pattern}\.partial" for pattern in FILES)  # left by a kill
 CHECKPOINTS = tuple(
     f"checkpoints/{re.escape(prefix)}{name}"
@@ -28,7 +29,7 @@ CHECKPOINTS = tuple(
 )
 FOLDERS = (
     *("plugins/profile/[0-9_]+", "plugins/profile", "plugins"),
-    *("wandb", "test", "steps", "samples/epoch_[0-9]+", "samples/inputs", "samples", "checkpoints"),
+    *("wandb", "test", "steps", f"samples/{SAMPLES}", "samples/inputs", "samples", "checkpoints"),
 )
 REPLACED = {"config.json", "index.html", "trackers.json"}  # these are replaced and not written to, so they may be links
 
@@ -46,7 +47,10 @@ def find(run: pathlib.Path, patterns: Sequence[str]) -> list[pathlib.Path]:
 
 
 def links(run: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the symbolic links in the folder of a run that a write would follow."""
+    """Yield the symbolic links in the folder of a run that a write would follow, and files to append to with another name."""
     for path in find(run, (*FOLDERS, *FILES)):
         if path.is_symlink() and path.name not in REPLACED:
+            yield path
+    for path in find(run, APPENDED):
+        if path.stat().st_nlink > 1:
             yield path

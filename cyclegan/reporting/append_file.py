@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class AppendFile:
     """A file to append to. Bytes that cannot be written stay in memory and are written with the next ones.
 
-    The file is opened for each write, never through a symbolic link. A write that fails halfway leaves none of its bytes behind.
+    The file is opened for each write, never through a link. A write that fails halfway leaves none of its bytes behind.
 
     A write creates the file, but not its folder unless the folder is inside `run`: a run whose folder was moved does not make
     another one.
@@ -86,7 +86,7 @@ class AppendFile:
     def _open(self, flags: int) -> io.FileIO:
         """Open the file, but not through a link, which may lead out of the folder of the run."""
         descriptor = os.open(self.path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        return io.FileIO(whole_file.check_regular(descriptor, self.path), "r+")
+        return io.FileIO(whole_file.check_single(descriptor, self.path), "r+")
 
     def _write_pending(self) -> None:
         if self._is_inside:

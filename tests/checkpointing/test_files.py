@@ -28,9 +28,9 @@ def test_replace_leaves_only_the_new_folder(tmp_path, monkeypatch, exchanges, ex
     if not exchanges:
         monkeypatch.setattr(files, "exchange", lambda one, other: False)
     if exists:
-        folder(tmp_path / "a", "state.data-old")
-    files.replace(folder(tmp_path / ".partial_a", "state.data-new"), tmp_path / "a")
-    assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["state.data-new"]
+        folder(tmp_path / "a", "state.data-00000-of-00001")
+    files.replace(folder(tmp_path / ".partial_a", "state.index"), tmp_path / "a")
+    assert content(tmp_path) == ["a"] and content(tmp_path / "a") == ["state.index"]
 
 
 def test_a_failed_replacement_brings_the_old_folder_back(tmp_path, monkeypatch):

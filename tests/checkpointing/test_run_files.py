@@ -1,5 +1,7 @@
 """Test the removal of a run's files, and symbolic links in its folder."""
 
+import os
+
 import pytest
 
 from cyclegan.checkpointing import folder
@@ -51,6 +53,8 @@ FOREIGN = (
     *("checkpoints/.backup_epoch_0001/state.index", "checkpoints/epoch_1_notes/state.index"),
     *("checkpoints/.partial_epoch_notes/x.txt", "checkpoints/best-x2x/state.index"),
     "wandb/offline-run-1/run-1.wandb",  # which may not be sent yet
+    *("checkpoints/epoch_0001/state.index.bak", "checkpoints/epoch_0001/state.data-mine.txt"),
+    *("samples/epoch_7.png", "samples/inputs/x_01.png"),
     *("samples/epoch_notes.png", "samples/epoch_mine/fake_x_1.png", "samples/inputs/x_mine.png"),
 )
 
@@ -58,6 +62,7 @@ FOREIGN = (
 def test_clearing_leaves_foreign_files(run_folder):
     own = (
         *("checkpoints/epoch_0001/manifest.json", "checkpoints/epoch_0001/state.data-00000-of-00001"),
+        "checkpoints/.partial_epoch_0002/state.data-00000-of-00001.tempstate1234567890",
         *("checkpoints/.partial_epoch_0002/state_temp/part-1", "samples/epoch_010/fake_x_1.png"),
         *("plugins/profile/2026_01_01/host.xplane.pb", "index.html.partial", "samples/inputs/x_1.png.partial"),
     )
@@ -90,10 +95,24 @@ def test_a_link_out_is_refused(tmp_path, name, clear, exists):
         outside.write_text("precious")
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).symlink_to(outside)
-    with pytest.raises(UserError, match=f"{run / name}: a symbolic link that .* use another --output_dir"):
+    with pytest.raises(UserError, match=f"{run / name}: a link that .* use another --output_dir"):
         open_run(run, clear_output_dir=clear)
     files = [path for path in (outside, *outside.rglob("*")) if path.is_file()]
     assert [path.read_text() for path in files] == ["precious"] * (exists and (4 if name in LINKS else 1))
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "events.out.tfevents.0000000001", "test/events.out.tfevents.1", ".lock"]
+)
+def test_a_file_with_another_name_is_not_written_to(run_folder, tmp_path, name):
+    (tmp_path / "outside").write_text("precious")
+    (run_folder / name).parent.mkdir(exist_ok=True)
+    (run_folder / name).unlink(missing_ok=True)
+    os.link(tmp_path / "outside", run_folder / name)
+    for clear in (False, True):
+        with pytest.raises(UserError, match=f"{name}: a link that .* copy|has another name .a hard link.: .*{name}"):
+            open_run(run_folder, clear_output_dir=clear)
+    assert (tmp_path / "outside").read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["config.json.partial", "index.html.partial", "checkpoints/epoch_0002"])

@@ -152,6 +152,15 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
     assert outside.read_bytes() == b"precious" if target == "a file" else not outside.exists()
 
 
+def test_a_file_with_another_name_is_not_written_to(tmp_path, caplog):
+    (tmp_path / "outside").write_bytes(b"precious")
+    os.link(tmp_path / "outside", tmp_path / "log.jsonl")
+    file = AppendFile(tmp_path / "log.jsonl")
+    file.append(b"one\n")
+    assert "the file has another name (a hard link)" in caplog.text and not file.flush()
+    assert (tmp_path / "outside").read_bytes() == b"precious"
+
+
 def test_a_folder_inside_the_run_is_made_again(tmp_path, caplog):
     (tmp_path / "run" / "test").mkdir(parents=True)
     file = AppendFile(tmp_path / "run" / "test" / "events", tmp_path / "run")
