@@ -110,6 +110,7 @@ def test_repeated_kills_are_bit_exact(world, undisturbed, tmp_path):
 
 
 def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, caplog):
+    caplog.set_level("INFO")
     saved = []
 
     def hook(step, trainer):
