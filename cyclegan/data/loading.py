@@ -23,6 +23,7 @@ from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image_array import ShapeOfImages
 from cyclegan.images.reader import Source
+from cyclegan.images.value_range import check_numbers
 
 MAX_NAMED = 10  # images that an error names
 MAX_SAMPLED = 200  # images whose values are sampled
@@ -112,25 +113,36 @@ def check_files(
     return facts
 
 
-def sample_values(sources: Sequence[Source], channels: int, bars: bool = False) -> np.ndarray:
-    """Return values of random pixels of some images, which lie at equal distances in `sources`: float64 [number of values].
+def sample_values(
+    sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
+) -> np.ndarray:
+    """Return values of random pixels of some images, which lie at equal distances in `sources`.
+
+    Args:
+        sources: Paths or contents of files.
+        channels: See `reader.decode`.
+        bars: Whether to show a progress bar.
+        skip_unreadable: Whether to leave out images that cannot be decoded.
+
+    Returns:
+        float64 [number of images, values of an image].
 
     Raises:
         UserError: Some images cannot be decoded; the text names at most ten.
     """
     indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
-    values = np.empty((len(indices), SAMPLED_VALUES))
+    values = np.full((len(indices), SAMPLED_VALUES), np.nan)
+    skipped = (UnreadableImageError,) if skip_unreadable else ()
 
     def sample(split: str, position: int) -> None:
         index = indices[position]
-        with _named(_name(sources[index], split, index)):
+        with contextlib.suppress(*skipped), _named(_name(sources[index], split, index)):
             pixels = reader.decode_values(sources[index], channels).pixels
-            values[position] = pixels.flat[np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)]
-            if np.isnan(values[position]).any():
-                raise ValueError("some values are not numbers (NaN): expected finite values")
+            chosen = np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)
+            values[position] = check_numbers(pixels.flat[chosen])
 
     for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
-    return values.ravel()
+    return values[~np.isnan(values[:, 0])]
 
 
 def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, np.ndarray | RaggedArray]:
@@ -217,9 +229,10 @@ def for_each_image(
     if unreadable:
         names = "; ".join(sorted(unreadable)[:MAX_NAMED])
         more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
+        flags = ", or set the flags that are named" if "--" in names else ""
         raise UserError(
-            f"{len(unreadable)} of {total} images cannot be used; expected readable images with --channels_x or --channels_y"
-            f" bands: repair or remove them, or set these flags to their bands: {names}{more}"
+            f"{len(unreadable)} of {total} images cannot be used; expected readable ones: repair or remove them{flags}:"
+            f" {names}{more}"
         )
 
 

@@ -9,29 +9,25 @@ import dataclasses
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from cyclegan import console
-from cyclegan.config.data import AUTO, DataConfig, parse_range
+from cyclegan.config.data import AUTO, DataConfig
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
 from cyclegan.data.lazy_images import LazyImages
 from cyclegan.data.pairs import find_pairs
+from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 from cyclegan.images.image_array import ImageArray
 from cyclegan.images.reader import Source
-from cyclegan.images.value_range import FULL_RANGE
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
-RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
-PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
-NARROW = 1 / 8  # share of the range; images whose values fill less get a remark
-SUGGESTING = 4  # images that are decoded for this remark
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
@@ -148,6 +144,11 @@ def load_domains(
         [name for split in splits for name in found.names[split]],
     )
     pairs, counted = _find_pairs(data, found.names, files)
+    deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
+    narrow = [
+        f"{each}, so the networks see little contrast: try --{each.setting} {AUTO}"
+        for each in find_narrow(data, found.sources, deep)
+    ]
     images, notes = _decode(data, files, cache_dir, local_workers, bars)
     sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
     ranges = {name: getattr(data, name) for name in RANGES.values()}
@@ -157,7 +158,7 @@ def load_domains(
         sets["testA"],
         sets["testB"],
         size,
-        (*found.notes, *counted, *measured, *_suggest_ranges(data, found.sources, facts), *notes),
+        (*found.notes, *counted, *measured, *narrow, *notes),
         ranges,
         pairs,
     )
@@ -196,53 +197,6 @@ def _check(data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool
     channels = {split: _channels(data, split) for split in sources}
     ranged = [split for split in sources if getattr(data, RANGES[f"train{split[-1]}"])]
     return loading.check_files(sources, channels, bars, ranged)
-
-
-def measure_ranges(
-    data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool
-) -> tuple[DataConfig, Sequence[str]]:
-    """Return the settings with measured ranges instead of "auto", and remarks for the user.
-
-    Raises:
-        UserError: The sampled values are all the same.
-    """
-    notes = []
-    for split, name in RANGES.items():
-        if getattr(data, name) != AUTO or split not in sources:
-            continue
-        values = loading.sample_values(sources[split], _channels(data, split), bars)
-        text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
-        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of {len(values)} values of {split}"
-        if not parse_range(text):
-            raise UserError(f"--{name} {AUTO}: {what} are {text}; expected two numbers: give LO:HI")
-        measured: dict[str, Any] = {name: text}
-        data = dataclasses.replace(data, **measured)
-        notes.append(f"--{name} {text}: {what}; fixed for this run")
-    return data, notes
-
-
-def _suggest_ranges(
-    data: DataConfig, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
-) -> Iterator[str]:
-    """Yield remarks about training images, of 16 bits or with a value range, whose values fill a small part of the range."""
-    for split, name in RANGES.items():
-        if split not in sources:
-            continue
-        deep = np.flatnonzero(facts[split]["deep"])
-        if not len(deep):
-            continue
-        sampled = [sources[split][i] for i in deep[:: -(-len(deep) // SUGGESTING)]]
-        try:
-            values = loading.sample_values(sampled, _channels(data, split))
-        except UserError:  # decoding will name all files that cannot be read
-            continue
-        low, high = np.percentile(values, PERCENTILES)
-        whole = data.value_range(name[-1]) or FULL_RANGE
-        if np.ptp(np.clip([low, high], *whole)) < NARROW * np.ptp(whole):
-            yield (
-                f"The values of {split} lie between {low:.9g} and {high:.9g} ({len(sampled)} images), and the range is"
-                f" {whole[0]:.9g} to {whole[1]:.9g}, so the networks see little contrast: try --{name} {AUTO}"
-            )
 
 
 def _describe(

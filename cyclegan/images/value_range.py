@@ -43,7 +43,7 @@ def from_float(images: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
         dtype: `np.uint8` or `np.uint16`.
 
     Raises:
-        ValueError: Some values are not finite.
+        ValueError: Some values are not numbers.
     """
     if not np.isfinite(images).all():
         raise ValueError(
@@ -71,8 +71,15 @@ def to_depth(image: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
     return levels
 
 
+def check_numbers(values: np.ndarray) -> np.ndarray:
+    """Return values of a file; raise `ValueError` if some are not numbers."""
+    if np.isnan(values).any():
+        raise ValueError("some values are not numbers (NaN): expected numbers")
+    return values
+
+
 def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
-    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside are clipped.
+    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped.
 
     Args:
         values: Numbers, of any shape.
@@ -84,9 +91,7 @@ def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
     low, high = value_range
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
-        scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
-        if np.isnan(scaled).any():
-            raise ValueError("some values are not numbers (NaN): expected finite values")
+        scaled = (check_numbers(values[rows]).astype(np.float64) - low) * (HIGHEST / (high - low))
         levels[rows] = np.rint(np.clip(scaled, 0, HIGHEST))
     return levels
 

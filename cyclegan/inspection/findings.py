@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from cyclegan.config.data import DataConfig
+from cyclegan.data.value_ranges import NarrowValues
 from cyclegan.images import geometry
 
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
@@ -64,7 +65,12 @@ NEAR_DUPLICATES = Kind(
 CONSTANT = Kind(
     "nearly constant images",
     "They show nothing that could be translated, and a discriminator recognizes them at once.",
-    "Remove them. If the files use few of the values of 16 bits, set --value_range_x and --value_range_y.",
+    "Remove them, unless their values lie outside of a wrong value range.",
+)
+NARROW_VALUES = Kind(
+    "values that fill a small part of their range",
+    "The networks see little contrast.",
+    "Set --value_range_x or --value_range_y to the lowest and the highest value, or to auto.",
 )
 MIXED = Kind(
     "gray images among colored ones, or the reverse",
@@ -118,6 +124,11 @@ class Finding:
 def of_images(kind: Kind, indices: np.ndarray, details: Mapping[int, str] | None = None) -> Finding:
     """Return a finding of single images."""
     return Finding(kind, [[index] for index in indices.tolist()], details or {})
+
+
+def of_values(narrow: Iterable[NarrowValues]) -> Finding:
+    """Return the finding about value ranges."""
+    return Finding(NARROW_VALUES, [], note="; ".join(map(str, narrow)))
 
 
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.sources import SPLITS, measure_ranges
+from cyclegan.data.sources import SPLITS
+from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.images import writer
 from cyclegan.inspection import copies, findings
@@ -86,7 +87,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
     found, notes = folder_source.find_splits(folder, SPLITS)
     paths = {split: [os.path.join(folder, name) for name in part] for split, part in found.items()}
-    data, measured = measure_ranges(data, paths, bars)
+    data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
     channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("x"), data.value_range("y"))
     parts = {split: np.zeros(len(part), MEASURES) for split, part in found.items()}
     starts = dict(zip(SPLITS, np.cumsum([0, *map(len, parts.values())]).tolist()))
@@ -105,8 +106,18 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     names = [name for split in SPLITS for name in found[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures = np.concatenate([parts[split] for split in SPLITS])
-    kept = [finding for finding in _find(data, multiple, names, splits, measures, reasons) if finding.count]
+    kinds = _find(data, multiple, names, splits, measures, reasons)
+    kinds.append(
+        findings.of_values(find_narrow(data, paths, {split: _deep(data, split, parts[split]) for split in parts}))
+    )
+    kept = [finding for finding in kinds if finding.count]
     return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured])
+
+
+def _deep(data: DataConfig, split: str, measures: np.ndarray) -> np.ndarray:
+    """Return the indices of the readable images of a split that have 16 bits or a value range."""
+    has_range = data.value_range("xy"["AB".index(split[-1])]) is not None
+    return np.flatnonzero(measures["readable"] & (has_range | np.char.endswith(measures["kind"], "16 bit")))
 
 
 def _find(

@@ -38,7 +38,7 @@ def test_a_broken_file_is_named_in_one_printable_line(tmp_path, name, content):
         path.write_bytes(content)  # without content, the file is missing
     text = refused(path)
     assert f"{printable(path)} (" in text and text.startswith(
-        "1 of 1 images cannot be used; expected readable images with --channels_x"
+        "1 of 1 images cannot be used; expected readable ones: repair or remove them: "
     )
 
 
@@ -77,8 +77,7 @@ def test_broken_images_of_several_splits_are_named(folder):
         load(folder)
     text = str(error.value)
     assert text.startswith(
-        "13 of 35 images cannot be used; expected readable images with --channels_x or --channels_y bands: repair or remove them,"
-        " or set these flags to their bands: "
+        "13 of 35 images cannot be used; expected readable ones: repair or remove them: "
     ) and text.endswith("and 3 more")
     assert [f"bad{i:02d}.png" in text for i in range(12)] == 10 * [True] + 2 * [False]
 

@@ -120,7 +120,7 @@ def test_broken_headers_and_ends_are_found_at_the_start(photos, tmp_path):
         with pytest.raises(UserError) as error:
             load(photos, cache=cache, cache_dir=tmp_path)
         texts.append(str(error.value))
-    assert texts[0].startswith("5 of 13 images cannot be used; expected readable images with --channels_x")
+    assert texts[0].startswith("5 of 13 images cannot be used; expected readable ones: repair or remove them")
     assert texts[0] == texts[1] == texts[2] and "1.png (not an image)" in texts[0] and "0.jpg (" in texts[0]
 
 

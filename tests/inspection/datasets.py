@@ -1,6 +1,7 @@
 """Folders of images for the tests of inspections."""
 
 import numpy as np
+import tifffile
 from PIL import Image
 
 from cyclegan.config import Config
@@ -52,6 +53,7 @@ def planted_folder(folder):
     save(texture(905).convert("L"), folder / "trainB/gray.png")
     save(texture(906).resize((30, 64)), folder / "testA/small.png")
     save(texture(907), folder / "testB/named.jpg", format="png")
+    tifffile.imwrite(folder / "trainA/dark.tif", np.asarray(texture(908)).astype(np.uint16) * 16)  # 12 bits
     return {
         "unreadable files": [["trainA/cut.jpg"]],
         "images in both domains": [["trainA/both.png", "trainB/both.bmp"]],
@@ -63,4 +65,5 @@ def planted_folder(folder):
         "images that are enlarged more than 1.5 times": [["testA/small.png"]],
         "very different numbers of images": [],
         "names that contradict the content": [["testB/named.jpg"]],
+        "values that fill a small part of their range": [],
     }

@@ -1,3 +1,4 @@
+import re
 import sys
 
 import numpy as np
@@ -26,7 +27,9 @@ def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
     assert len(inspection.findings) == len(expected)
     details = [text for finding in inspection.findings for text in finding.details.values()]
     assert "truncated" in details[0] and details[1:] == ["30 x 64 pixels", "is PNG"]
-    assert inspection.findings[-2].count == "20 in trainB, 9 in trainA"
+    counts = {finding.kind.title: finding.count for finding in inspection.findings if not finding.groups}
+    assert counts.pop("very different numbers of images") == "20 in trainB, 10 in trainA"
+    assert re.fullmatch(r"trainA has values from \d+ to [234]\d\d\d, and its range is 0 to 65535", counts.popitem()[1])
 
 
 def test_sound_images_give_no_finding(tmp_path):
@@ -180,7 +183,17 @@ def test_dicom_under_another_name(tmp_path):
     for i, name in enumerate(("1.dcm", "2.DICOM", "3.png")):
         (tmp_path / "testA" / name).write_bytes(dicom(twelve_bits(300, 300, seed=i)))
     options = {"channels_x": 1, "channels_y": 1, "value_range_x": "0:4095"}
-    assert findings_of(inspect(tmp_path, **options)) == {"names that contradict the content": [["testA/3.png"]]}
+    assert findings_of(inspect(tmp_path, **options)) == {
+        "names that contradict the content": [["testA/3.png"]],
+        "values that fill a small part of their range": [],  # 8 bits in trainA
+    }
+
+
+def test_auto_is_measured_beside_unreadable_images(tmp_path):
+    (sound_folder(tmp_path) / "trainA/broken.png").write_bytes(b"no image")
+    inspection = inspect(tmp_path, value_range_x="auto")
+    assert findings_of(inspection) == {"unreadable files": [["trainA/broken.png"]]}
+    assert "of the values of 6 images of trainA" in inspection.notes[0]
 
 
 def test_a_missing_package_is_no_damage(tmp_path, monkeypatch):

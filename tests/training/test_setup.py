@@ -93,7 +93,8 @@ def test_config_json_gets_the_measured_range(tmp_path, strategies):
     data = load_data(config, Workers(strategies[1]), run)
     assert run.config == config.replace(value_range_y="100:200")
     assert (
-        "--value_range_y 100:200: percentiles 0.1 and 99.9 of 40000 values of trainB; fixed for this run" in data.notes
+        "--value_range_y 100:200: percentiles 0.1 and 99.9 of the values of 2 images of trainB; fixed for this run"
+        in data.notes
     )
     assert [data.train_y.images[i].max() for i in range(2)] == [0, 65535] and data.train_x.images[0].max() == 100 * 257
 

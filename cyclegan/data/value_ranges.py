@@ -1,0 +1,100 @@
+"""Value ranges of the domains: what "auto" means, and ranges that leave the networks little contrast."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cyclegan.config.data import AUTO, DataConfig, ValueRange, parse_range
+from cyclegan.data import loading
+from cyclegan.errors import UserError
+from cyclegan.images.reader import Source
+from cyclegan.images.value_range import FULL_RANGE
+
+RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
+PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
+NARROW = 1 / 8  # share of the range; values that fill less are reported
+SAMPLED = 4  # images that are decoded to find this
+
+
+class NarrowValues(NamedTuple):
+    """Values of training images that fill a small part of their range.
+
+    Attributes:
+        split: The split.
+        setting: Name of the setting of the range.
+        values: Lowest and highest value, without outliers.
+        value_range: The range.
+    """
+
+    split: str
+    setting: str
+    values: tuple[float, float]
+    value_range: ValueRange
+
+    def __str__(self) -> str:
+        """Describe the values and the range."""
+        (low, high), (low_level, high_level) = self.values, self.value_range
+        return f"{self.split} has values from {low:.9g} to {high:.9g}, and its range is {low_level:.9g} to {high_level:.9g}"
+
+
+def measure_ranges(
+    data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool, skip_unreadable: bool = False
+) -> tuple[DataConfig, Sequence[str]]:
+    """Return the settings with measured ranges instead of "auto", and remarks for the user.
+
+    Args:
+        data: The data section of the configuration.
+        sources: Paths or contents of files, by split.
+        bars: Whether to show progress bars.
+        skip_unreadable: Whether to leave out images that cannot be decoded.
+
+    Raises:
+        UserError: The sampled values are all the same; or some images cannot be decoded, or all with `skip_unreadable`.
+    """
+    notes = []
+    for split, name in RANGES.items():
+        if getattr(data, name) != AUTO or split not in sources:
+            continue
+        values = loading.sample_values(sources[split], _channels(data, name), bars, skip_unreadable)
+        if not len(values):
+            raise UserError(f"--{name} {AUTO}: no image of {split} can be read; expected readable ones: repair them")
+        text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
+        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of the values of {len(values)} images of {split}"
+        if not parse_range(text):
+            raise UserError(f"--{name} {AUTO}: {what} are {text}; expected two numbers: give LO:HI")
+        measured: dict[str, Any] = {name: text}
+        data = dataclasses.replace(data, **measured)
+        notes.append(f"--{name} {text}: {what}; fixed for this run")
+    return data, notes
+
+
+def find_narrow(
+    data: DataConfig, sources: Mapping[str, Sequence[Source]], deep: Mapping[str, np.ndarray]
+) -> Iterator[NarrowValues]:
+    """Yield the splits whose values fill a small part of their range, as some images show.
+
+    Args:
+        data: The data section of the configuration, without "auto".
+        sources: Paths or contents of files, by split.
+        deep: Indices of the images to look at: of 16 bits or with a value range.
+    """
+    for split, name in RANGES.items():
+        chosen = deep.get(split, np.empty(0, int))
+        if not len(chosen):
+            continue
+        sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // SAMPLED)]]
+        try:
+            low, high = np.percentile(loading.sample_values(sampled, _channels(data, name)), PERCENTILES).tolist()
+        except UserError:  # decoding will name all files that cannot be read
+            continue
+        value_range = data.value_range(name[-1]) or FULL_RANGE
+        if np.ptp(np.clip([low, high], *value_range)) < NARROW * np.ptp(value_range):
+            yield NarrowValues(split, name, (low, high), value_range)
+
+
+def _channels(data: DataConfig, setting: str) -> int:
+    return {"value_range_x": data.channels_x, "value_range_y": data.channels_y}[setting]
