@@ -94,7 +94,9 @@ def _refuse_flags_without_effect(config: Config, unused: set[str], typed: Mappin
     for name in (name for name in NEEDS if name in unused & set(typed)):
         if typed[name] not in ("auto", "", 0):  # which ask for nothing
             value = "" if typed[name] is True else f" {typed[name]}"
-            raise UserError(f"--{name}{value}: has no effect here, because it needs {NEEDS[name][0]}; drop the flag")
+            raise UserError(
+                f"--{name}{value}: has no effect here, because it needs {NEEDS[name][0]}; add that, or drop the flag"
+            )
 
 
 def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:

@@ -157,7 +157,7 @@ class DataConfig(Section):
         self.check_at_least(1, "channels_x", "channels_y", "max_dataset_size")
         self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")
         self.check_at_most(MAX_SIDE, "image_size", "image_width", "load_size", unit="pixels")
-        self.check_numbers("cache_gb")
+        self.check_finite("cache_gb")
         if not 0 < self.paired_share <= 1:
             refuse("paired_share", self.paired_share, "above 0 and at most 1")
         for name in ("value_range_x", "value_range_y"):

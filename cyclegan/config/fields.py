@@ -88,7 +88,7 @@ class Section:
             if getattr(self, name) > maximum:
                 refuse(name, getattr(self, name), f"at most {maximum} {unit}".rstrip())
 
-    def check_numbers(self, *names: str, positive: bool = False) -> None:
+    def check_finite(self, *names: str, positive: bool = False) -> None:
         """Refuse values that are negative (or 0, if `positive`), infinite or not a number; `None` passes."""
         for name in names:
             value = getattr(self, name)

@@ -112,17 +112,20 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
         ),
     ),
     "recompute": ("a ResNet with residual blocks", lambda config: bool(config.networks.residual_blocks)),
-    **dict.fromkeys(
-        ("lambda_paired", "paired_names", "paired_share"),
-        (
-            "--lambda_paired and --paired_names together, a folder or --dataset scenes, and"
-            f" {_objectives(lambda facts: 'lambda_paired' in facts.own_flags)}",
+    **{
+        name: (
+            f"{others}, a folder or --dataset scenes, and {_objectives(lambda facts: 'lambda_paired' in facts.own_flags)}",
             lambda config: config.uses_pairs,
-        ),
-    ),
+        )
+        for name, others in (
+            ("lambda_paired", "--paired_names"),
+            ("paired_names", "--lambda_paired"),
+            ("paired_share", "--lambda_paired and --paired_names"),
+        )
+    },
     "evaluate_features": ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
     "patience": (
-        "--evaluate_every N, and --epochs for at least 2 evaluations more than --patience",
+        "--evaluate_every N and, with --epochs, at least 2 evaluations more than --patience",
         lambda config: config.evaluation.patience <= _evaluations(config) - 2,
     ),
 }

@@ -95,7 +95,7 @@ class ObjectiveConfig(Section):
         """Raise `UserError` if a value cannot work."""
         if self.objective not in OBJECTIVES:
             refuse("objective", self.objective, f"one of {', '.join(OBJECTIVES)}")
-        self.check_numbers("lambda_cycle", "lambda_ssim", "lambda_identity", "lambda_paired", "lambda_gp", "r1")
+        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity", "lambda_paired", "lambda_gp", "r1")
         self.check_fraction("label_smoothing")
         self.check_at_least(0, "pool_size")
         unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]

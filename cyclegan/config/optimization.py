@@ -59,6 +59,6 @@ class OptimizationConfig(Section):
         self.check_at_least(1, "epochs", "max_bad_steps", "discriminator_steps", "generator_steps")
         self.check_at_least(1, "batch_size", unit="image pair per replica")
         self.check_at_least(0, "decay_from", "seed")
-        self.check_numbers("lr", "lr_discriminator", "epsilon", positive=True)
-        self.check_numbers("clip_norm", "weight_decay")
+        self.check_finite("lr", "lr_discriminator", "epsilon", positive=True)
+        self.check_finite("clip_norm", "weight_decay")
         self.check_fraction("beta_1", "beta_2", "ema")

@@ -72,4 +72,4 @@ class RunConfig(Section):
                 " database's own password file"
             )
         self.check_at_least(1, "plot_every", "checkpoint_every", "log_every", "keep")
-        self.check_numbers("checkpoint_minutes")
+        self.check_finite("checkpoint_minutes")

@@ -81,8 +81,6 @@ class LazyImages:
         try:
             return self._decode(index)
         except Exception as error:  # every error ends training, and has to name the image
-            text = (
-                f"an image cannot be decoded any more: {error}; repair it or put it back, then the same command resumes"
-            )
+            text = f"an image cannot be decoded: {error}; repair it or put it back, then the same command resumes"
             self.failure = self.failure or text
             raise TrainingError(text) from error

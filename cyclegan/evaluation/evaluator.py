@@ -144,8 +144,8 @@ class Evaluator:
             for crops, domain in zip((self._source[direction], self._real[direction]), DIRECTIONS[direction]):
                 if len(crops) < 2:
                     raise UserError(
-                        f"{len(crops)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add images (of a"
-                        " folder, in testA and testB)"
+                        f"{len(crops)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add images to"
+                        " testA and testB of the dataset"
                     )
         x, y = (len(self._source[direction]) for direction in DIRECTIONS)
         if self._paired and x != y:

@@ -29,6 +29,7 @@ def table(result: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _direction_lines(direction, part)
     yield from _common_lines(part["protocol"])
+    yield "Lower is better, except for PSNR and SSIM"
 
 
 def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -55,6 +56,7 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield ""
         yield from _protocol_lines(direction, part["protocol"])
     yield from _common_lines(part["protocol"])
+    yield "Lower is better"
 
 
 def to_json(result: object) -> str:
@@ -87,7 +89,6 @@ def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"Images: --preprocess {protocol['preprocess']} (resized by Pillow, bicubic, antialiased)"
     yield f"Features: {protocol['features']}"
-    yield "Lower is better, except for PSNR and SSIM"
 
 
 def _without_infinities(value: object) -> object:

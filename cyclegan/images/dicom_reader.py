@@ -22,6 +22,7 @@ ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  #
 # Of JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
 SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
+VIDEOS = ("MPEG", "HEVC")  # parts of the names of transfer syntaxes
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
@@ -134,9 +135,11 @@ def _decode(dataset: Any) -> np.ndarray:
     except (RuntimeError, NotImplementedError) as error:
         if not any(text in str(error) for text in ("missing", "not support")):  # the pixels are damaged
             raise
+        name = dataset.file_meta.TransferSyntaxUID.name
+        if any(video in name for video in VIDEOS):
+            raise ValueError(f"a DICOM video ({name}): expected single images") from error
         raise MissingPackageError(
-            f'DICOM of the transfer syntax "{dataset.file_meta.TransferSyntaxUID.name}" needs the package pylibjpeg: pip install'
-            ' "pylibjpeg[all]"'
+            f'DICOM of the transfer syntax "{name}" needs the package pylibjpeg: pip install "pylibjpeg[all]"'
         ) from error
 
 

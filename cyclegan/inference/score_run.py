@@ -7,6 +7,7 @@ import dataclasses
 import importlib.metadata
 import logging
 import os
+import pathlib
 import platform
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -61,7 +62,7 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
     Raises:
         UserError: As in `score_run`, or no checkpoint has scores.
     """
-    restored = restore(run)
+    restored = _restore_any(run)
     options = _in_directions_of(restored, options)
     evaluator = _make_evaluator(restored, options)
     untranslated = _untranslated(evaluator, options)
@@ -87,6 +88,17 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
             f"{restored.path}: no checkpoint has scores, see above; expected one whose translations are finite"
         )
     return [result for _, result in results]
+
+
+def _restore_any(run: str | os.PathLike[str]) -> RestoredRun:
+    """Restore the newest checkpoint or, if none of training can be read, a best one."""
+    try:
+        return restore(run)
+    except UserError:
+        for name in reversed(folder.names(pathlib.Path(run).expanduser() / "checkpoints")):
+            with contextlib.suppress(UserError):
+                return restore(run, name)
+        raise
 
 
 def _in_directions_of(restored: RestoredRun, options: ScoreOptions) -> ScoreOptions:

@@ -14,7 +14,7 @@ import logging
 import math
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -33,11 +33,6 @@ DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cy
 EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
 EPOCH_NAME = re.compile(r"epoch_(\d{1,15})(\.png)?")  # the folder and the grid of an epoch
 ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there are no translations of Y."
-NOTES = (
-    "Held-out images, their translation (output) and its translation back (cycle). The slider chooses the epoch.",
-    "cycle error: mean absolute difference between input and cycle in gray levels (0 to 255). change: the same between input and"
-    " output; near 0, the generator does nothing.",
-)
 
 
 def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
@@ -109,9 +104,25 @@ def write_report(folder: pathlib.Path) -> None:
             output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in (fake, cycle))
             frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
             items.setdefault((domain, i), item).frames.append(frame)
-    has_cycles = any(frame.cycle for item in items.values() for frame in item.frames)
-    notes = NOTES if has_cycles or not items else (*NOTES, ONE_WAY)
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes)
+    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], _notes(items.values()))
+
+
+def _notes(items: Collection[html_report.Item]) -> Iterator[str]:
+    """Yield what the report says about these items."""
+    frames = [frame for item in items for frame in item.frames]
+    has_cycles = any(frame.cycle for frame in frames)
+    parts = (
+        "their translation (output) and its translation back (cycle)"
+        if has_cycles
+        else "and their translation (output)"
+    )
+    slider = " The slider chooses the epoch." if len({frame.epoch for frame in frames}) > 1 else ""
+    yield f"Held-out images, {parts}.{slider}"
+    yield "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing."
+    if has_cycles:
+        yield "cycle error: the same between input and cycle."
+    elif items:
+        yield ONE_WAY
 
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:

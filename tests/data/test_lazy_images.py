@@ -86,7 +86,7 @@ def test_an_image_that_cannot_be_decoded_ends_training(source, store, keep):
     images[0]
     assert images.failure is None
     for i in (1, 2, 1):
-        text = re.escape(f"an image cannot be decoded any more: {gone[i]}; repair it or put it back")
+        text = re.escape(f"an image cannot be decoded: {gone[i]}; repair it or put it back")
         with pytest.raises(TrainingError, match=f"{text}.*then the same command resumes"):
             images[i]
     assert "b.png (gone)" in images.failure

@@ -109,7 +109,7 @@ def check_late_errors(folder, good, bad):
             try:
                 assert part.images[index].ndim == 3 and path in good
             except TrainingError as error:
-                assert str(error).startswith(f"an image cannot be decoded any more: {printable(path)} (")
+                assert str(error).startswith(f"an image cannot be decoded: {printable(path)} (")
                 assert str(error).isprintable() and path in bad
                 named += 1
     assert named == len(bad)

@@ -159,6 +159,14 @@ def test_a_missing_package_is_one_line_that_names_it(monkeypatch, tmp_path):
         reader.check(path, 1, has_range=True)
 
 
+@pytest.mark.parametrize("syntax", ["1.2.840.10008.1.2.4.100", "1.2.840.10008.1.2.4.107"])  # MPEG2, HEVC
+def test_a_video_is_no_image(monkeypatch, syntax):
+    monkeypatch.setattr("pydicom.dataset.Dataset.pixel_array", property(missing_decoder))
+    content = dicom(twelve_bits(), syntax=syntax, PixelData=b"\xfe\xff\x00\xe0\0\0\0\0\xfe\xff\xdd\xe0" + bytes(4))
+    with pytest.raises(ValueError, match=r"a DICOM video \(.*(MPEG2|HEVC).*\): expected single images"):
+        reader.check(content, 1, has_range=True)
+
+
 @pytest.mark.skipif(pydicom.__version__ < "3", reason="older versions find no decoder at all")
 def test_a_decoder_that_lacks_the_bits_is_named():
     """Pillow decodes JPEG Extended with 8 bits, but not with 12."""

@@ -95,6 +95,15 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
         assert alone["directions"]["x2y"]["untranslated"] == result["directions"]["x2y"]["untranslated"]
 
 
+def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "checkpoints" / "epoch_0001" / "state.index").write_bytes(b"damaged")
+    (result,) = score(copy, "--all-checkpoints", "--max_images", 3, "--direction", "x2y")["checkpoints"]
+    assert (result["checkpoint"], result["aliases"]) == ("best-x2y", [])
+    assert "epoch_0001 can't be read" in caplog.text
+
+
 def test_a_checkpoint_whose_translations_are_not_finite_has_no_scores(run, tmp_path, caplog):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
