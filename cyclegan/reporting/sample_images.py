@@ -104,7 +104,7 @@ def write_report(folder: pathlib.Path) -> None:
             output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in (fake, cycle))
             frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
             items.setdefault((domain, i), item).frames.append(frame)
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], _notes(items.values()))
+    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], [*_notes(items.values())])
 
 
 def _notes(items: Collection[html_report.Item]) -> Iterator[str]:

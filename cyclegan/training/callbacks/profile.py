@@ -7,6 +7,7 @@ import pathlib
 
 from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import UserError
 from cyclegan.reporting.profiler import Profiler
 from cyclegan.training.callbacks.base import Call, Callback
 
@@ -36,7 +37,11 @@ class ProfileCallback(Callback):
         self._epochs = epochs
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Warn if --profile covers no remaining step."""
+        """Warn if --profile covers no remaining step.
+
+        Raises:
+            UserError: It covers no step of the whole run.
+        """
         first = state.step + 1
         whole_epochs = self._epochs - state.epoch - 1
         last = (
@@ -44,9 +49,10 @@ class ProfileCallback(Callback):
         )
         if self._steps and not (self._steps[0] < last and first <= self._steps[1]):
             start, end = self._steps
-            logger.warning(
-                f"--profile {start}:{end} profiles nothing: the remaining steps are {first} to {last}, counted over the whole run"
-            )
+            nothing = f"--profile {start}:{end} profiles nothing"
+            if start >= last and first == 1:
+                raise UserError(f"{nothing}: the run has {last} steps; expected fewer for START, or more --epochs")
+            logger.warning(f"{nothing}: the remaining steps are {first} to {last}, counted over the whole run")
 
     def on_train_end(self) -> None:
         """Write the profile if one is running."""

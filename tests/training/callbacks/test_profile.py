@@ -1,4 +1,7 @@
+import pytest
+
 from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.errors import UserError
 
 
 def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
@@ -19,9 +22,12 @@ def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
     assert len(profiled) == 8 and not fit.warnings()
 
 
-def test_a_profile_of_no_step_is_reported(fit):
-    text = "profiles nothing: the remaining steps are {} to 9, counted over the whole run"
-    fit(3, profile="9:12")
-    assert fit.warnings() == [f"--profile 9:12 {text.format(1)}"]
-    fit(3, TrainState(epoch=1, step=3, global_batch_size=3), profile="1:3")
-    assert fit.warnings() == [f"--profile 1:3 {text.format(4)}"]
+def test_a_profile_of_no_step_is_refused_or_reported(fit):
+    with pytest.raises(
+        UserError, match="^--profile 9:12 profiles nothing: the run has 9 steps; expected fewer for START"
+    ):
+        fit(3, profile="9:12")
+    for profile in ("1:3", "9:12"):
+        fit(3, TrainState(epoch=1, step=3, global_batch_size=3), profile=profile)
+        text = "profiles nothing: the remaining steps are 4 to 9, counted over the whole run"
+        assert fit.warnings() == [f"--profile {profile} {text}"]
