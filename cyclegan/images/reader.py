@@ -166,7 +166,7 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
 
 
 def _conversion_bytes(header: Header, channels: int) -> int:
-    """Return the bytes per pixel that the conversion to levels takes: all bands, the chosen ones, and both as uint16."""
+    """Return the bytes per pixel that the conversion takes: all bands, the chosen ones, and these and the opacity as uint16."""
     return (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
 
 
