@@ -20,7 +20,7 @@ FILES = (
     rf"samples/{SAMPLES}/(fake|cycle)_[xy]_[1-9][0-9]*\.png",
     r"samples/inputs/[xy]_[1-9][0-9]*\.png",
 )
-APPENDED = ("metrics\\.jsonl", EVENTS, f"(test|steps)/{EVENTS}")
+APPENDED = (r"metrics\.jsonl", EVENTS, f"(test|steps)/{EVENTS}")
 PARTIAL_FILES = tuple(rf"{pattern}\.partial" for pattern in FILES)  # left by a kill
 CHECKPOINTS = tuple(
     f"checkpoints/{re.escape(prefix)}{name}"

@@ -125,7 +125,7 @@ NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     },
     "evaluate_features": ("--evaluate_every N", lambda config: config.evaluation.evaluate_every > 0),
     "patience": (
-        "--evaluate_every N and, with --epochs, at least 2 evaluations more than --patience",
+        "--evaluate_every N, and --epochs that give at least 2 evaluations more than --patience",
         lambda config: config.evaluation.patience <= _evaluations(config) - 2,
     ),
 }

@@ -106,11 +106,11 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     names = [name for split in SPLITS for name in found[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures = np.concatenate([parts[split] for split in SPLITS])
-    kinds = _find(data, multiple, names, splits, measures, reasons)
-    kinds.append(
+    found_kinds = _find(data, multiple, names, splits, measures, reasons)
+    found_kinds.append(
         findings.of_values(find_narrow(data, paths, {split: _deep(data, split, parts[split]) for split in parts}))
     )
-    kept = [finding for finding in kinds if finding.count]
+    kept = [finding for finding in found_kinds if finding.count]
     return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured])
 
 

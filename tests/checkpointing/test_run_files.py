@@ -1,4 +1,4 @@
-"""Test the removal of a run's files, and symbolic links in its folder."""
+"""Test the removal of a run's files, and links in its folder."""
 
 import os
 

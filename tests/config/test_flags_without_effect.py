@@ -7,7 +7,7 @@ from cyclegan.config.command_line import parse_args
 from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.errors import UserError
 
-PATIENCE = "--evaluate_every N and, with --epochs, at least 2 evaluations more than --patience"
+PATIENCE = "--evaluate_every N, and --epochs that give at least 2 evaluations more than --patience"
 
 
 @pytest.mark.parametrize(

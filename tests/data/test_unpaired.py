@@ -1,7 +1,6 @@
 """Batches: reading, augmentation, padding, distribution."""
 
 import itertools
-import os
 import threading
 
 import numpy as np
@@ -11,6 +10,7 @@ from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import config  # not in tf: `disable_op_determinism`
 
 from cyclegan.data import unpaired
+from cyclegan.data.cores import available_cores
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 
@@ -223,7 +223,7 @@ def test_calls_are_read_on_all_cores_of_the_process(monkeypatch, cores, calls):
     assert seen == [calls]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="TensorFlow has one thread on one core")
+@pytest.mark.skipif(available_cores() < 2, reason="TensorFlow has one thread on one core")
 def test_deterministic_operations_read_calls_at_the_same_time_and_in_order(monkeypatch):
     dataset, two, active = UnpairedDataset(numbered(7, 8), numbered(9, 8), 3, (6, 6), seed=1), threading.Event(), []
     read = dataset.batches

@@ -297,9 +297,10 @@ ALTERNATIVES = [  # without large networks, and without an epsilon that makes al
 
 def mixtures(count):
     """Return random pairs of alternatives; all 1,100 pairs would take half an hour."""
-    accepted = [pair for pair in itertools.combinations(ALTERNATIVES, 2) if set(pair[0]) != set(pair[1])]
-    accepted = [pair for pair in accepted if parsed({**MIXED_BASE, **pair[0], **pair[1]})]
-    return random.Random(0).sample(accepted, count)
+    pairs = [pair for pair in itertools.combinations(ALTERNATIVES, 2) if set(pair[0]) != set(pair[1])]
+    random.Random(0).shuffle(pairs)
+    accepted = (pair for pair in pairs if parsed({**MIXED_BASE, **pair[0], **pair[1]}))
+    return itertools.islice(accepted, count)
 
 
 @pytest.mark.slow
