@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Train a CycleGAN between two unpaired sets of images, on every GPU there is: `python train.py --help`."""
 
-from cyclegan.commands.train import main, program
+from cyclegan.cli.train import main, program
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""Copy stdin to stderr line by line, without the lines that match a pattern; `console.start` runs this file as a process.
+"""Copy stdin to stderr line by line, without the lines that match a pattern; `terminal.start` runs this file as a process.
 
 It is a process of its own so that it also shows the last lines of a program that crashes.
 """

@@ -29,12 +29,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cyclegan import console, whole_file
-from cyclegan.checkpointing import folder, manifest
+from cyclegan import terminal, whole_file
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.data import EMBEDDED
 from cyclegan.data import cores
 from cyclegan.errors import TrainingError, UserError, printable
+from cyclegan.run import folder, manifest
 from scripts.score_stripes import TITLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
         TrainingError: A run failed; all others were finished.
     """
     arguments = parse_args(argv)
-    console.configure_logging(1)
+    terminal.configure_logging(1)
     output = arguments.output.expanduser()
     output.mkdir(parents=True, exist_ok=True)
     protocol = {
@@ -256,4 +256,4 @@ def _mean_and_deviation(runs: Sequence[Result], direction: str, name: str) -> tu
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, "stopped; the same command resumes"))
+    sys.exit(terminal.run(main, "stopped; the same command resumes"))

@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cyclegan.commands.compare import program
+from cyclegan.cli.compare import program
 
 if __name__ == "__main__":
     sys.exit(program())

@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from cyclegan.commands.import_torch import program
+from cyclegan.cli.import_torch import program
 
 if __name__ == "__main__":
     sys.exit(program())

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config import serialization
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
@@ -59,7 +59,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
         raise UserError(
             f"{run} was trained on {config.data.dataset}; expected a run on stripes or scenes, with its ground truth"
         )
-    with console.start():
+    with terminal.start():
         from cyclegan.data import sources
         from cyclegan.inference.model import Model
 
@@ -110,4 +110,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

@@ -25,11 +25,11 @@ import signal
 import time
 from collections.abc import Sequence
 
-from cyclegan import console, whole_file
-from cyclegan.checkpointing import folder as checkpoint_folder
-from cyclegan.checkpointing import manifest
+from cyclegan import terminal, whole_file
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
+from cyclegan.run import folder as checkpoint_folder
+from cyclegan.run import manifest
 from scripts.soaking import settings
 from scripts.soaking.comparison import differences
 from scripts.soaking.process import DEADLY, END_SECONDS, FAULTS, MOMENTS, Start
@@ -205,4 +205,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cyclegan import console
+from cyclegan import terminal
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -61,14 +61,14 @@ def test_streams_do_not_change_the_exit_code(tmp_path, streams, outcome):
 import argparse, logging, os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 import tqdm
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.errors import UserError
 
 def main():
     time.sleep(0.1 * ({streams!r} == "no reader"))
     with open({str(tmp_path / "number")!r}, "w") as file:
         print(file.fileno(), file=file)
-    with console.start():
+    with terminal.start():
         os.write(2, b"from a library\\n")
     logging.getLogger("cyclegan.x").info("information")
     logging.getLogger("cyclegan.x").warning("warning")
@@ -76,7 +76,7 @@ def main():
         print("output")
     {end}
 
-sys.exit(console.run(main))
+sys.exit(terminal.run(main))
 """)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     command = f"set -o pipefail; {sys.executable} {tmp_path / 'command.py'} {STREAMS[streams]}"
@@ -97,8 +97,8 @@ def test_training_outlives_a_full_stdout(capsys):
 
     stdout, sys.stdout = sys.stdout, Full()
     try:
-        assert console.run(lambda: print("lost"), needs_stdout=False) == 0
-        assert console.run(lambda: print("lost")) == 1
-        assert console.run(lambda: sys.stdout.writelines(["lost", "too"]), needs_stdout=False) == 0
+        assert terminal.run(lambda: print("lost"), needs_stdout=False) == 0
+        assert terminal.run(lambda: print("lost")) == 1
+        assert terminal.run(lambda: sys.stdout.writelines(["lost", "too"]), needs_stdout=False) == 0
     finally:
         sys.stdout = stdout

@@ -18,7 +18,7 @@ def start(code, before="pass"):
     """Start a supervised program in a session of its own; return it and its inner process, whose number it prints first."""
     program = f"""
 import os, signal, sys, time
-from cyclegan import console, supervisor
+from cyclegan import terminal, supervisor
 
 def main():
     {before}
@@ -26,7 +26,7 @@ def main():
     print(os.getpid(), flush=True)
     {code}
 
-console.leave(console.run(main))
+terminal.leave(terminal.run(main))
 """
     process = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from cyclegan import console, temporary_folder
+from cyclegan import temporary_folder, terminal
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -84,5 +84,5 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path, mo
 
 def test_a_temporary_folder_that_cannot_be_made_is_a_mistake(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    assert console.run(lambda: pytest.fail("it started")) == 2
+    assert terminal.run(lambda: pytest.fail("it started")) == 2
     assert "TMPDIR: a temporary folder cannot be made" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from cyclegan.benchmarking.noise import make_dataset
 from cyclegan.benchmarking.settings import Plan
 from cyclegan.benchmarking.timed_step import TimedStep, compare
 from cyclegan.benchmarking.turns import Keep, Row, build, with_bar
-from cyclegan.reporting.throughput import PREFIX, Throughput
+from cyclegan.run.throughput import PREFIX, Throughput
 from cyclegan.training import in_flight
 
 DRAIN_SECONDS = 1.0  # of one measurement of the pipeline alone

@@ -104,7 +104,7 @@ def time_group(group: Group, limit: float) -> list[Row]:
     """Return the rows of a group, from a process that may take `limit` seconds."""
     with tempfile.TemporaryDirectory(prefix="cyclegan-") as folder:
         path = pathlib.Path(folder, "rows.json")
-        command = [sys.executable, "-m", "cyclegan.commands.benchmark", *BASE, *group.flags, "--json", str(path)]
+        command = [sys.executable, "-m", "cyclegan.cli.benchmark", *BASE, *group.flags, "--json", str(path)]
         try:
             search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
             environment = {**os.environ, "PYTHONPATH": search, **group.environment}

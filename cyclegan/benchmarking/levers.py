@@ -15,9 +15,9 @@ from cyclegan.distribution import collectives
 from cyclegan.networks import compat
 from cyclegan.networks import convolution as convolution_module
 from cyclegan.networks.instance_normalization import InstanceNormalization
+from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training import gan, in_flight
 from cyclegan.training.gradients import unpack
-from cyclegan.training.network_set import NetworkSet
 
 _normalize = InstanceNormalization.call
 

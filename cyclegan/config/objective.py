@@ -30,7 +30,7 @@ class ObjectiveFacts(NamedTuple):
     compares_features: bool = True
 
 
-# The objectives; the module of this name in `training.objectives` has the losses of each.
+# The objectives; the module of this name in `methods` has the losses of each.
 OBJECTIVES = {
     "cyclegan": ObjectiveFacts(
         "two generators that undo each other",

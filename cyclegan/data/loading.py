@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 from PIL import UnidentifiedImageError
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config.data import ValueRange
 from cyclegan.data import memory
 from cyclegan.data.ragged_array import RaggedArray
@@ -212,7 +212,7 @@ def for_each_image(
             unreadable.append(str(error))
 
     total = sum(map(len, sources.values()))
-    delay = 0 if sys.stderr.isatty() else console.LOG_SECONDS  # a log shows slow passes only
+    delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
     times = {"delay": delay, "mininterval": max(0.1, delay)}
     bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
     with bar, concurrent.futures.ThreadPoolExecutor() as pool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
 from cyclegan.data import folder_source, loading, memory
 from cyclegan.data.cache import DiskStore, MemoryStore, Store
@@ -132,7 +132,7 @@ def load_domains(
         UserError: The dataset is missing; or a domain is empty; or images cannot be decoded, or their sizes do not fit
             --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
-    with console.phase("Finding the images", bars):
+    with terminal.phase("Finding the images", bars):
         found = _find_in_tfds(data, splits, bars) if data.is_tfds else _find_in_folder(data, splits)
     facts = _check(data, found.sources, bars)
     data, measured = measure_ranges(data, found.sources, bars)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from cyclegan import console
+from cyclegan import terminal
 
 INTERVAL = 0.5  # seconds between two looks
 
@@ -57,7 +57,7 @@ class Watchdog:
                     if newest
                     else "There is no checkpoint yet"
                 )
-                console.end(
+                terminal.end(
                     f"{self._prefix}no step, evaluation or checkpoint has ended for {seconds} s (--step_timeout), so training"
                     f" stops: a worker or its storage is stuck. {hint}",
                     1,

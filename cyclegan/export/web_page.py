@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
 from cyclegan.export.exporter import ExportOptions
@@ -159,7 +159,7 @@ def _runtime_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 def _copy_runtime(given: str | None, to: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        with console.phase(f"Copying {RUNTIME}"):
+        with terminal.phase(f"Copying {RUNTIME}"):
             folder = _pack_runtime(pathlib.Path(temporary)) if given is None else pathlib.Path(given)
         script, wasm = _runtime_files(folder)
         shutil.copyfile(script, to / COPIED_SCRIPT)

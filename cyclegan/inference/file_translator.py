@@ -22,7 +22,7 @@ from cyclegan.inference.conversions import Size
 from cyclegan.inference.file_batches import Inspected
 from cyclegan.inference.file_plan import FileTask
 from cyclegan.inference.model import Model
-from cyclegan.reporting import html_report
+from cyclegan.run import html_report
 
 OPPOSITE = {"x2y": "y2x", "y2x": "x2y"}
 

@@ -11,7 +11,7 @@ from cyclegan.config.directions import DIRECTIONS
 from cyclegan.images import color, geometry, writer
 from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth
-from cyclegan.reporting import html_report
+from cyclegan.run import html_report
 
 PAGE_FOLDER = "index_files"  # folder of the copies, beside index.html
 MAX_SIDE = 512  # longer side of a copy in pixels

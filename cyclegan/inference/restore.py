@@ -10,15 +10,15 @@ import pathlib
 
 import tensorflow as tf
 
-from cyclegan.checkpointing import run_directory
-from cyclegan.checkpointing.manager import CheckpointManager, Restored
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.distribution.gpus import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
+from cyclegan.run import run_directory
+from cyclegan.run.manager import CheckpointManager, Restored
+from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from cyclegan.checkpointing import folder
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.config.flags_without_effect import NEEDS, find_unused
 from cyclegan.data import sources
@@ -25,6 +23,8 @@ from cyclegan.evaluation.features import make_extractor
 from cyclegan.evaluation.score_options import ScoreOptions
 from cyclegan.inference.real_images import check_same_names, read_folder
 from cyclegan.inference.restore import RestoredRun, restore
+from cyclegan.run import folder
+from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from cyclegan.inference.file_plan import FileTask
 from cyclegan.inference.file_translator import FileTranslator, Outcome
 from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.inference.page_images import PAGE_FOLDER
-from cyclegan.reporting import html_report
+from cyclegan.run import html_report
 
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
 

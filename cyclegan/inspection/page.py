@@ -14,7 +14,7 @@ from cyclegan.images import reader
 from cyclegan.inspection import measure, table
 from cyclegan.inspection.findings import UNREADABLE, Finding
 from cyclegan.inspection.inspection import Inspection
-from cyclegan.reporting import html_report
+from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
 MAX_IMAGES = 60  # that are shown for a finding; the names of all others are listed

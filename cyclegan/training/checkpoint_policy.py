@@ -8,11 +8,11 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from cyclegan.checkpointing.folder import Position
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, TrainingError, UserError
+from cyclegan.run.folder import Position
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Summary
 from cyclegan.training.signals import Signals
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.checkpointing import manifest
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError
+from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
+from cyclegan.run import manifest
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Summary
 from cyclegan.training.in_flight import PendingCall
-from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE
 from cyclegan.training.optimizers import SMALLEST_SCALE
 
 logger = logging.getLogger(__name__)

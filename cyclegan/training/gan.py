@@ -5,10 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from cyclegan.config.config import Config
+from cyclegan.methods import find_objective
+from cyclegan.methods.metric_names import WEIGHT_DECAY
+from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool
-from cyclegan.training.metric_names import WEIGHT_DECAY
-from cyclegan.training.network_set import NetworkSet
-from cyclegan.training.objectives import find_objective
 from cyclegan.training.optimizers import Adam, LossScale
 
 

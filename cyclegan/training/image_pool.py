@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.checkpointing.sharded_state import ShardedState
 from cyclegan.errors import UserError
+from cyclegan.run.sharded_state import ShardedState
 
 
 class PoolUpdate(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from cyclegan.training.metric_names import SAMPLES
+from cyclegan.methods.metric_names import SAMPLES
 
 
 class MetricTotals:

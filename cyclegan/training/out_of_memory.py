@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from cyclegan.checkpointing import folder
 from cyclegan.errors import TrainingError, first_line
+from cyclegan.run import folder
 
 LIMITS = ("can't start new thread", "bad_alloc", "Cannot allocate memory", "Resource temporarily unavailable")
 

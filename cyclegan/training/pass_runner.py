@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tqdm
 
-from cyclegan import console
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan import terminal
 from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.errors import TrainingError
-from cyclegan.reporting.throughput import Throughput
+from cyclegan.run.throughput import Throughput
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Call, Callback
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
 from cyclegan.training.clock import CallClock
@@ -76,7 +76,7 @@ class PassRunner:
                     batches = self._next_batches(split, state, totals, in_flight)
                 if not split.is_traced:
                     bar.set_postfix_str("first step")
-                with console.phase("Running the first step", self.show_bars and not split.is_traced, if_slow=True):
+                with terminal.phase("Running the first step", self.show_bars and not split.is_traced, if_slow=True):
                     in_flight.add(self._start_call(split, call, batches, totals))
                 pairs = _advance(split, call)
                 due = [callback.is_due_after(call) for callback in self.callbacks]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.run.train_state import TrainState
 
 
 def decay_factor(optimization: OptimizationConfig, epochs_done: float) -> float:

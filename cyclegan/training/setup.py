@@ -12,10 +12,7 @@ from typing import cast
 
 import tensorflow as tf
 
-from cyclegan import console
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.run_directory import RunDirectory
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.config.data import DataConfig
 from cyclegan.config.optimization import OptimizationConfig
@@ -26,9 +23,12 @@ from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
 from cyclegan.inspection import summary as inspection_summary
 from cyclegan.networks import compat
-from cyclegan.reporting import overview, trackers
-from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
-from cyclegan.reporting.throughput import Throughput
+from cyclegan.run import overview, trackers
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.run_directory import RunDirectory
+from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
+from cyclegan.run.throughput import Throughput
+from cyclegan.run.train_state import TrainState
 from cyclegan.training import schedule
 from cyclegan.training.callbacks.base import Callback, Summary
 from cyclegan.training.callbacks.checkpoint import CheckpointCallback
@@ -102,7 +102,7 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
             bars=config.run.verbose > 0,
         )
     run.check_data(data.fingerprint())
-    with console.phase("Waiting for the other workers", if_slow=True):
+    with terminal.phase("Waiting for the other workers", if_slow=True):
         workers.check_equal({**data.fingerprint(), **data.value_ranges})
     run.config = run.config.replace(**data.value_ranges)
     return data
@@ -125,7 +125,7 @@ def make_trainer(
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
     """
     hardware.set_arithmetic(config.performance.tf32 == "on", config.performance.deterministic)
-    with console.phase("Building the networks"):
+    with terminal.phase("Building the networks"):
         peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
         global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
         with workers.strategy.scope():
@@ -155,10 +155,10 @@ def make_trainer(
     if workers.is_chief and config.evaluation.evaluate_every:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
-        with console.phase("Loading the network for FID and KID", if_slow=True):
+        with terminal.phase("Loading the network for FID and KID", if_slow=True):
             evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
-    with console.phase("Comparing the images", if_slow=True):
+    with terminal.phase("Comparing the images", if_slow=True):
         facts = _facts(config.data, config.networks.multiple, config.performance.precision, workers, run, data, parts)
     overview.log(config, facts)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
@@ -262,12 +262,12 @@ def _start_run(
         warnings += learning_rate_warnings(run.saved_config.optimization, optimization, state.epoch)
     for text in (*run.warnings, *warnings):
         logger.warning(text)
-    with console.phase("Preparing the folder of the run", if_slow=True):
+    with terminal.phase("Preparing the folder of the run", if_slow=True):
         run.start(data.fingerprint())
     if not workers.is_chief:
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
-    with console.phase("Preparing the logs of the run", if_slow=True):
+    with terminal.phase("Preparing the logs of the run", if_slow=True):
         summary = SummaryWriter(run.path, started)
         summary.rewind(state.log_bytes, state.epoch, state.step)
     return summary

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from cyclegan.checkpointing.train_state import PassState, TrainState
 from cyclegan.config.data import DataConfig
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
-from cyclegan.reporting.throughput import Throughput
+from cyclegan.methods.metric_names import SAMPLES
+from cyclegan.run.throughput import Throughput
+from cyclegan.run.train_state import PassState, TrainState
 from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import SAMPLES
 
 # A compiled function that runs steps, see `distribution.train_function.make_train_function`.
 StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]]

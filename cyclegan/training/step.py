@@ -11,13 +11,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cyclegan.images.value_range import to_float
+from cyclegan.methods.adversarial import DiscriminatorInput, DiscriminatorNoise
+from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
+from cyclegan.methods.objective import GeneratorNoise
+from cyclegan.methods.randomness import POOL, StepRandomness
 from cyclegan.training.gan import GAN
 from cyclegan.training.gradients import pack
 from cyclegan.training.image_pool import PoolUpdate
-from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
-from cyclegan.training.objectives.adversarial import DiscriminatorInput, DiscriminatorNoise
-from cyclegan.training.objectives.objective import GeneratorNoise
-from cyclegan.training.randomness import POOL, StepRandomness
 
 Metrics = dict[str, tf.Tensor]
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]

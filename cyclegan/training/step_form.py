@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config.networks import NetworkConfig
 from cyclegan.config.performance import PerformanceConfig, choose_steps_per_call
 from cyclegan.config.run import RunConfig
@@ -62,7 +62,7 @@ def choose_form(
     if not is_open and not chooses_steps:
         return xla
     text = "Timing the training step with and without XLA" if is_open else "Tracing the training step"
-    with console.phase(text), explain_out_of_memory(), watchdog:
+    with terminal.phase(text), explain_out_of_memory(), watchdog:
         trial = try_forms(forms, model, train.dataset, workers, watchdog.beat)
     train.function = forms[trial.fastest]
     if chooses_steps:

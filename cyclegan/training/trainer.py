@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from cyclegan import console
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan import terminal
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
 from cyclegan.training.callbacks.report import report_best
 from cyclegan.training.divergence import DivergenceError
@@ -84,7 +84,7 @@ class Trainer:
         checkpoints = self.passes.checkpoint_policy.checkpoints
         with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():
             if not self.state.step and not checkpoints.restored:
-                with console.phase("Saving the first checkpoint", if_slow=True):
+                with terminal.phase("Saving the first checkpoint", if_slow=True):
                     checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
                 self._note_checkpoint()
                 self.passes.watchdog.beat()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config.directions import DIRECTIONS
 
 BEST = ("best_epoch", "best_kid")  # fields of the training state
@@ -27,7 +27,7 @@ def log_lines(run: pathlib.Path) -> list[dict[str, Any]]:
 
 def variables(checkpoint: pathlib.Path) -> dict[str, Any]:
     """Return everything in a checkpoint by name: weights, moments, counters, image pools."""
-    with console.start():
+    with terminal.start():
         import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(checkpoint / "state"))

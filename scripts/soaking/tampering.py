@@ -8,7 +8,7 @@ import random
 import shutil
 from collections.abc import Callable
 
-from cyclegan.checkpointing import folder, manifest
+from cyclegan.run import folder, manifest
 
 
 def _rewrite(path: pathlib.Path, content: bytes) -> None:

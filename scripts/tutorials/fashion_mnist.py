@@ -18,18 +18,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.errors import TrainingError, UserError
 from scripts.tutorials import command
 
-with console.start():
+with terminal.start():
     import tensorflow as tf
 
-    from cyclegan.checkpointing.manager import CheckpointManager
-    from cyclegan.checkpointing.train_state import TrainState
     from cyclegan.distribution import collectives
     from cyclegan.distribution.strategy import make_strategy
-    from cyclegan.training.losses import reduce_mean
+    from cyclegan.methods.losses import reduce_mean
+    from cyclegan.run.manager import CheckpointManager
+    from cyclegan.run.train_state import TrainState
     from scripts.tutorials.fashion import WANTED, batches, load, make_model
 
 
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> tuple[list[dict[str, float]], flo
     folder = pathlib.Path(options.output_dir)
     if (folder / "config.json").exists():
         raise UserError(f"--output_dir {folder}: holds a run of train.py; expected another folder")
-    with console.start():
+    with terminal.start():
         strategy = make_strategy(options.devices)
     x_train, y_train, x_test, y_test = load(options.data)
     batch = strategy.num_replicas_in_sync * options.batch_size
@@ -168,4 +168,4 @@ def main(argv: Sequence[str] | None = None) -> tuple[list[dict[str, float]], flo
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

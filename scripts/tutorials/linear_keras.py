@@ -17,15 +17,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.errors import TrainingError
 from scripts.tutorials import command
 
-with console.start():
+with terminal.start():
     import tensorflow as tf
 
     from cyclegan.distribution.strategy import make_strategy
-    from cyclegan.training.losses import reduce_mean
+    from cyclegan.methods.losses import reduce_mean
 
 SLOPE, INTERCEPT, NOISE = 3.0, -1.0, 0.1
 STEPS = 50  # per epoch
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> tuple[tuple[list[float], tf.keras
     """
     parser = command.parser("Fit a line by Keras's fit and in a custom loop.", epochs=5, batch_size=12)
     options = parser.parse_args(argv)
-    with console.start():
+    with terminal.start():
         strategy = make_strategy(options.devices)
     batch = strategy.num_replicas_in_sync * options.batch_size
     print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch}", flush=True)
@@ -119,4 +119,4 @@ def main(argv: Sequence[str] | None = None) -> tuple[tuple[list[float], tf.keras
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.benchmarking import census
-from cyclegan.commands import benchmark
+from cyclegan.cli import benchmark
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
+from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.networks import instance_normalization
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.objectives.cyclegan import LOSSES
 
 MODEL = census.Model(1e9, {"float32": 1e12}, 4e-3)
 

@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.benchmarking import feeding, forms
-from cyclegan.commands import benchmark
+from cyclegan.cli import benchmark
 from tests.benchmarking.flags import BRIEF, TINY
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cyclegan.benchmarking import command_line, gpu_day
 from cyclegan.benchmarking.gpu_day import GROUPS, Group, measure_gpu_day
-from cyclegan.commands import benchmark
+from cyclegan.cli import benchmark
 from cyclegan.errors import UserError
 
 TINY = (

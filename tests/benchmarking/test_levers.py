@@ -11,10 +11,10 @@ from cyclegan.benchmarking import forms, levers
 from cyclegan.benchmarking.settings import LEVERS, Setting
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.networks import instance_normalization
 from cyclegan.training import in_flight
-from cyclegan.training.metric_names import SAMPLES
-from cyclegan.training.objectives.cyclegan import LOSSES
 
 
 def operations(strategy, lever):

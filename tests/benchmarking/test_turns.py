@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from cyclegan.benchmarking import command_line, forms, turns
 from cyclegan.benchmarking.timed_step import TimedStep
-from cyclegan.commands import benchmark
+from cyclegan.cli import benchmark
 from tests.benchmarking.flags import TINY
 
 

@@ -112,6 +112,6 @@ def test_progress_bars_of_short_passes_are_for_terminals(monkeypatch, bars, term
 def test_a_slow_pass_is_shown_in_a_log(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(loading.console, "LOG_SECONDS", 0.01)
+    monkeypatch.setattr(loading.terminal, "LOG_SECONDS", 0.01)
     loading.for_each_image({"trainA": range(99)}, lambda split, i: time.sleep(0.01), "Decoding", True)
     assert "Decoding: " in screen.getvalue()

@@ -148,7 +148,7 @@ tf.keras.layers.Layer  # Keras 3 imports matplotlib itself
 brought = set(sys.modules)
 from cyclegan.data import unpaired
 from cyclegan.training import trainer
-from cyclegan.reporting import summaries
+from cyclegan.run import summaries
 print({"tensorflow_datasets", "matplotlib"} & set(sys.modules) - brought)
 config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=sys.argv[2])
 sources.load_domains(config.data, config.networks.multiple)

@@ -1,6 +1,6 @@
 import threading
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.distribution import watchdog
 from cyclegan.distribution.watchdog import Watchdog
 
@@ -13,7 +13,7 @@ def watch(monkeypatch, seconds, beats, checkpoint="epoch_0001"):
         found.append(arguments)
         ended.set()
 
-    monkeypatch.setattr(console, "end", end)
+    monkeypatch.setattr(terminal, "end", end)
     monkeypatch.setattr(watchdog, "INTERVAL", 0.02)
     with Watchdog(seconds, lambda: checkpoint, "worker 1: ") as guard:
         for _ in range(30):
@@ -44,7 +44,7 @@ def test_progress_and_no_limit_keep_training_alive(monkeypatch):
 
 def test_nothing_ends_after_training(monkeypatch):
     ended = []
-    monkeypatch.setattr(console, "end", lambda *arguments: ended.append(arguments))
+    monkeypatch.setattr(terminal, "end", lambda *arguments: ended.append(arguments))
     monkeypatch.setattr(watchdog, "INTERVAL", 0.02)
     with Watchdog(0.1, lambda: None):
         pass

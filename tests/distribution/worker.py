@@ -11,11 +11,11 @@ import time
 import zlib
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 
-with console.start():
+with terminal.start():
     import numpy as np
     import tensorflow as tf
 
@@ -34,7 +34,7 @@ def main(name):
     if name == "vanish":
         met = rendezvous.meet
         rendezvous.meet = lambda cluster, *rest: (met(cluster, *rest), _leave_as(cluster.index))
-    with console.start():
+    with terminal.start():
         workers = start_workers(config.distribution)
     with workers.report_lost():
         return {"steps": steps, "differ": differ, "lose": lose, "gradients": gradients}[name](workers)
@@ -174,7 +174,7 @@ def _leave_as(worker):
 if __name__ == "__main__":
     try:
         print(json.dumps(main(sys.argv[1])), flush=True)
-        console.leave(0)
+        terminal.leave(0)
     except UserError as error:
         print(f"{error}", file=sys.stderr)
-        console.leave(error.exit_code)
+        terminal.leave(error.exit_code)

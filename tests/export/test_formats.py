@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from cyclegan.commands import export
+from cyclegan.cli import export
 from cyclegan.export.formats import FORMATS
 
 

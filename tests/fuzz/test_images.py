@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from cyclegan import console
-from cyclegan.commands import evaluate
+from cyclegan import terminal
+from cyclegan.cli import evaluate
 from cyclegan.data import loading
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import reader
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
-from cyclegan.reporting import html_report
+from cyclegan.run import html_report
 from tests.data.image_folders import image_sets, load
 from tests.fuzz import corpus
 from tests.inference.runs import make_run
@@ -135,7 +135,7 @@ def check_scores(run, folder, good, bad, capsys):
     """Assert that the evaluation names unusable files, and scores the others."""
 
     def score():
-        code = console.run(lambda: evaluate.main([str(run), "--features", "random", "--dataset", str(folder)]) and 0)
+        code = terminal.run(lambda: evaluate.main([str(run), "--features", "random", "--dataset", str(folder)]) and 0)
         printed = capsys.readouterr()
         assert "Traceback" not in printed.out + printed.err
         return code, printed

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.networks import compat
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
 
 TINY = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cyclegan.commands import export, import_torch
+from cyclegan.cli import export, import_torch
 from cyclegan.errors import UserError
 from cyclegan.evaluation.score_options import ScoreOptions
 from cyclegan.images import writer

@@ -9,9 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.commands import evaluate
+from cyclegan.cli import evaluate
 from cyclegan.config import serialization
 from cyclegan.config.config import Config
 from cyclegan.data import sources
@@ -19,6 +17,8 @@ from cyclegan.errors import UserError
 from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.networks import compat
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
 from tests.evaluation.drawings import draw
 from tests.images.dicom_samples import twelve_bits

@@ -8,7 +8,7 @@ from PIL import Image
 from cyclegan.errors import UserError
 from cyclegan.inspection import page
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
-from tests.reporting.reports import MARKUP
+from tests.run.reports import MARKUP
 
 IMAGES = """Promise.all([...document.querySelectorAll('img')].map(async image => {
     image.loading = 'eager'; await image.decode(); return image.alt; }))"""

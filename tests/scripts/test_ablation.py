@@ -12,8 +12,8 @@ from scripts import ablation
 TRAIN = """
 import pathlib, signal, sys, time
 sys.path.insert(0, {root!r})
-from cyclegan.checkpointing import folder, manifest
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.run import folder, manifest
+from cyclegan.run.train_state import TrainState
 flags = sys.argv[1:]
 run = pathlib.Path(flags[flags.index("--output_dir") + 1])
 state = TrainState(epoch=2, step=int(flags[flags.index("--seed") + 1]) + 10)

@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-from cyclegan.checkpointing import folder, manifest
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTION_OF
 from cyclegan.errors import UserError
+from cyclegan.run import folder, manifest
+from cyclegan.run.train_state import TrainState
 from scripts import soak
 from scripts.soaking import comparison, process, settings, tampering
 from scripts.soaking.scoreboard import Scoreboard

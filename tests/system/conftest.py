@@ -2,7 +2,7 @@
 
 import pytest
 
-from cyclegan.commands import train
+from cyclegan.cli import train
 from tests.system import worker_processes
 from tests.system.runs import SMALLEST, photograph
 

@@ -9,9 +9,9 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cyclegan.checkpointing import manifest
-from cyclegan.commands import train
+from cyclegan.cli import train
 from cyclegan.errors import UserError
+from cyclegan.run import manifest
 from scripts.soaking.comparison import log_lines
 from tests.system.runs import SMALLEST, TINY, assert_same, lines, run, start, variables, wait_for_line
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cyclegan.commands import train
+from cyclegan.cli import train
 from tests.system.runs import TINY
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -91,8 +91,8 @@ def test_too_little_address_space_to_start_is_one_line(photos, tmp_path):
 # Leave almost no address space from the second epoch on.
 SITE = """
 import resource, sys
-from cyclegan.commands import train
-from cyclegan import console
+from cyclegan.cli import train
+from cyclegan import terminal
 from cyclegan.training.trainer import Trainer
 
 run_epoch, epochs = Trainer._run_epoch, []
@@ -106,7 +106,7 @@ def limited(self):
     return run_epoch(self)
 
 Trainer._run_epoch = limited
-console.leave(console.run(train.main, needs_stdout=False))
+terminal.leave(terminal.run(train.main, needs_stdout=False))
 """
 
 
@@ -125,8 +125,8 @@ def test_address_space_that_runs_out_names_the_last_checkpoint(photos, tmp_path)
 # Let the kernel refuse new threads from the second epoch on.
 NO_THREADS = """
 import os, resource
-from cyclegan.commands import train
-from cyclegan import console
+from cyclegan.cli import train
+from cyclegan import terminal
 from cyclegan.training.trainer import Trainer
 
 run_epoch, epochs = Trainer._run_epoch, []
@@ -140,7 +140,7 @@ def limited(self):
     return run_epoch(self)
 
 Trainer._run_epoch = limited
-console.leave(console.run(train.main, needs_stdout=False))
+terminal.leave(terminal.run(train.main, needs_stdout=False))
 """
 WITHOUT_RIGHTS = "setpriv --bounding-set -sys_resource,-sys_admin"  # to exceed limits, for root
 

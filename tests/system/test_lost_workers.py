@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 HANG = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from cyclegan.commands import train
-from cyclegan import console
+from cyclegan.cli import train
+from cyclegan import terminal
 from cyclegan.training.pass_runner import PassRunner
 
 start = PassRunner._start_call
@@ -31,7 +31,7 @@ def hang(self, split, call, *rest):
     return start(self, split, call, *rest)
 
 PassRunner._start_call = hang
-console.leave(console.run(lambda: train.main(sys.argv[2:])))
+terminal.leave(terminal.run(lambda: train.main(sys.argv[2:])))
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan.commands import train
+from cyclegan.cli import train
 from cyclegan.distribution import hardware
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.training import setup

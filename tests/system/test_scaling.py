@@ -11,9 +11,9 @@ import time
 import pytest
 
 from cyclegan.config.command_line import parse_args
+from cyclegan.methods import find_objective
 from cyclegan.networks import discriminators, generators
-from cyclegan.training.network_set import NetworkSet
-from cyclegan.training.objectives import find_objective
+from cyclegan.networks.network_set import NetworkSet
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")

@@ -14,9 +14,9 @@ from time import sleep
 
 import pytest
 
-from cyclegan.reporting.summaries import SummaryWriter
-from cyclegan.training.metric_names import CHANGES, ERRORS
-from cyclegan.training.objectives.cyclegan import LOSSES
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.run.summaries import SummaryWriter
 from tests.system.runs import TINY, lines, run
 
 

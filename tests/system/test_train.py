@@ -14,15 +14,15 @@ import zipfile
 import pytest
 import tensorflow_datasets as tfds
 
-from cyclegan import console
-from cyclegan.checkpointing import run_directory
-from cyclegan.commands import train
+from cyclegan import terminal
+from cyclegan.cli import train
 from cyclegan.config import serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.data import tfds_source
 from cyclegan.data.comparison_images import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.networks.compat import stack
+from cyclegan.run import run_directory
 from tests.system.runs import ROOT, SMALLEST, TINY, assert_same, lines, photograph, run, variables
 
 
@@ -87,8 +87,8 @@ def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_every_phase_before_the_first_bar_has_its_line(photos, tmp_path, capsys, monkeypatch):
-    texts, phase = [], console.phase
-    monkeypatch.setattr(console, "phase", lambda text, *args, **kw: texts.append(text) or phase(text, *args, **kw))
+    texts, phase = [], terminal.phase
+    monkeypatch.setattr(terminal, "phase", lambda text, *args, **kw: texts.append(text) or phase(text, *args, **kw))
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--image_size", "32", "--epochs", "1"]
     train.main([*flags, *SMALLEST, "--verbose", "1", "--evaluate_every", "1", "--evaluate_features", "random"])
     output = capsys.readouterr()

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cyclegan.distribution.collectives import reduce_dict
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.training.losses import reduce_mean
+from cyclegan.methods.losses import reduce_mean
 from scripts.tutorials import fashion, fashion_mnist, linear_keras
 
 TUTORIALS = pathlib.Path(fashion_mnist.__file__).parent

@@ -5,13 +5,13 @@ import types
 
 import tensorflow as tf
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
-from cyclegan.reporting.throughput import Throughput
-from cyclegan.training.metric_names import CHANGES, ERRORS, SAMPLES
-from cyclegan.training.objectives.cyclegan import LOSSES
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.run.throughput import Throughput
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
 

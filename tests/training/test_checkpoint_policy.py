@@ -7,12 +7,12 @@ import types
 
 import pytest
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, UserError
+from cyclegan.run.train_state import TrainState
 from cyclegan.training import checkpoint_policy
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
-from tests.checkpointing.saves import at
+from tests.run.saves import at
 from tests.thread_workers import in_threads
 
 

@@ -7,10 +7,10 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE
-from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.helpers import TINIER, assign_state, per_replica_batches, state_values, weights
 
 

@@ -4,13 +4,13 @@ import types
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing import manifest
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import TrainingError
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
+from cyclegan.run import manifest
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy
 from cyclegan.training.in_flight import PendingCall
-from cyclegan.training.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
-from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.fakes import RATES, Recorder, without_times
 
 

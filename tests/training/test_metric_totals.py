@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from cyclegan.training.metric_names import SAMPLES
+from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.training.metric_totals import MetricTotals, means
 
 

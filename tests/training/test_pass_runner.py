@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError
-from cyclegan.training.metric_names import SAMPLES
+from cyclegan.methods.metric_names import SAMPLES
 from tests.training.fakes import Recorder, Steps, make_dataset, make_trainer
 
 

@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
+from cyclegan.methods.metric_names import LOSS_SCALE
 from cyclegan.networks import instance_normalization
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import LOSS_SCALE
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
 from tests.training.helpers import TINY, as_trained

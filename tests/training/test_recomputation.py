@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config, serialization
 from cyclegan.export import keras_file
 from cyclegan.inference.restore import restore
 from cyclegan.networks import compat
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step

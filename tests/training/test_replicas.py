@@ -8,12 +8,12 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
 from cyclegan.networks import instance_normalization
 from cyclegan.training import step as step_module
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import GRADIENTS, SAMPLES
-from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.helpers import (
     SETS,
     TINIER,

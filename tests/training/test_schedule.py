@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.schedule import StepLearningRates, decay_factor, learning_rates
 from tests.training.fakes import make_dataset
 

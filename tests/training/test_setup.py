@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan.checkpointing.run_directory import RunDirectory
 from cyclegan.config import Config, serialization
 from cyclegan.data.sources import SPLITS
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError
 from cyclegan.networks import compat
+from cyclegan.run.run_directory import RunDirectory
 from cyclegan.training import setup
 from cyclegan.training.setup import config_of_worker, load_data, make_trainer
 from tests.training.helpers import TINIER

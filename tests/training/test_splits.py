@@ -1,8 +1,8 @@
 import pytest
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
-from cyclegan.reporting.throughput import Throughput
+from cyclegan.run.throughput import Throughput
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.splits import Split
 from tests.training.fakes import Steps, make_dataset
 

@@ -4,10 +4,10 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
-from cyclegan.training import losses
+from cyclegan.methods import losses
+from cyclegan.methods.metric_names import WEIGHT_DECAY
+from cyclegan.methods.randomness import StepRandomness
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_names import WEIGHT_DECAY
-from cyclegan.training.randomness import StepRandomness
 from cyclegan.training.step import train_step
 from tests.training.helpers import (
     FEW_LAYERS,

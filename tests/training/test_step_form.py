@@ -3,7 +3,7 @@ import types
 
 import pytest
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.distribution import hardware, watchdog
 from cyclegan.distribution.watchdog import Watchdog
@@ -88,7 +88,7 @@ def test_a_worker_that_waits_in_the_trial_ends(monkeypatch):
         assert ended.wait(10)
         return Trial("without XLA", {"without XLA": 0.1})
 
-    monkeypatch.setattr(console, "end", end)
+    monkeypatch.setattr(terminal, "end", end)
     monkeypatch.setattr(watchdog, "INTERVAL", 0.02)
     monkeypatch.setattr(step_form, "compile_train_step", lambda *_, xla: "compiled")
     monkeypatch.setattr(step_form, "try_forms", wait)

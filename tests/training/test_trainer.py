@@ -2,11 +2,11 @@ import pathlib
 
 import pytest
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.run.train_state import TrainState
 from cyclegan.training import in_flight
-from cyclegan.training.metric_names import CHANGES, ERRORS, SAMPLES
-from cyclegan.training.objectives.cyclegan import LOSSES
 from tests.training.fakes import Recorder, calls_without_times, without_times
 
 

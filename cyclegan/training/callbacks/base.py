@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Union
 
-from cyclegan.checkpointing.train_state import TrainState
-from cyclegan.reporting.summaries import NullSummaryWriter, SummaryWriter
+from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
+from cyclegan.run.train_state import TrainState
 
 Summary = Union[SummaryWriter, NullSummaryWriter]
 

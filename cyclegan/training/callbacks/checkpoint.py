@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Call, Callback, Epoch
 from cyclegan.training.checkpoint_policy import CheckpointPolicy
 from cyclegan.training.divergence import DivergencePolicy

@@ -6,10 +6,10 @@ import logging
 import math
 from typing import Protocol
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Callback, Epoch
 from cyclegan.training.divergence import DivergencePolicy
 from cyclegan.training.out_of_memory import explain_out_of_memory

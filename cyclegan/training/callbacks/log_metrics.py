@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cyclegan.reporting.throughput import Throughput
+from cyclegan.run.throughput import Throughput
 from cyclegan.training.callbacks.base import Call, Callback, Epoch, Summary
 from cyclegan.training.metric_totals import means
 from cyclegan.training.schedule import StepLearningRates

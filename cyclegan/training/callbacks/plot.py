@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cyclegan import console
+from cyclegan import terminal
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
-from cyclegan.reporting.sample_images import Cycle
-from cyclegan.reporting.summaries import SummaryWriter
+from cyclegan.run.sample_images import Cycle
+from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training.callbacks.base import Callback, Epoch
 from cyclegan.training.callbacks.silent_failures import UNTRAINED, find_collapse, warn_once
 from cyclegan.training.gan import GAN
@@ -40,7 +40,7 @@ class PlotCallback(Callback):
         real = load_samples(self._dataset)
         samples: tuple[Cycle, ...]
         if is_due:
-            with console.phase("Writing sample images", if_slow=True):
+            with terminal.phase("Writing sample images", if_slow=True):
                 samples = translate_samples(self._model, *real)
                 write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
         else:  # half of the passes; without them, the state of a run would depend on --plot_every

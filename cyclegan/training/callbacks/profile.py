@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import pathlib
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
-from cyclegan.reporting.profiler import Profiler
+from cyclegan.run.profiler import Profiler
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Call, Callback
 
 logger = logging.getLogger(__name__)

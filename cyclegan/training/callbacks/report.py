@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Callback, Epoch
-from cyclegan.training.metric_names import CHANGES, ERRORS
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from cyclegan.checkpointing.manager import CheckpointManager
 from cyclegan.errors import UserError
-from cyclegan.reporting.summaries import SummaryWriter
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training import checkpoint_policy
 from tests.system.resume.world import EPOCHS, STEPS, Killed, check_equal, kill_at
 

@@ -10,15 +10,15 @@ import time
 
 import numpy as np
 
-from cyclegan.checkpointing.manager import CheckpointManager
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
-from cyclegan.reporting.summaries import SummaryWriter
-from cyclegan.reporting.throughput import Throughput
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.summaries import SummaryWriter
+from cyclegan.run.throughput import Throughput
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer

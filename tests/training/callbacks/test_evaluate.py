@@ -1,8 +1,8 @@
 import types
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config.evaluation import EvaluationConfig
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
 from cyclegan.training.callbacks.evaluate import EvaluationCallback
 from tests.training.fakes import Recorder

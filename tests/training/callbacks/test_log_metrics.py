@@ -1,7 +1,7 @@
 import pytest
 
 from cyclegan.errors import TrainingError
-from cyclegan.training.objectives.cyclegan import LOSSES
+from cyclegan.methods.cyclegan import LOSSES
 from tests.training.fakes import RATES, without_times
 
 

@@ -3,12 +3,12 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.config import Config
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images import reader
-from cyclegan.reporting.summaries import SummaryWriter
+from cyclegan.run.summaries import SummaryWriter
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.plot import PlotCallback, load_samples, translate_samples, write_samples
 from tests.images.dicom_samples import twelve_bits
 from tests.images.samples import deep_png

@@ -1,7 +1,7 @@
 import pytest
 
-from cyclegan.checkpointing.train_state import TrainState
 from cyclegan.errors import UserError
+from cyclegan.run.train_state import TrainState
 
 
 def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):

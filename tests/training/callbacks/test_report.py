@@ -1,6 +1,6 @@
 import math
 
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.run.train_state import TrainState
 from tests.training.callbacks.test_evaluate import Scored
 
 BEST = "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y)"

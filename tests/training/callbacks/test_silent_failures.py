@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from cyclegan.checkpointing.train_state import TrainState
+from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.silent_failures import find_collapse, find_silent_failures
 
 # Metrics of an epoch in which all is well.

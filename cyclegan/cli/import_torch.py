@@ -1,0 +1,155 @@
+"""Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.
+
+    cyclegan-import-torch latest_net_G_A.pth latest_net_G_B.pth \
+        --discriminators latest_net_D_A.pth latest_net_D_B.pth --output_dir runs/mine
+
+G_A translates from X to Y, G_B back; D_A is the discriminator of Y, D_B of X. Networks that are not given begin with random
+weights. The files determine the architecture; flags of train.py set how training continues. PyTorch reads the files, and
+nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import logging
+import pathlib
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+
+from cyclegan import program_name, terminal
+from cyclegan.config import Config
+from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import parse_args, parse_flags
+from cyclegan.errors import UserError
+from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
+
+logger = logging.getLogger("cyclegan.import_torch")
+
+DISCRIMINATORS = "--discriminators"
+MEANING = {
+    "G": "G, the generator from X to Y",
+    "F": "F, the generator from Y to X",
+    "D_Y": "D_Y, the discriminator of Y",
+    "D_X": "D_X, the discriminator of X",
+}
+
+
+def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the files by the name of the network, and the flags of train.py."""
+    parser = ArgumentParser(
+        description="Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.",
+        epilog="All flags of train.py may follow. --dataset and --image_size choose the images for further training.",
+    )
+    parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
+    parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
+    parser.add_argument(
+        DISCRIMINATORS,
+        nargs=2,
+        metavar=("D_A", "D_B"),
+        help="latest_net_D_A.pth and latest_net_D_B.pth, the discriminators of Y and of X (default: new ones)",
+    )
+    if alone := {"-h", "--help", "--version"}.intersection(argv):
+        parser.parse_args([min(alone)])
+    first_flag = next((index for index, part in enumerate(argv) if part.startswith("-")), len(argv))
+    own, flags = list(argv[:first_flag]), list(argv[first_flag:])
+    if DISCRIMINATORS in flags:
+        start = flags.index(DISCRIMINATORS)
+        own += flags[start : start + 3]
+        del flags[start : start + 3]
+    given = parser.parse_args(own)
+    d_a, d_b = given.discriminators or (None, None)
+    files = {"G": given.g_a, "F": given.g_b, "D_Y": d_a, "D_X": d_b}
+    return {name: path for name, path in files.items() if path}, flags
+
+
+def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Config:
+    """Return the configuration of the run from the settings of the networks and the flags.
+
+    Raises:
+        UserError: A flag contradicts the networks, or has no effect, or asks for a run that can't be made.
+    """
+    typed = parse_flags(flags)
+    useless = {"profile": "nothing is trained"}
+    if set(networks) == set(MEANING):
+        useless["init"] = "the files have all weights"
+    for name in set(useless) & set(typed):
+        raise UserError(f"--{name} {typed[name]}: has no effect here, as {useless[name]}; drop the flag")
+    settings = combined_settings(networks)
+    if "dropout" in typed:  # dropout has no weights
+        settings.pop("dropout", None)
+    for name in sorted(set(settings) & set(typed)):
+        value, path = settings[name]
+        if typed[name] != value:
+            raise UserError(f"--{name} {typed[name]}: expected {value}, as {path} has: drop the flag")
+    config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
+    if len(config.objective.facts.directions) == 1:
+        raise UserError(f"objective {config.objective.objective}: expected cyclegan, whose networks the files hold")
+    if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
+        raise UserError(
+            f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known yet;"
+            " expected --pool_size 0 with it, or another one"
+        )
+    output_dir = config.run.output_dir
+    if (pathlib.Path(output_dir) / "config.json").exists() and not config.run.clear_output_dir:
+        raise UserError(
+            f"--output_dir {output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"
+        )
+    return config
+
+
+def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Path:
+    """Write the folder of a run with these networks; return its path.
+
+    Raises:
+        UserError: Weights do not fit, or the folder can't be written; no run is left then.
+    """
+    with terminal.start():
+        from cyclegan.distribution import hardware
+        from cyclegan.networks import compat
+        from cyclegan.run.manager import CheckpointManager
+        from cyclegan.run.run_directory import RunDirectory
+        from cyclegan.run.train_state import TrainState
+        from cyclegan.training.gan import GAN
+
+    if config.performance.precision == "auto":
+        config = config.replace(precision=hardware.best_precision())
+    with RunDirectory(config, compat.stack()) as run:
+        gan = GAN(config.optimization.batch_size, config)
+        for name, network in networks.items():
+            network.copy_to(gan.networks[name])
+        gan.networks.reset_ema()
+        run.start({})
+        try:
+            CheckpointManager(run.path / "checkpoints", gan.state(), config.run.keep).save(TrainState())
+        except UserError:
+            (run.path / "config.json").unlink(missing_ok=True)
+            raise
+    return run.path
+
+
+def main(argv: Sequence[str] | None = None) -> pathlib.Path:
+    """Read the files and write the folder of a run; return its path.
+
+    Raises:
+        UserError: A file, a flag or the folder can't be used; no run is left then.
+    """
+    files, flags = parse(sys.argv[1:] if argv is None else argv)
+    parse_flags(flags)  # wrong flags are refused before the files are read
+    networks = read_networks(files)
+    for network in networks.values():
+        logger.info("%s is %s", network.path, network.layout)
+    path = save_run(configure(flags, networks), networks)
+    for name in MEANING:
+        if name not in networks:
+            logger.info("No file was given for %s: it begins with random weights", MEANING[name])
+    folder = shlex.quote(str(path))
+    logger.info("Train it with: %s --config %s/config.json --output_dir %s", program_name.of("train"), folder, folder)
+    return path
+
+
+def program() -> int:
+    """Run the command in a terminal; return the exit code."""
+    return terminal.run(main)

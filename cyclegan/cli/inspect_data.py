@@ -1,0 +1,67 @@
+"""Inspect a folder of images before training on it: `cyclegan-inspect my_images --html report/`.
+
+Decodes every image once. Prints the number, sizes, bands and colors of the images of each domain and split, and what may harm
+training: damaged, constant, gray and small images, duplicates, and images in both domains or in training and test.
+"""
+
+from __future__ import annotations
+
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import argparse
+import dataclasses
+from collections.abc import Sequence
+
+from cyclegan import terminal
+from cyclegan.config import Config, argument_types, command_line
+from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.data import DataConfig
+from cyclegan.errors import UserError, printable
+from cyclegan.inspection.inspection import FLAGS, inspect
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the inspection of a folder; return the exit code, 1 with --strict if anything was found.
+
+    Raises:
+        UserError: The request cannot work.
+    """
+    arguments = _parse(argv)
+    given = {name: value for name, value in vars(arguments).items() if name in FLAGS}
+    if "load_size" in given and "image_size" not in given:
+        given["image_size"] = min(DataConfig.image_size, given["load_size"])
+    config = Config.from_settings(**given)
+    from cyclegan.inspection import page, table
+
+    if arguments.html:
+        page.check_folder(arguments.html, arguments.folder)
+    inspection = inspect(arguments.folder, config.data, config.networks.multiple, bars=True)
+    print(*map(printable, table.lines(inspection)), sep="\n", flush=True)
+    if arguments.html:
+        try:
+            print(printable(f"Page of the images concerned: {page.write(arguments.html, inspection)}"))
+        except OSError as error:
+            raise UserError(f"--html {arguments.html}: {error}; expected a folder that can be written to") from error
+    return int(arguments.strict and bool(inspection.findings))
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = ArgumentParser(
+        description="Inspect a folder of images before training on it. Most flags are those of training.",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("folder", help="folder with trainA and trainB, and optionally testA and testB")
+    parser.add_argument(
+        "--html", metavar="FOLDER", default=None, help="write index.html with the images concerned into this folder"
+    )
+    parser.add_argument("--strict", action="store_true", default=False, help="exit with code 1 if anything was found")
+    for field in dataclasses.fields(DataConfig):
+        if field.name in FLAGS:
+            command_line.add_flag(parser, DataConfig, field)
+    return parser.parse_args(argument_types.protect_ranges(argv))
+
+
+def program() -> int:
+    """Run the command in a terminal; return the exit code."""
+    return terminal.run(main, "stopped; there is no result")

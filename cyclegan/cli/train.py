@@ -1,0 +1,66 @@
+"""Train a CycleGAN between two unpaired sets of images, on every GPU there is: `cyclegan-train --help`."""
+
+from __future__ import annotations
+
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import functools
+import logging
+import pathlib
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cyclegan import supervisor, terminal
+from cyclegan.config.command_line import parse_args
+from cyclegan.run.trackers import check_packages
+from cyclegan.training import signals
+
+GPU_REQUIREMENTS = pathlib.Path(__file__).resolve().parents[2] / "requirements-gpu.txt"
+logger = logging.getLogger("cyclegan.train")
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Train as the command line says; return the metrics of the last epoch, by split and name.
+
+    Raises:
+        UserError: The request can't work, or training failed. A run that had begun keeps its last checkpoint.
+    """
+    config = parse_args(argv)
+    terminal.configure_logging(config.run.verbose)
+    check_packages(config.run)
+    signals.ignore_save_signal()
+    from cyclegan.run.folder import describe_last
+
+    last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
+    if supervisor.is_limited():
+        supervisor.supervise(last_checkpoint)
+    # Not earlier: --help and wrong flags need not wait for TensorFlow.
+    with terminal.phase("Starting TensorFlow"), terminal.start():
+        from cyclegan.distribution.gpus import explain_unseen_gpus
+        from cyclegan.distribution.startup import start_workers
+        from cyclegan.evaluation.in_training import make_evaluator
+        from cyclegan.networks import compat
+        from cyclegan.run.run_directory import RunDirectory
+        from cyclegan.training.out_of_memory import name_checkpoint
+        from cyclegan.training.setup import config_of_worker, load_data, make_trainer
+
+        workers = start_workers(config.distribution)
+    config = config_of_worker(config, workers)
+    terminal.configure_logging(config.run.verbose, workers.index)
+    if notice := explain_unseen_gpus(GPU_REQUIREMENTS):
+        logger.warning(notice)
+    with (
+        workers.report_lost(last_checkpoint),
+        RunDirectory(config, compat.stack(), workers.is_chief) as run,
+        name_checkpoint(run.path),
+    ):
+        data = load_data(config, workers, run)
+        trainer = make_trainer(config, workers, run, data, make_evaluator)
+        return trainer.fit()
+
+
+def program() -> NoReturn:
+    """Run the command in a terminal and end the process."""
+    message = "stopped; the same command resumes from the last checkpoint, or begins again if there is none"
+    terminal.leave(terminal.run(main, message, needs_stdout=False))

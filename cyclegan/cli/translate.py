@@ -1,0 +1,110 @@
+"""Translate images with the generators of a run: `cyclegan-translate runs/horse2zebra horses/ zebras/`.
+
+Translates a file, a folder or a pattern, with images of any size. Each translation has the size, the depth, the opacity and the
+format of its original. Several GPUs share the images.
+"""
+
+from __future__ import annotations
+
+from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
+
+# isort: split
+import argparse
+import logging
+from collections.abc import Sequence
+
+from cyclegan import terminal
+from cyclegan.config import argument_types
+from cyclegan.config.argument_parser import ArgumentParser
+
+logger = logging.getLogger("cyclegan.translate")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Translate the images that the command line names; return the exit code, 1 if any file failed.
+
+    Raises:
+        UserError: The request cannot work; nothing was written.
+    """
+    arguments = _parse(argv)
+    with terminal.start():
+        from cyclegan.inference.model import load_on_devices
+        from cyclegan.inference.tiles import TILE
+        from cyclegan.inference.translate_files import translate
+
+    tile = arguments.tile or TILE
+    models = load_on_devices(arguments.run, arguments.checkpoint, tile, arguments.devices)
+    report = translate(
+        models,
+        arguments.input,
+        arguments.output,
+        direction=arguments.direction,
+        size=arguments.size,
+        format=arguments.format,
+        overwrite=arguments.overwrite,
+        batch_size=arguments.batch_size,
+        html=arguments.html,
+        bars=True,
+        skip_existing=arguments.skip_existing,
+    )
+    speed = f"{report.done / report.seconds:.3g} images/s"
+    logger.info(f"{report.done} images translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
+    if arguments.skip_existing:
+        logger.info(f"Skipped because they exist: {report.skipped}")
+    if report.tiled:
+        normalizes = models[0].config.networks.norm == "instance"
+        drift = " Instance normalization sees a tile, not the image: colors may drift." if normalizes else ""
+        logger.info(
+            f"Translated in tiles because they have more than {tile} x {tile} pixels: {report.tiled}.{drift}"
+            " A larger --tile needs more memory"
+        )
+    if report.cut:
+        logger.info(
+            f"Files with several frames or pages: {report.cut}; only the first frame or page of each was translated"
+        )
+    if report.page:
+        logger.info(f"Page to look at: {report.page}")
+    for text in report.failed:
+        logger.warning(f"not translated: {text}")
+    for text in report.unshown:
+        logger.warning(f"translated, but not shown: {text}")
+    return 1 if report.failed or report.unshown else 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    from cyclegan.images import writer
+
+    parser = ArgumentParser(description="Translate images with the generators of a run.")
+    parser.add_argument("run", help="folder of the run")
+    parser.add_argument(
+        "input", help="an image, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'"
+    )
+    parser.add_argument("output", help="a folder; for a single image also a file")
+    parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
+    parser.add_argument("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
+    parser.add_argument(
+        "--size",
+        type=argument_types.size,
+        help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
+    )
+    parser.add_argument("--format", choices=writer.FORMATS, help="format of the translations (default: the original's)")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    parser.add_argument(
+        "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
+    )
+    parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
+    parser.add_argument(
+        "--batch_size", type=argument_types.count, default=8, help="images of one size at a time (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tile", type=argument_types.count, help="images of more than TILE x TILE pixels are translated in tiles"
+    )
+    parser.add_argument(
+        "--devices", type=argument_types.count, help="number of GPUs, or logical CPU devices (default: all GPUs)"
+    )
+    return parser.parse_args(argv)
+
+
+def program() -> int:
+    """Run the command in a terminal; return the exit code."""
+    return terminal.run(main, "stopped; the written files are complete; --skip_existing translates the rest")

@@ -1,0 +1,144 @@
+"""The objective of CUT (Park et al. 2020): adversarial and contrastive losses of one generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.methods import losses
+from cyclegan.methods.adversarial import DiscriminatorInput
+from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.methods.objective import Generated, GeneratorNoise, Objective
+from cyclegan.methods.randomness import PATCHES, StepRandomness
+from cyclegan.networks import flops
+from cyclegan.networks.features import SHRINK, feature_layers
+from cyclegan.networks.network_set import Adversaries, NetworkSet
+
+PATCH_COUNT = 256  # positions in each feature map
+NCE, NCE_IDENTITY = "loss_G/nce", "loss_G/nce_identity"
+
+
+class CUTObjective(Objective):
+    """G: X -> Y, its discriminator D_Y, and the heads of G's features.
+
+    At random positions, the features of a translation should resemble the features of the original at the same position rather
+    than at the other positions. G itself computes the features. The same holds for G(y), which replaces the identity loss.
+
+    Attributes:
+        nce_weight: Weight of each contrastive loss.
+        encoder_products: Passes that only compute features, in forward passes: a backward pass counts as two.
+    """
+
+    adversaries = (Adversaries("G", "Y"),)
+    loss_names: tuple[str, ...] = ("loss_G/loss", NCE, NCE_IDENTITY, "loss_G/total", "loss_Y/loss")
+    has_heads = True
+    test_names = (ERRORS[3], CHANGES[0], CHANGES[2])
+    generator_passes = 2
+    encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
+    nce_weight: ClassVar[float] = 0.5
+
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
+        """Return random positions in each feature map."""
+        areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
+        return GeneratorNoise([random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)])
+
+    def generate(
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        random: StepRandomness,
+        noise: GeneratorNoise,
+    ) -> Generated:
+        """Translate images of both domains to Y; return the translations of X, and the contrastive losses."""
+        with random.dropout():
+            (fake_y, *_), parts = self._translate(networks, x, y, weight, noise, training=True)
+        return Generated((y,), (fake_y,), parts)
+
+    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the losses, with contrastive losses at fixed positions, the identity error, and how much G changes the images."""
+        (fake_y, *rest), parts = self._translate(networks, x, y, weight, None, training=False)
+        (same_y,) = rest or [networks.apply(networks.generators["G"], y, training=False)]
+        inputs = DiscriminatorInput((y,), (fake_y,))
+        of_generator, of_discriminator = self.adversarial.compute_losses(networks, inputs, weight)
+        compared = (losses.mae(y, same_y), losses.mae(x, fake_y), losses.correlation(x, fake_y))
+        metrics = self.collect({**parts, **of_generator, **of_discriminator}, weight)
+        return {**metrics, **{name: self.mean(weight, each) for name, each in zip(self.test_names, compared)}}
+
+    def translate_samples(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+        """Return G(x), and nothing beside y."""
+        return (networks.apply(networks.generators["G"], x, training=False),), ()
+
+    def flops(self, networks: NetworkSet, height: int, width: int) -> float:
+        """Return the operations of `Objective.flops` and of the passes that compute features of translations only."""
+        G = networks.generators["G"]
+        encoder = flops.count_macs(G, height, width, last=feature_layers(G)[-1])
+        return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
+
+    def _translate(
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: GeneratorNoise | None,
+        training: bool,
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Return G(x) and, if a loss needs it, G(y), and the contrastive losses.
+
+        Without noise from `make_noise`, these use evenly spaced positions.
+        """
+        G, positions = networks.generators["G"], noise.positions if noise is not None else None
+        (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
+        of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
+        terms = {
+            NCE: self.nce(networks, of_fake, of_x, positions),
+            NCE_IDENTITY: self.nce(networks, of_same, of_y, positions),
+        }
+        return [fake_y, same_y], {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
+
+    def nce(
+        self,
+        networks: NetworkSet,
+        queries: Sequence[tf.Tensor],
+        keys: Sequence[tf.Tensor],
+        positions: Sequence[tf.Tensor] | None = None,
+        query_positions: Sequence[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Return the contrastive loss, averaged over the feature maps, [N].
+
+        Args:
+            networks: The networks.
+            queries: Features of the translations, [N, h, w, C] each.
+            keys: Features of the originals.
+            positions: Positions in each feature map, int64 [N, P] each; `None` for evenly spaced ones.
+            query_positions: Positions in the features of the translations; by default the same.
+        """
+        positions = positions or [_evenly_spaced(each) for each in keys]
+        assert networks.heads is not None
+        query_embeddings = networks.heads(_gather(queries, query_positions or positions))
+        key_embeddings = networks.heads(_gather(keys, positions))
+        terms = [losses.patch_nce(*pair) for pair in zip(query_embeddings, key_embeddings)]
+        return tf.reduce_mean(tf.stack(terms), axis=0)
+
+
+def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:
+    """Return positions in feature maps [N, h, w, C], int64 [N, P]."""
+    count, area = features.shape[0], features.shape[1] * features.shape[2]
+    chosen = np.linspace(0, area - 1, min(PATCH_COUNT, area)).round().astype(np.int64)
+    return tf.constant(np.tile(chosen, (count, 1)))
+
+
+def _gather(features: Sequence[tf.Tensor], positions: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the values of feature maps [N, h, w, C] at positions [N, P], float32 [N, P, C] each."""
+    rows = (tf.reshape(each, [each.shape[0], -1, each.shape[-1]]) for each in features)
+    return [tf.cast(tf.gather(each, chosen, batch_dims=1), tf.float32) for each, chosen in zip(rows, positions)]
+
+
+OBJECTIVE = CUTObjective

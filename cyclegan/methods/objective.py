@@ -1,0 +1,197 @@
+"""Interface of an objective."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import tensorflow as tf
+
+from cyclegan.config.objective import ObjectiveConfig
+from cyclegan.methods import losses
+from cyclegan.methods.adversarial import AdversarialPart
+from cyclegan.methods.metric_names import SAMPLES
+from cyclegan.methods.randomness import StepRandomness
+from cyclegan.networks import flops
+from cyclegan.networks.network_set import Adversaries, NetworkSet
+
+FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
+
+
+class Generated(NamedTuple):
+    """Outputs of the generators in a training step.
+
+    Attributes:
+        reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1].
+        fakes: Translations to the same domains.
+        losses: Losses of the generators that need no discriminator, by name.
+    """
+
+    reals: tuple[tf.Tensor, ...]
+    fakes: tuple[tf.Tensor, ...]
+    losses: dict[str, tf.Tensor]
+
+
+class GeneratorNoise(NamedTuple):
+    """Random numbers of the generators' part of a training step, besides dropout.
+
+    Attributes:
+        positions: Positions in each feature map, int64 [N, P] each; empty without features.
+        flip: Whether to mirror each image, bool [N]; `None` if no image is mirrored.
+    """
+
+    positions: Sequence[tf.Tensor] = ()
+    flip: tf.Tensor | None = None
+
+
+class Objective(abc.ABC):
+    """Losses that generators and discriminators minimize: images and networks in, named losses out.
+
+    Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the mean.
+    No method changes any state. A new objective is a subclass in a file of its own, which names it `OBJECTIVE`, and a line in
+    `config.objective.OBJECTIVES`.
+
+    Args:
+        settings: Weights and kinds of the losses.
+        global_batch_size: Samples on all replicas.
+        same_channels: Whether the images of both domains have the same number of channels.
+        precision: Type in which the networks compute.
+
+    Attributes:
+        adversaries: The generators and the discriminators of their translations, at most two pairs.
+        loss_names: Names of the losses in training and validation, without penalties; "NAME/total" is the sum of the other losses
+            "NAME/...".
+        has_heads: Whether it needs `NetworkSet.heads`.
+        adversarial: The losses that need a discriminator.
+    """
+
+    adversaries: ClassVar[tuple[Adversaries, ...]]
+    loss_names: tuple[str, ...]
+    has_heads: ClassVar[bool] = False
+
+    def __init__(
+        self, settings: ObjectiveConfig, global_batch_size: int, same_channels: bool = True, precision: str = "float32"
+    ) -> None:
+        self.settings = settings
+        self.same_channels = same_channels
+        self.global_batch_size = global_batch_size
+        scale = FLOAT16_GRADIENT_SCALE if precision == "float16" else 1.0
+        self.adversarial = AdversarialPart(self.adversaries, settings, global_batch_size, scale)
+
+    @property
+    @abc.abstractmethod
+    def test_names(self) -> tuple[str, ...]:
+        """Names of the metrics that validation has besides the losses."""
+
+    @property
+    @abc.abstractmethod
+    def generator_passes(self) -> int:
+        """Batches that each generator translates in a training step."""
+
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
+        """Return the random numbers that `generate` needs.
+
+        Args:
+            random: Random numbers of the step.
+            size: (height, width) of the images in pixels.
+        """
+        return GeneratorNoise()
+
+    @abc.abstractmethod
+    def generate(
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        random: StepRandomness,
+        noise: GeneratorNoise,
+    ) -> Generated:
+        """Run the generators' part of a training step, up to the fakes.
+
+        Args:
+            networks: The networks.
+            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
+            y: Images of domain Y.
+            weight: Weights of the samples, float32 [N]; 0 for padding.
+            random: Random numbers of the step.
+            noise: Random numbers from `make_noise`.
+        """
+
+    @abc.abstractmethod
+    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the metrics of validation. Arguments as for `generate`."""
+
+    @abc.abstractmethod
+    def translate_samples(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+        """Return the images to plot beside x and beside y: translations, then translations back, if there are any.
+
+        Args:
+            networks: The networks.
+            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
+            y: Images of domain Y.
+        """
+
+    def flops(self, networks: NetworkSet, height: int, width: int) -> float:
+        """Return the floating-point operations of the convolutions in a training step, for one pair of images.
+
+        A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients at real images are
+        counted, too, although nothing needs them; penalties and all operations but convolutions are not.
+
+        Args:
+            networks: The networks.
+            height: Height of the images in pixels.
+            width: Width of the images in pixels.
+        """
+        # A discriminator learns from real images and fakes. The generators need its gradients at the fakes and, with a pool,
+        # another forward pass.
+        of_discriminator = 3 * 2 + (2 if self.settings.pool_size else 1)
+        macs = 0
+        for network in networks.generators.values():
+            macs += 3 * self.generator_passes * flops.count_macs(network, height, width)
+        for network in networks.discriminators.values():
+            macs += of_discriminator * flops.count_macs(network, height, width)
+        return 2.0 * macs
+
+    @property
+    def paired_names(self) -> tuple[str, ...]:
+        """Names of the losses of pairs, which training has if it uses pairs."""
+        return tuple(f"{each.generator_losses}/paired" for each in self.adversaries)
+
+    def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the weighted mean absolute error of each generator, by name.
+
+        Args:
+            generated: Outputs of `generate`.
+            weight: Weights of the samples, float32 [N]; 0 where the images are not a pair.
+        """
+        errors = map(losses.mae, generated.reals, generated.fakes)
+        means = (self.mean(weight, self.settings.lambda_paired * error) for error in errors)
+        return dict(zip(self.paired_names, means))
+
+    def collect(self, parts: dict[str, tf.Tensor], weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the losses with the totals of the generators, the penalties, and the share of samples in the batch.
+
+        Args:
+            parts: All losses and penalties but the totals, by name.
+            weight: Weights of the samples, float32 [N].
+        """
+        metrics = {}
+        all_losses = *self.loss_names, *(name for name in self.paired_names if name in parts)
+        for name in all_losses:
+            network, part = name.split("/")
+            if part == "total":
+                terms = [parts[other] for other in all_losses if other.startswith(f"{network}/") and other != name]
+                # Not a chain of additions: TensorFlow fuses it into one operation that adds in the order of arrival.
+                metrics[name] = tf.reduce_sum(tf.stack(terms))
+            else:
+                metrics[name] = parts[name]
+        penalties = {name: parts[name] for name in self.adversarial.penalty_names if name in parts}
+        return {**metrics, **penalties, SAMPLES: self.mean(weight, tf.ones_like(weight))}
+
+    def mean(self, weight: tf.Tensor, per_sample: tf.Tensor) -> tf.Tensor:
+        """Return this replica's share of the weighted mean of losses [N] over the global batch."""
+        return losses.reduce_mean(weight * per_sample, self.global_batch_size)

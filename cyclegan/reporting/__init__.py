@@ -1,1 +1,0 @@
-"""Output for people: TensorBoard events, metrics as JSON, sample images, HTML report, throughput, profile."""

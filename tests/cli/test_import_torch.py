@@ -1,0 +1,219 @@
+"""Import of PyTorch's files as a run, which training continues."""
+
+import logging
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cyclegan
+from cyclegan.cli import import_torch, train
+from cyclegan.config import Config, serialization
+from cyclegan.errors import UserError
+from cyclegan.interop import state_dict
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.training.gan import GAN
+from tests.interop.filled_networks import filled
+from tests.interop.pytorch_networks import patch_state, resnet_state
+
+SMALL = ["--image_size", "32", "--precision", "float32"]
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return a function that puts a state dict into a file, for which PyTorch is not needed."""
+    states, load = {}, state_dict.load_state_dict
+
+    def write(name, state):
+        states[str(tmp_path / name)] = state
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(state_dict, "load_state_dict", lambda path: states[path] if path in states else load(path))
+    return write
+
+
+def restored(run):
+    """Return (networks, configuration, dataset, position) of a run's newest checkpoint."""
+    config, _, data, *_ = serialization.load(run / "config.json")
+    gan = GAN(1, config)
+    state, _ = CheckpointManager(run / "checkpoints", gan.state()).restore()
+    return gan, config, data, state
+
+
+def image(channels=3):
+    return np.random.default_rng(5).uniform(-1, 1, (1, 32, 32, channels)).astype(np.float32)
+
+
+def check_outputs(gan, states):
+    """Check that each network has the weights of its state dict."""
+    for name, state in states.items():
+        np.testing.assert_array_equal(gan.networks[name](image()).numpy(), filled(state)[0](image()).numpy())
+
+
+def all_states():
+    discriminators = {"D_Y": patch_state(layers=2, seed=3), "D_X": patch_state(layers=2, seed=4)}
+    return {"G": resnet_state(seed=1), "F": resnet_state(seed=2), **discriminators}
+
+
+def write_images(folder):
+    for number, domain in enumerate(("trainA", "trainB", "testA", "testB")):
+        (folder / domain).mkdir(parents=True)
+        colours = np.random.default_rng(number).integers(0, 256, (2, 40, 40, 3)).astype(np.uint8)
+        for name, colour in zip("12", colours):
+            Image.fromarray(colour).save(folder / domain / f"{name}.png")
+
+
+@pytest.mark.slow
+def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, caplog, capsys):
+    caplog.set_level(logging.INFO, "cyclegan")
+    run, data, states = tmp_path / "run", tmp_path / "data", all_states()
+    g_a, g_b, d_a, d_b = (write(f"{name}.pth", state) for name, state in states.items())
+    flags = [*SMALL, "--dataset", "stripes", "--epochs", "1", "--discriminators", d_a, d_b]
+    import_torch.main([g_a, g_b, "--output_dir", str(run), *flags])
+    gan, config, seen, state = restored(run)
+    networks = config.networks
+    assert (networks.variant, networks.generator, networks.filters) == ("paper", "resnet_1blocks", 2)
+    assert (networks.discriminator, networks.discriminator_layers) == ("patch", 2)
+    assert seen == {} and (state.epoch, state.step) == (0, 0)
+    check_outputs(gan, states)
+    assert "random weights" not in caplog.text
+    assert f"python train.py --config {run}/config.json --output_dir {run}" in caplog.text
+    write_images(data)
+    command = ["--config", f"{run}/config.json", "--output_dir", str(run), "--no_peak", "--devices", "1"]
+    command += [
+        "--dataset",
+        str(data),
+        "--load_size",
+        "36",
+        "--max_dataset_size",
+        "9",
+    ]  # allowed before the first image
+    train.main(command)
+    captured = capsys.readouterr()
+    assert "Resumed from" in captured.out and "epoch_0000" in captured.out and "Warning" not in captured.err
+    trained, _, seen, state = restored(run)
+    assert state.epoch == 1 and seen
+    for name in states:
+        change = np.abs(trained.networks[name](image()).numpy() - gan.networks[name](image()).numpy()).max()
+        assert 1e-5 < change < 0.5
+    (data / "trainA" / "3.png").write_bytes((data / "trainA" / "2.png").read_bytes())
+    with pytest.raises(UserError, match="holds a run that differs"):  # the run has seen images now
+        train.main([*command, "--epochs", "2"])
+
+
+def test_files_that_pytorch_wrote_are_imported(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    files, states = [], all_states()
+    for number, (name, state) in enumerate(states.items()):
+        files.append(str(tmp_path / f"latest_net_{name}.pth"))
+        tensors = {f"module.{key}": torch.from_numpy(value) for key, value in state.items()}
+        torch.save(tensors, files[-1], _use_new_zipfile_serialization=number % 2 == 0)
+    arguments = [*files[:2], "--discriminators", *files[2:], "--output_dir", str(tmp_path / "run"), *SMALL]
+    check_outputs(restored(import_torch.main(arguments))[0], states)
+
+
+def test_one_generator_between_different_channels_is_imported(write, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "cyclegan")
+    state = resnet_state(inputs=1, outputs=3)
+    flags = [*SMALL, "--lr", "1e-5"]
+    run = import_torch.main([write("A.pth", state), "--output_dir", str(tmp_path / "run"), *flags])
+    gan, config, _, _ = restored(run)
+    assert (config.data.channels_x, config.data.channels_y, config.optimization.lr) == (1, 3, 1e-5)
+    assert (
+        gan.networks["F"].input_shape[-1] == gan.networks["D_Y"].input_shape[-1] == 3
+        and gan.networks["F"].output_shape[-1] == 1
+    )
+    assert gan.networks["F"].count_params() == gan.networks["G"].count_params() - 2  # biases of the images' channels
+    for network in ("F, the generator from Y to X", "D_Y, the discriminator of Y", "D_X, the discriminator of X"):
+        assert f"No file was given for {network}: it begins with random weights" in caplog.text
+    gray = image(1)[0]
+    np.testing.assert_allclose(cyclegan.load(run).x2y(gray), filled(state)[0](gray[None]).numpy()[0], atol=1e-5)
+
+
+def test_refused_imports_leave_nothing_behind(write, tmp_path):
+    a, b = write("A.pth", resnet_state()), write("B.pth", resnet_state(filters=3))
+    bad = write("C.pth", {**resnet_state(), "model.4.bias": np.zeros(9, np.float32)})
+    d, wide = write("D.pth", patch_state()), write("W.pth", patch_state(filters=3))
+    nan = write("N.pth", {**patch_state(), "model.5.bias": np.full(8, np.nan, np.float32)})
+    run = tmp_path / "run"
+    for arguments, text in (
+        ([a, b], r"B\.pth is resnet_1blocks from 3 to 3 channels with .*filters 3.*; expected resnet_1blocks"),
+        ([bad], r"C\.pth: its 'model.4.bias' has 9 numbers"),
+        ([a, "--filters", "64"], r"--filters 64: expected 2, as .*A\.pth has: drop the flag"),
+        ([a, "--upsample", "resize"], r"--upsample resize: expected transpose, as .*A\.pth has: drop the flag"),
+        ([a, "--image_size", "30"], "expected a multiple of 4"),
+        ([a, "--discriminators", d, wide], r"W\.pth has filters 3; expected 2, as in .*A\.pth"),
+        ([a, "--discriminators", d, a], r"A\.pth: its first tensors are .*; expected latest_net_D_A\.pth or the like"),
+        ([a, "--discriminators", d, nan], r"N\.pth: its 'model.5.bias' has numbers that are not finite"),
+        (
+            [a, "--discriminators", d, d, "--discriminator_norm", "spectral"],
+            r"_norm spectral: expected same, as .*D\.pth has: drop",
+        ),
+        (
+            [a, "--discriminator", "pixel", "--discriminators", d, d],
+            r"--discriminator pixel: expected patch, as .*D\.pth has: drop",
+        ),
+    ):
+        with pytest.raises(UserError, match=text):
+            import_torch.main([*arguments, "--output_dir", str(run)])
+        assert not run.exists()
+
+
+def test_wrong_arguments_are_refused(write, tmp_path, capsys):
+    a, run = write("A.pth", resnet_state()), str(tmp_path / "run")
+    for arguments, text in (
+        (["--output_dir", run], "required: g_a"),
+        ([a, "--discriminators", "D_A.pth", "--output_dir", run], "--discriminators: expected 2 arguments"),
+        ([a, "--lrr", "1", "--output_dir", run], "unrecognized arguments: --lrr 1"),
+    ):
+        with pytest.raises(SystemExit):
+            import_torch.main(arguments)
+        assert text in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        import_torch.main(["--help"])
+    assert "--discriminators D_A D_B" in capsys.readouterr().out
+
+
+def test_a_run_is_replaced_on_request_only(write, tmp_path):
+    run = ["--output_dir", str(tmp_path / "run"), "--image_size", "32"]
+    a = write("A.pth", resnet_state())
+    import_torch.main([a, *run])
+    with pytest.raises(UserError, match="holds a run; expected another folder"):
+        import_torch.main([a, *run])
+    import_torch.main([write("E.pth", resnet_state(filters=4)), *run, "--clear_output_dir"])
+    assert restored(tmp_path / "run")[1].networks.filters == 4
+
+
+def test_a_failed_checkpoint_leaves_no_run(write, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "checkpoints").write_text("in the way")
+    command = [write("A.pth", resnet_state()), "--output_dir", str(run), "--image_size", "32"]
+    with pytest.raises(UserError, match="epoch_0000 could not be written"):
+        import_torch.main(command)
+    assert not (run / "config.json").exists()
+    (run / "checkpoints").unlink()
+    assert restored(import_torch.main(command))[1].networks.filters == 2
+
+
+def test_saved_configurations_and_presets_work_as_in_train_py(write, tmp_path):
+    saved = Config.from_settings(epochs=7, lr=0.5, ema=0.9, image_size=32, residual_blocks=3, upsample="resize")
+    serialization.save(tmp_path / "config.json", saved, {}, {})
+    flags = ["--config", str(tmp_path / "config.json"), "--preset", "tutorial", "--output_dir", str(tmp_path / "run")]
+    gan, config, _, _ = restored(import_torch.main([write("A.pth", resnet_state(seed=1)), *flags]))
+    optimization, networks = config.optimization, config.networks
+    assert (optimization.epochs, optimization.lr, optimization.lr_discriminator) == (7, 0.5, 0.5)
+    assert (networks.generator, networks.variant, config.data.image_size) == ("resnet_1blocks", "paper", 32)
+    assert optimization.beta_2 == 0.999
+    assert networks.upsample == "transpose"  # the imported networks decide
+    # The average begins at the imported weights.
+    np.testing.assert_array_equal(gan.networks.ema_generators["G"](image()), gan.networks["G"](image()))
+
+
+def test_image_pools_require_a_known_size(write, tmp_path):
+    path = write("A.pth", resnet_state(seed=1))
+    flags = ["--preprocess", "none", "--output_dir", str(tmp_path / "run")]
+    with pytest.raises(UserError, match="--preprocess none: .* expected --pool_size 0"):
+        import_torch.main([path, *flags])
+    assert not (tmp_path / "run").exists()
+    assert import_torch.main([path, *flags, "--pool_size", "0"]).is_dir()

@@ -1,0 +1,75 @@
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from cyclegan.errors import UserError
+from tests.inference.arrays import files, images, write_originals
+from tests.inference.runs import make_run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, strategies):
+    """Return the folder of a run from RGB to RGB."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    make_run(path, strategies[1], channels_y=3)
+    return path
+
+
+@pytest.fixture
+def originals(tmp_path):
+    """Write images of all kinds to the folder "in"; return their sizes by name."""
+    return write_originals(tmp_path / "in")
+
+
+def translate_py(*arguments):
+    command = [sys.executable, ROOT / "scripts" / "translate.py", *arguments]
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    )
+
+
+def test_script_translates_and_reports(run_folder, originals, tmp_path):
+    (tmp_path / "in" / "broken.png").write_text("no image")
+    frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(2)]
+    frames[0].save(tmp_path / "in" / "e.gif", save_all=True, append_images=frames[1:])
+    done = translate_py(
+        run_folder, tmp_path / "in", tmp_path / "out", "--direction", "y2x", "--html", "--devices", 2, "--format", "png"
+    )
+    assert done.returncode == 1
+    assert re.match(
+        r"9 images translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\n"
+        r"Files with several frames or pages: 1; only the first frame or page of each was translated\n"
+        r"Page to look at: .*index\.html\n",
+        done.stdout,
+    )
+    assert done.stderr == f"Warning: not translated: {tmp_path}/in/broken.png (not an image)\n"
+    assert len(files(tmp_path / "out")) == 9 + 1 + 27
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nowhere", "a", "b"], "translate.py: nowhere: no such folder; expected the folder of a run"),
+        (["RUN", "a", "b", "--checkpoint", "best-x2y"], "no such checkpoint; expected one of epoch_0001, epoch_0002"),
+        (["RUN", "a", "b", "--size", "0x7"], "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        (["RUN", "a", "b", "--batch_size", "0"], "'0': expected a whole number of at least 1"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_named(run_folder, arguments, text, capsys):
+    from cyclegan.cli import translate
+
+    try:
+        translate.main([str(run_folder) if part == "RUN" else part for part in arguments])
+    except UserError as error:
+        assert text in f"translate.py: {error}"
+    except SystemExit as left:
+        assert left.code == 2 and text in capsys.readouterr().err
+    else:
+        pytest.fail("it was not refused")

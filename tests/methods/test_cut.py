@@ -1,0 +1,151 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.images.value_range import to_float
+from cyclegan.methods import losses
+from cyclegan.methods.cut import PATCH_COUNT
+from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
+from cyclegan.networks import flops
+from cyclegan.networks.features import compute_features
+from cyclegan.networks.network_set import NetworkSet
+from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.plot import translate_one_way
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
+from tests.training.helpers import TINIER, TINY, as_trained, eager_step, state_values, weights, with_sgd
+
+CUT = {**TINY, "objective": "cut"}
+NAMES = ("loss_G/loss", "loss_G/nce", "loss_G/nce_identity", "loss_G/total", "loss_Y/loss")
+
+
+def nce_by_hand(gan, images, translated, positions):
+    """Return the mean over the samples of the contrastive loss, with NumPy from the features on."""
+    features = [compute_features(gan.networks["G"], each, training=True) for each in (translated, images)]
+    variables, maps = [v.numpy() for v in gan.networks.heads.trainable_variables], len(features[0])
+    terms = []
+    for i, (queries, keys) in enumerate(zip(*features)):
+        kernel, bias, second, second_bias = (*variables[2 * i :][:2], *variables[2 * (maps + i) :][:2])
+        for sample, chosen in enumerate(np.asarray(positions[i])):
+            rows = [np.reshape(each[sample], (-1, each.shape[-1]))[chosen] for each in (queries, keys)]
+            q, k = (np.maximum(each @ kernel + bias, 0) @ second + second_bias for each in rows)
+            q, k = (each / (np.linalg.norm(each, axis=1, keepdims=True) + 1e-7) for each in (q, k))
+            logits = (q @ k.T / 0.07).astype(np.float64)
+            terms.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - np.diag(logits)))
+    return np.mean(terms)
+
+
+def test_a_step_by_hand(make_images):
+    gan, x, y = as_trained(GAN(2, Config.from_settings(**CUT))), make_images(2, seed=1), make_images(2, seed=2)
+    positions = step_module.make_noise(gan, 0, 2).generators.positions
+    assert [each.shape for each in positions[:4]] == [(2, PATCH_COUNT)] * 2 + [(2, 64)] * 2
+    real_x, real_y = to_float(x), to_float(y)
+    fake_y, same_y = (gan.networks["G"](each, training=True) for each in (real_x, real_y))
+    logits = [gan.networks["D_Y"](each) for each in (real_y, fake_y)]
+    expected = {
+        "loss_G/loss": float(tf.reduce_mean((logits[1] - 1) ** 2)),
+        "loss_G/nce": 0.5 * nce_by_hand(gan, real_x, fake_y, positions),
+        "loss_G/nce_identity": 0.5 * nce_by_hand(gan, real_y, same_y, positions),
+        "loss_Y/loss": 0.5 * float(tf.reduce_mean((logits[0] - 1) ** 2) + tf.reduce_mean(logits[1] ** 2)),
+    }
+    expected["loss_G/total"] = sum(expected[name] for name in NAMES[:3])
+    before, heads = state_values(gan), [v.numpy() for v in gan.networks.heads.variables]
+    metrics = eager_step(gan, x, y)
+    assert list(metrics) == [*NAMES, SAMPLES, *GRADIENTS] and gan.metric_names["train"] == NAMES
+    for name in NAMES:
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-3), name
+    assert set(gan.state()) == {"G", "D_Y", "heads", "generator_optimizer", "discriminator_optimizer", "loss_scale"}
+    assert not any(np.array_equal(old, new) for old, new in zip(before, state_values(gan)) if old.ndim in (2, 4))
+    assert not any(np.array_equal(old, new) for old, new in zip(heads, gan.networks.heads.variables))
+
+
+def test_patches_change_with_the_step_and_the_sample():
+    gan = GAN(2, Config.from_settings(**CUT))
+    first, again, second = (step_module.make_noise(gan, step, 2).generators.positions for step in (0, 0, 1))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again))
+    assert not np.array_equal(first[1], second[1]) and not np.array_equal(first[1][0], first[1][1])
+    assert len(first[0][0]) == len(set(first[0][0].numpy()))
+
+
+def test_validation_by_hand(make_images):
+    gan, x, y = as_trained(GAN(2, Config.from_settings(**CUT, ema=0.5))), make_images(2, seed=1), make_images(2, seed=2)
+    network = gan.networks.ema_generators["G"]
+    network.set_weights(gan.networks["G"].get_weights())
+    metrics = {name: float(value) for name, value in step_module.test_step(gan, x, y, tf.ones([2]))[0].items()}
+    real_x, real_y = to_float(x), to_float(y)
+    fake_y, same_y = network(real_x), network(real_y)
+    areas = [32 * 32, 16 * 16, 8 * 8, 8 * 8]
+    spaced = [np.linspace(0, area - 1, min(area, 256)).round().astype(int) for area in areas]
+    expected = {
+        "loss_G/nce": 0.5 * nce_by_hand(gan, real_x, fake_y, [np.stack([each] * 2) for each in spaced]),
+        "error/MAE(Y, G(Y))": np.abs(real_y - same_y).mean(),
+        "change/MAE(X, G(X))": np.abs(real_x - fake_y).mean(),
+        "change/correlation(X, G(X))": np.mean(losses.correlation(real_x, fake_y)),
+    }
+    assert gan.metric_names["test"] == (*NAMES, *list(expected)[1:])
+    assert set(metrics) == {*gan.metric_names["test"], SAMPLES}
+    for name, value in expected.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-3), name
+    assert [len(part) for part in gan.objective.translate_samples(gan.networks.in_use, real_x, real_y)] == [1, 0]
+    (x_there, there), nothing = translate_one_way(gan, real_x, real_y)
+    np.testing.assert_array_equal(x_there, real_x)
+    np.testing.assert_array_equal(there, fake_y)
+    assert not nothing
+
+
+@pytest.mark.parametrize("objective, passes", [("cut", 0), ("fastcut", 2)])
+def test_validation_translates_each_image_once(make_images, monkeypatch, objective, passes):
+    """FastCUT has no loss of G(y); CUT computes G's features together with its output."""
+    gan, applied, apply = GAN(1, Config.from_settings(**{**CUT, "objective": objective})), [], NetworkSet.apply
+    monkeypatch.setattr(
+        NetworkSet, "apply", lambda self, *args, **kw: applied.append(args[0]) or apply(self, *args, **kw)
+    )
+    step_module.test_step(gan, make_images(1, seed=1), make_images(1, seed=2), tf.ones([1]))
+    assert sum(each is gan.networks["G"] for each in applied) == passes
+
+
+def test_flops_by_hand(monkeypatch):
+    """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
+    gan = GAN(1, Config.from_settings(**CUT))
+    work = {gan.networks["G"]: 1000, gan.networks["D_Y"]: 10}
+    monkeypatch.setattr(flops, "count_macs", lambda network, height, width, last=None: 400 if last else work[network])
+    assert gan.flops(4, 5) == 2 * (2 * 3 * 1000 + 2 * 3 * 400 + (2 * 3 + 1) * 10)
+
+
+def test_padding_does_not_count(make_images):
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
+    other = np.concatenate([x[:1], y[1:]])
+    one, same = (
+        with_sgd(
+            as_trained(
+                GAN(2, Config.from_settings(**{**CUT, **TINIER})),
+            ),
+            1.0,
+        )
+        for _ in range(2)
+    )
+    found = [eager_step(gan, part[:, :16, :16], y[:, :16, :16], [1, 0]) for gan, part in ((one, x), (same, other))]
+    assert found[0] == found[1]
+    assert all(np.array_equal(a, b) for a, b in zip(weights(one), weights(same)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective, steps, left", [("cut", 80, 0.8), ("fastcut", 240, 0.9)])
+def test_training_takes_the_colors_and_finds_the_patches(strategies, make_images, objective, steps, left):
+    """Translate smooth images to darker and redder ones."""
+    x, y = make_images(8, 16, seed=1), (make_images(8, 16, seed=2) * [0.6, 0.2, 0.2]).astype(np.uint8)
+    options = {"filters": 8, "residual_blocks": 1, "discriminator_layers": 1, "image_size": 16, "lr": 4e-3}
+    with strategies[1].scope():
+        gan = GAN(4, Config.from_settings(objective=objective, **options))
+    step, nce = compile_train_step(strategies[1], gan), []
+    batches = UnpairedDataset(x, y, 4, (16, 16), seed=0).distributed(strategies[1])
+    for number, batch in enumerate(itertools.islice(batches, steps)):
+        nce.append(float(step(batch, {}, tf.constant(1), tf.constant(number))[2]["loss_G/nce"][0]))
+    assert np.mean(nce[-10:]) < left * np.mean(nce[:5])
+    real = to_float(y)
+    apart = [np.abs(np.mean(each - real, (0, 1, 2))).max() for each in (to_float(x), gan.networks["G"](to_float(x)))]
+    assert apart[1] < 0.4 * apart[0]

@@ -1,0 +1,160 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.data import scenes
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.images.value_range import to_float
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.training import step as step_module
+from cyclegan.training.callbacks.plot import translate_one_way
+from cyclegan.training.callbacks.silent_failures import find_silent_failures
+from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.training.gan import GAN
+from cyclegan.training.gradients import pack
+from tests.training.helpers import TINIER, TINY, as_trained, eager_step, flat, weights
+
+
+def test_no_identity_loss_no_identity_pass(make_images):
+    gan = GAN(1, Config.from_settings(lambda_identity=0.0, **TINY))
+    runs = []
+    network = gan.networks["G"]
+    gan.networks.generators["G"] = lambda x, training: runs.append(1) or network(x, training=training)
+    metrics = eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
+    assert len(runs) == 2  # fake_y and cycle_y
+    assert metrics["loss_G/identity"] == metrics["loss_F/identity"] == 0
+    assert metrics["loss_G/total"] == pytest.approx(metrics["loss_G/loss"] + metrics["loss_G/cycle"])
+
+
+def test_errors_and_changes_by_hand(make_images):
+    gan = GAN(2, Config.from_settings(**TINY))
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
+    constant = {"G": 0.5, "F": -0.25}
+    for name, value in constant.items():
+        gan.networks.generators[name] = lambda images, training, value=value: tf.fill(tf.shape(images), value)
+    before = weights(gan)
+    metrics = {key: float(value) for key, value in step_module.test_step(gan, x, y, tf.ones([2]))[0].items()}
+    assert list(metrics) == [*LOSSES, SAMPLES, *ERRORS, *CHANGES]
+    real_x, real_y = to_float(x), to_float(y)
+    expected = {
+        "error/MAE(X, F(G(X)))": np.abs(real_x + 0.25).mean(),
+        "error/MAE(Y, G(F(Y)))": np.abs(real_y - 0.5).mean(),
+        "error/MAE(X, F(X))": np.abs(real_x + 0.25).mean(),
+        "error/MAE(Y, G(Y))": np.abs(real_y - 0.5).mean(),
+        "change/MAE(X, G(X))": np.abs(real_x - 0.5).mean(),
+        "change/MAE(Y, F(Y))": np.abs(real_y + 0.25).mean(),
+        "change/correlation(X, G(X))": 0,  # flat images have no correlation
+        "change/correlation(Y, F(Y))": 0,
+    }
+    for key, value in expected.items():
+        assert metrics[key] == pytest.approx(value, rel=1e-5), key
+    assert metrics["loss_G/cycle"] == pytest.approx(10 * expected["error/MAE(Y, G(F(Y)))"], rel=1e-5)
+    assert metrics["loss_F/identity"] == pytest.approx(5 * expected["error/MAE(X, F(X))"], rel=1e-5)
+    assert all(np.array_equal(a, b) for a, b in zip(before, weights(gan)))
+
+
+def test_the_structural_loss_by_hand(make_images):
+    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "lambda_ssim": 3.0})))
+    x, y = make_images(2, seed=1), make_images(2, seed=2)
+    real_x, real_y = to_float(x), to_float(y)
+    G, F = (gan.networks.generators[name] for name in "GF")
+    pairs = {"loss_G/ssim": (real_y, G(F(real_y))), "loss_F/ssim": (real_x, F(G(real_x)))}
+    expected = {
+        name: 3 * (1 - np.mean(tf.image.ssim((real + 1) / 2, (cycle + 1) / 2, max_val=1.0)))
+        for name, (real, cycle) in pairs.items()
+    }
+    metrics = eager_step(gan, x, y)
+    for name, value in expected.items():
+        assert value > 0.1 and metrics[name] == pytest.approx(value, rel=1e-4), name
+
+
+def test_losses_of_pairs_and_their_gradients(make_images):
+    """Compare with the errors by hand, and with the gradients of a step without pairs."""
+    options = {"dataset": "folder", "paired_names": True, "lambda_paired": 100.0, "pool_size": 0}
+    x, y, weight = make_images(3, 16, seed=1), make_images(3, 16, seed=2), tf.constant([1.0, 1.0, 0.0])
+    gan = as_trained(GAN(3, Config.from_settings(**{**TINIER, **options})))
+    (metrics, both, _), (_, alone, _) = (
+        step_module.train_step(gan, x, y, weight, is_pair=tf.constant(is_pair))
+        for is_pair in ([1.0, 0.0, 1.0], [0.0, 0.0, 0.0])
+    )
+    assert set(gan.metric_names["train"]) == {*LOSSES, "loss_G/paired", "loss_F/paired"} < set(metrics)
+    assert not {"loss_G/paired", "loss_F/paired"} & {*gan.metric_names["test"]}
+    pair_x, pair_y = to_float(x[:1]), to_float(y[:1])
+    with tf.GradientTape() as tape:
+        errors = {"G": pair_y - gan.networks["G"](pair_x), "F": pair_x - gan.networks["F"](pair_y)}
+        expected = {name: 100 * tf.reduce_mean(tf.abs(error)) / 3 for name, error in errors.items()}
+        loss = tf.add_n(list(expected.values()))
+    for name, value in expected.items():
+        assert float(metrics[f"loss_{name}/paired"]) == pytest.approx(float(value), rel=1e-5)
+        parts = [float(metrics[f"loss_{name}/{part}"]) for part in ("loss", "cycle", "identity", "paired")]
+        assert float(metrics[f"loss_{name}/total"]) == pytest.approx(sum(parts), rel=1e-5)
+    np.testing.assert_array_equal(flat(both[1]), flat(alone[1]))  # the discriminators
+    gradient = flat(pack(tape.gradient(loss, gan.networks.generator_variables)))
+    np.testing.assert_allclose(flat(both[0]) - flat(alone[0]), gradient, atol=2e-3 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize(
+    "network, failures", [(lambda x, training: x, {"G does nothing"}), (lambda x, training: -0.9 * x, {"G inverts"})]
+)
+def test_silent_failures_show_in_the_metrics(make_images, network, failures):
+    gan = GAN(2, Config.from_settings(**TINY))
+    gan.networks.generators["G"] = network
+    metrics, _, _ = step_module.test_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
+    assert set(find_silent_failures({}, {key: float(value) for key, value in metrics.items()})) == failures
+
+
+def test_different_channels_have_no_identity_loss():
+    config = Config.from_settings(**{**TINY, "channels_x": 1, "channels_y": 4})
+    assert config.objective.lambda_identity == 0
+    gan = GAN(1, config)
+    x, y = (np.random.default_rng(0).integers(0, 256, (1, 32, 32, c)).astype(np.uint8) for c in (1, 4))
+    metrics = eager_step(gan, x, y)
+    assert metrics["loss_G/identity"] == 0 and np.isfinite([*metrics.values()]).all()
+    tested = step_module.test_step(gan, x, y, tf.ones([1]))[0]
+    assert not {"error/MAE(X, F(X))", "change/MAE(X, G(X))"} & set(tested) and {
+        "error/MAE(X, F(G(X)))",
+        *LOSSES,
+    } <= set(tested)
+    beside_x, beside_y = gan.objective.translate_samples(gan.networks.in_use, to_float(x), to_float(y))
+    assert [part.shape[3] for part in (*beside_x, *beside_y)] == [4, 1, 1, 4]
+    one_way = translate_one_way(gan, to_float(x), to_float(y))
+    np.testing.assert_array_equal(one_way[0][1], beside_x[0])
+    np.testing.assert_array_equal(one_way[1][1], beside_y[0])
+
+
+@pytest.mark.slow
+def test_pairs_teach_the_truth_of_scenes(strategies):
+    """Train with all pairs and only their loss; compare with the truth of other scenes.
+
+    No flag turns the adversarial losses off, so the generators get them with weight 0 here. A network that ignores its input makes
+    at best the constant image, as networks that learned from wrong pairs would.
+    """
+    drawn = [scenes.random_scene(np.random.default_rng([1, i])) for i in range(528)]
+    images = [np.stack([scenes.draw(scene, domain, 32) for scene in drawn]) for domain in ("labels", "rendering")]
+    options = {"lambda_paired": 1.0, "lambda_cycle": 0.0, "lambda_identity": 0.0, "lr": 4e-3, "pool_size": 0}
+    config = {**TINY, "dataset": "folder", "paired_names": True, "lr_schedule": "constant", "filters": 16, **options}
+    with strategies[1].scope():
+        gan = GAN(4, Config.from_settings(**config))
+    adversarial = gan.objective.adversarial
+    compute_losses = adversarial.compute_losses
+
+    def without_generators(*arguments):
+        generators, discriminators = compute_losses(*arguments)
+        return {name: 0.0 * loss for name, loss in generators.items()}, discriminators
+
+    adversarial.compute_losses = without_generators
+    step, dataset = compile_train_step(strategies[1], gan), UnpairedDataset(*(i[:512] for i in images), 4, (32, 32), 0)
+    dataset.set_pairs(np.stack([np.arange(512)] * 2, axis=1), 1.0)
+    for number, batch in enumerate(itertools.islice(dataset.distributed(strategies[1]), 1000)):
+        step(batch, {}, tf.constant(1), tf.constant(number))
+    x, y = map(to_float, images)
+    untranslated = np.abs(x[512:] - y[512:]).mean()
+    for name, source, target in (("G", x, y), ("F", y, x)):
+        error = np.abs(gan.networks[name](source[512:]) - target[512:]).mean()
+        constant = np.abs(np.median(target[:512], axis=0) - target[512:]).mean()
+        print(f"MAE of {name}: {error:.4f}, of the constant image {constant:.4f}, untranslated {untranslated:.4f}")
+        assert error < 0.7 * constant

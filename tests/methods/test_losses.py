@@ -1,0 +1,144 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.evaluation import image_errors
+from cyclegan.methods import losses
+
+
+def two_samples(first, second):
+    """Return two constant samples [2, 2, 1]."""
+    return tf.constant(np.array([first, second], np.float32)[:, None, None, None] * np.ones((1, 2, 2, 1), np.float32))
+
+
+def test_mae_by_hand():
+    assert losses.mae(two_samples(1, -1), two_samples(0.5, 2)).numpy().tolist() == [0.5, 3.0]
+
+
+def test_lsgan_by_hand():
+    assert losses.lsgan(two_samples(0.5, 3), 1.0).numpy().tolist() == [0.25, 4.0]
+    assert losses.generator_loss("lsgan", two_samples(0, 1)).numpy().tolist() == [1.0, 0.0]
+    # half of (1 - 1)^2 + (3 - 0)^2, half of (0 - 1)^2 + 0^2
+    assert losses.discriminator_loss("lsgan", two_samples(1, 0), two_samples(3, 0)).numpy().tolist() == [4.5, 0.5]
+
+
+def test_bce_is_from_logits_and_per_sample():
+    got = losses.bce(two_samples(0, 2), 1.0).numpy()
+    np.testing.assert_allclose(got, [math.log(2), math.log(1 + math.exp(-2))], rtol=1e-6)
+    got = losses.bce(two_samples(0, 2), 0.0).numpy()
+    np.testing.assert_allclose(got, [math.log(2), math.log(1 + math.exp(2))], rtol=1e-6)
+    assert np.isfinite(losses.bce(two_samples(1e4, -1e4), 0.0).numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.mae, lambda a, b: losses.lsgan(a - b, 1.0), lambda a, b: losses.bce(a - b, 1.0)]
+)
+def test_losses_of_a_sample_do_not_depend_on_the_others(loss):
+    rng = np.random.default_rng(0)
+    a, b = (tf.constant(rng.normal(size=(3, 4, 5, 2)), tf.float32) for _ in "ab")
+    together = loss(a, b).numpy()
+    assert together.shape == (3,)
+    np.testing.assert_allclose(together, [loss(a[i : i + 1], b[i : i + 1]).numpy()[0] for i in range(3)], rtol=1e-6)
+
+
+def test_reduce_mean_divides_by_the_global_batch():
+    shares = [losses.reduce_mean(tf.constant(share), 3).numpy() for share in ([3.0], [6.0], [9.0])]
+    assert (
+        shares == [1.0, 2.0, 3.0] and sum(shares) == 6.0
+    )  # the mean of 3, 6 and 9; a third of it each on three replicas
+
+
+def test_structural_dissimilarity_is_that_of_ssim(make_images):
+    a, b = (make_images(2, 16, seed) for seed in (1, 2))
+    expected = 1 - image_errors.ssim(a, b)
+    got = losses.structural_dissimilarity(a / np.float32(127.5) - 1, b / np.float32(127.5) - 1)
+    np.testing.assert_allclose(got, expected, atol=2e-3)
+    np.testing.assert_allclose(
+        losses.structural_dissimilarity(a / np.float32(255), a / np.float32(255)), [0, 0], atol=1e-5
+    )
+
+
+def test_correlation_equals_numpy():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
+    expected = [np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in zip(a, b)]
+    np.testing.assert_allclose(losses.correlation(a, b), expected, atol=1e-6)
+    np.testing.assert_allclose(losses.correlation(a, 1 - 3 * a), -np.ones(3), rtol=1e-5)
+    assert losses.correlation(a, np.ones_like(a)).numpy().tolist() == [0, 0, 0]
+
+
+def test_penalties_of_a_quadratic_form(make_images):
+    """Compare in float64 with a discriminator that is a quadratic form and has a known gradient."""
+    rng = np.random.default_rng(0)
+    form = tf.constant(rng.normal(size=(12, 12)), tf.float32)
+
+    def discriminator(images):  # two patches: x A x and 3 x A x
+        x = tf.reshape(images, [-1, 12])
+        value = tf.reduce_sum(x * (x @ form), axis=1)
+        return tf.reshape(tf.stack([value, 3 * value], axis=1), [-1, 1, 2, 1])
+
+    real, fake = (tf.constant(rng.normal(size=(3, 2, 2, 3)), tf.float32) for _ in "rf")
+    both = form + tf.transpose(form)  # the gradient of x A x is (A + A^T) x
+
+    def norms(images):
+        return np.linalg.norm(
+            2 * tf.reshape(images, [-1, 12]).numpy() @ both.numpy(), axis=1
+        )  # the mean of 1 and 3 is 2
+
+    np.testing.assert_allclose(losses.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
+    part = tf.constant([0.0, 0.25, 1.0])
+    mixed = real + part[:, None, None, None] * (fake - real)
+    got = losses.gradient_penalty(discriminator, real, fake, part)
+    np.testing.assert_allclose(got, (norms(mixed) - 1) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("adversarial", ["hinge", "wgan-gp"])
+def test_hinge_and_wasserstein_by_hand(adversarial):
+    real, fake = (tf.reshape(tf.constant(values), [2, 1, 2, 1]) for values in ([0.5, 3.0, -1, -1], [0.0, -2.0, 2, 0]))
+    hinge = [0.5 * (0.25 + 0.5), 0.5 * (2 + 2)]
+    wasserstein = [0.5 * (-1 - 1.75), 0.5 * (1 + 1)]
+    got = losses.discriminator_loss(adversarial, real, fake)
+    np.testing.assert_allclose(got, hinge if adversarial == "hinge" else wasserstein)
+    np.testing.assert_allclose(losses.generator_loss(adversarial, fake), [1, -1])
+
+
+def test_label_smoothing_by_hand():
+    ones, zeros = tf.ones([1, 1, 1, 1]), tf.zeros([1, 1, 1, 1])
+    assert losses.discriminator_loss("lsgan", ones, zeros, 0.25).numpy() == pytest.approx(0.5 * 0.25**2)
+    expected = 0.5 * (0.75 * np.log(1 + np.exp(-1)) + 0.25 * np.log(1 + np.exp(1)) + np.log(2))
+    assert losses.discriminator_loss("bce", ones, zeros, 0.25).numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_patch_nce_by_hand():
+    keys = tf.constant([[[3.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [4.0, 0.0]]])  # orthogonal patches, equal patches
+    queries = tf.constant([[[2.0, 0.0], [0.0, 0.1]], [[1.0, 0.0], [1.0, 0.0]]])
+    found, wrong = losses.patch_nce(queries, keys), losses.patch_nce(queries[:, ::-1], keys)
+    np.testing.assert_allclose(found, [math.log(1 + math.exp(-1 / 0.07)), math.log(2)], atol=1e-6)
+    np.testing.assert_allclose(wrong, [math.log(1 + math.exp(1 / 0.07)), math.log(2)], rtol=1e-6)
+
+
+def test_patch_nce_is_the_formula_of_the_reference():
+    """Compare with the positive logit in front of the logits of all keys, where -10 takes the place of the positive one."""
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(2, 3, 6, 4))
+    expected = []
+    for q, k in zip(queries, keys):
+        q, k = (each / (np.linalg.norm(each, axis=1, keepdims=True) + 1e-7) for each in (q, k))
+        logits = q @ k.T
+        positive = logits.diagonal().copy()
+        np.fill_diagonal(logits, -10)
+        logits = np.concatenate([positive[:, None], logits], axis=1) / 0.07
+        expected.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0]))
+    queries, keys = (tf.constant(each, tf.float32) for each in (queries, keys))
+    with tf.GradientTape() as tape:
+        tape.watch([queries, keys])
+        found = losses.patch_nce(queries, keys)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    of_queries, of_keys = tape.gradient(found, [queries, keys])
+    assert of_keys is None and np.abs(of_queries).max() > 0
+    with tf.GradientTape() as tape:
+        tape.watch(queries)
+        found = losses.patch_nce(0 * queries, keys)
+    assert np.isfinite(tape.gradient(found, queries)).all()  # the norm of a zero vector has no gradient

@@ -1,0 +1,34 @@
+"""Reports for the tests of the HTML report."""
+
+import os
+
+import numpy as np
+from PIL import Image
+
+from cyclegan.run.html_report import Frame, Item
+
+MARKUP = "<img src=x onerror=alert(1)>\"'&#%?.png"
+ODD = [MARKUP, "</script><script>alert(1)</script>", "two\nlines", "caf\udce9", "\u2028<!--", "a:b\\c", "größe 馬.png"]
+
+
+def image_file(folder, name, value=128, size=(32, 32)):
+    """Write a flat PNG; return its name."""
+    path = os.path.join(os.fsencode(folder), os.fsencode(name))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        Image.fromarray(np.full((*size, 3), value, np.uint8)).save(file, "png")
+    return name
+
+
+def sample(folder, name, errors, direction="X → Y", epochs=(10, 20, 30)):
+    """Return an item with a frame for each cycle error."""
+    frames = [
+        Frame(
+            image_file(folder, f"{epoch}/{name} out"),
+            image_file(folder, f"{epoch}/{name} back"),
+            {"cycle error": error},
+            epoch,
+        )
+        for epoch, error in zip(epochs, errors)
+    ]
+    return Item(name, direction, image_file(folder, f"in/{name}"), frames)

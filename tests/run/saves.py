@@ -1,0 +1,69 @@
+"""Training states, saves of the fixture `run`, and runs without TensorFlow's runtime."""
+
+import pathlib
+import types
+
+from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.train_state import PassState, TrainState
+
+
+def at(epoch, pairs=0, test_pairs=0):
+    """Return a training state at a position."""
+    return TrainState(
+        epoch=epoch, step=10 * epoch + pairs, train=PassState(pairs_done=pairs), test=PassState(pairs_done=test_pairs)
+    )
+
+
+def save(run, *epochs, keep=3):
+    """Save a checkpoint after each of some epochs, whose weights are the number of the epoch; return the manager."""
+    state, checkpoints = run(keep)
+    for epoch in epochs:
+        state["a"].assign([epoch, epoch])
+        checkpoints.save(at(epoch))
+    return checkpoints
+
+
+def names(checkpoints):
+    """Return the names of all files and folders beside the checkpoints."""
+    return [path.name for path in checkpoints.folder.iterdir()]
+
+
+class Number:
+    """Stand in for `tf.train.Checkpoint`, whose runtime does not survive a fork: the state is a number."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def write(self, prefix):
+        for name in (".index", ".data-00000-of-00001"):
+            pathlib.Path(prefix + name).write_text(str(self.value))
+
+    def read(self, prefix):
+        self.value = int(pathlib.Path(prefix + ".index").read_text())
+        done = types.SimpleNamespace(expect_partial=lambda: None)
+        return types.SimpleNamespace(assert_consumed=lambda: None, assert_existing_objects_matched=lambda: done)
+
+
+class Run:
+    """Start a program again and again on one folder."""
+
+    def __init__(self, folder, keep):
+        self.folder, self.keep = folder, keep
+
+    def start(self, value=0):
+        checkpoints = CheckpointManager(self.folder, {}, self.keep)
+        checkpoints._checkpoint = Number(value)
+        return checkpoints
+
+    def save(self, value, train_state, **options):
+        self.start(value).save(train_state, **options)
+
+    def restored(self, **options):
+        checkpoints = self.start()
+        found = checkpoints.restore(**options)
+        return found and (checkpoints._checkpoint.value, found.train_state)
+
+    def alias(self, name):
+        checkpoints = self.start()
+        checkpoints.restore_from(self.folder / name)
+        return checkpoints._checkpoint.value

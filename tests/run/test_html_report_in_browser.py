@@ -1,0 +1,216 @@
+"""The HTML report in headless Chromium, if it is installed."""
+
+import json
+import re
+
+import pytest
+
+from cyclegan.run import html_report
+from cyclegan.run.html_report import Frame, Item
+from tests.run.reports import MARKUP, ODD, image_file, sample
+
+NAMES = "[...document.querySelectorAll('bdi')].map(e => e.textContent).join()"
+SOURCES = "[...document.querySelectorAll('ol img')].map(e => decodeURI(e.getAttribute('src'))).join()"
+FOCUS = "document.activeElement.querySelector('bdi')?.textContent"
+
+
+def test_loads_and_shows_all_images(browser, report):
+    browser.open(report)
+    assert browser.widths() == [32] * 12 and browser.problems() == []
+    assert browser.js("document.title") == "a run"
+    assert browser.js(NAMES) == "a,b,c,d"
+    assert browser.js("[...document.querySelectorAll('li.item:nth-child(1) img')].map(e => e.alt)") == [
+        "input: a", "output: a, epoch 30", "cycle: a, epoch 30"
+    ]  # fmt: skip
+    assert browser.js("document.querySelector('.scores').textContent") == "cycle error 10"
+    assert browser.js("document.querySelectorAll('.scores')[2].textContent") == "cycle error 0.0313"
+
+
+def test_slider_chooses_the_epoch(browser, report):
+    browser.open(report)
+    browser.js("find('#epoch').focus()")
+    output = "document.querySelector('output').textContent"
+    assert browser.js(output) == "30" and browser.js(SOURCES).startswith("in/a,30/a out,30/a back,in/b,30/b out")
+    browser.press("ArrowLeft")
+    assert browser.js(output) == "20" and browser.js(SOURCES).startswith("in/a,20/a out,20/a back,in/b,20/b out")
+    assert browser.js("document.querySelectorAll('img')[1].alt") == "output: a, epoch 20"
+    assert browser.js("document.querySelector('.scores').textContent") == "cycle error 20"
+    browser.press("Home")
+    assert browser.js(output) == "10" and browser.js("find('#epoch').getAttribute('aria-valuetext')") == "epoch 10"
+    assert browser.widths() == [32] * 12 and browser.problems() == []
+
+
+def test_missing_epoch_shows_the_previous_one(browser, tmp_path):
+    items = [sample(tmp_path, "all", (1, 2, 3)), sample(tmp_path, "some", (4, 5), epochs=(20, 40))]
+    browser.open(html_report.write(tmp_path, "t", items))
+    shown = []
+    for _ in range(4):
+        shown.append(re.findall(r"(\d+)/\w+ out", browser.js(SOURCES)))
+        browser.press("-")
+    assert shown == [["30", "40"], ["30", "20"], ["20", "20"], ["10", "20"]]
+
+
+def choose(browser, name, option):
+    browser.js(f"find('#{name}').value = {json.dumps(option)}; find('#{name}').dispatchEvent(new Event('change'))")
+    assert browser.js(f"find('#{name}').value") == option
+    return browser.js(NAMES)
+
+
+def test_sorting_and_filtering(browser, report):
+    browser.open(report)
+    assert browser.js("[...find('#sort').options].map(o => o.value)") == [
+        "order", "order, reversed", "name, A to Z", "name, Z to A", "cycle error, lowest first", "cycle error, highest first"
+    ]  # fmt: skip
+    assert choose(browser, "sort", "cycle error, lowest first") == "c,a,d,b"
+    assert choose(browser, "sort", "cycle error, highest first") == "b,d,a,c"
+    browser.press("-")  # epoch 20, where a and b are even
+    assert browser.js(NAMES) == "c,a,b,d"
+    assert choose(browser, "direction", "Y → X") == "c,d"
+    assert browser.js("document.querySelector('[role=status]').textContent") == "2 of 4 shown"
+    assert choose(browser, "direction", "") == "c,a,b,d"
+    assert choose(browser, "sort", "name, Z to A") == "d,c,b,a" and choose(browser, "sort", "order") == "a,b,c,d"
+
+
+def test_names_sort_by_number_and_missing_scores_last(browser, tmp_path):
+    items = [sample(tmp_path, f"x{i}", (i,), epochs=(0,)) for i in (10, 9)]
+    items.append(Item("x1", "X → Y", image_file(tmp_path, "1.png"), [Frame(image_file(tmp_path, "1.png"))]))
+    browser.open(html_report.write(tmp_path, "t", items))
+    assert choose(browser, "sort", "name, A to Z") == "x1,x9,x10"
+    assert choose(browser, "sort", "cycle error, lowest first") == "x9,x10,x1"
+    assert choose(browser, "sort", "cycle error, highest first") == "x10,x9,x1"
+    hidden = [f"document.querySelector('{part}').closest('label').hidden" for part in ("#epoch", "#direction")]
+    assert all(map(browser.js, hidden))  # there is nothing to choose
+
+
+def test_keys_move_the_focus(browser, report):
+    browser.open(report, width=700)  # one column
+    seen = []
+    for key in ("j", "j", "ArrowDown", "ArrowUp", "k", "k", "End", "ArrowRight", "ArrowLeft", "Home"):
+        browser.press(key)
+        seen.append(browser.js(FOCUS))
+    assert "".join(seen) == "abcbaaddca"
+    assert browser.js("document.querySelectorAll('.item[tabindex=\"0\"]').length") == 1
+    browser.press("End")
+    box = browser.js("JSON.parse(JSON.stringify(document.activeElement.getBoundingClientRect()))")
+    assert 0 <= box["top"] and box["bottom"] <= 900
+    browser.open(report, width=1200)  # two columns
+    browser.press("j", "ArrowDown")
+    assert browser.js(FOCUS) == "c"
+    browser.press("Tab", "Tab")  # one stop for all items
+    assert browser.js("document.activeElement.closest('ol')") is None
+
+
+def test_keys_step_through_enlarged_images(browser, report):
+    browser.open(report)
+    caption, large = "find('#caption').textContent", "find('dialog img').naturalWidth > 0"
+    browser.press("j", "j", "Enter")
+    seen = [browser.js(caption)]
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "-", "ArrowDown"):
+        browser.press(key)
+        seen.append(browser.js(caption))
+    assert seen == [
+        "input: b (X → Y)", "output: b, epoch 30 (X → Y)", "cycle: b, epoch 30 (X → Y)", "input: b (X → Y)",
+        "cycle: b, epoch 30 (X → Y)", "cycle: b, epoch 20 (X → Y)", "cycle: c, epoch 20 (Y → X)",
+    ]  # fmt: skip
+    assert browser.js(f"find('dialog img').decode().then(() => {large})")
+    browser.press("Escape")
+    browser.wait_for([False, "c"], f"[find('dialog').open, {FOCUS}]")
+    browser.js("document.querySelectorAll('ol button')[1].click()")
+    assert browser.js("find('dialog').open") and browser.js(caption) == "output: a, epoch 20 (X → Y)"
+    browser.js("find('[data-key=Escape]').click()")
+    assert not browser.js("find('dialog').open") and browser.problems() == []
+
+
+def test_odd_names_are_shown_as_text(browser, tmp_path):
+    items = []
+    for i, odd in enumerate(ODD):
+        paths = [image_file(tmp_path, f"{i}{kind} {odd.replace('/', '_')}") for kind in "ioc"]
+        items.append(Item(odd, "X → Y", paths[0], [Frame(*paths[1:], {odd: 1.0})]))
+    browser.open(html_report.write(tmp_path, MARKUP, items, [MARKUP]))
+    assert browser.widths() == [32] * 3 * len(ODD) and browser.problems() == []
+    names = browser.js("[...document.querySelectorAll('bdi')].map(e => e.textContent)")
+    assert names[:4] == [*ODD[:2], "two\\nlines", "caf\\udce9"] and names[5:] == ODD[5:]
+    assert browser.js("document.title") == browser.js("find('h1').textContent") == MARKUP
+    assert browser.js("find('.notes li').textContent") == MARKUP
+
+
+def test_missing_image_shows_its_text(browser, report):
+    (report.parent / "30" / "a out").unlink()
+    browser.open(report)
+    widths = "[...document.querySelectorAll('ol img')].slice(0, 3).map(e => e.complete && e.naturalWidth)"
+    browser.wait_for([32, 0, 32], widths)
+    assert browser.js("document.querySelectorAll('ol img')[1].alt") == "output: a, epoch 30"
+    missing, other = browser.js(
+        "[...document.querySelectorAll('ol img')].slice(1, 3).map(e => e.getBoundingClientRect().height)"
+    )
+    assert missing == other > 0  # it keeps its space
+
+
+CONTRASTS = """(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext('2d');
+  const luminance = (color) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(
+      (c) => c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const background = (element) => {
+    const color = getComputedStyle(element).backgroundColor;
+    return color === 'rgba(0, 0, 0, 0)' && element.parentElement ? background(element.parentElement) : color;
+  };
+  const elements = [...document.querySelectorAll(
+    'h1, .notes li, label, output, select, #theme, [role=status], .keys, kbd, bdi, .direction, .scores, figcaption')];
+  return elements.map((element) => {
+    const [p, q] = [getComputedStyle(element).color, background(element)].map(luminance);
+    return [element.tagName, (Math.max(p, q) + 0.05) / (Math.min(p, q) + 0.05)];
+  });
+})()"""  # WCAG 2, contrast ratio
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_dark_and_light_are_readable(browser, report, dark):
+    browser.open(report, dark=dark)
+    paper = browser.js("getComputedStyle(document.body).backgroundColor")
+    for pressed in (False, True):
+        if pressed:
+            browser.js("find('#theme').click()")
+        ratios = browser.js(CONTRASTS)
+        assert len(ratios) > 40 and min(ratio for _, ratio in ratios) >= 4.5, sorted(ratios, key=lambda pair: pair[1])[
+            :5
+        ]
+    assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 384) == dark
+    assert browser.js("getComputedStyle(document.body).backgroundColor") != paper
+    assert browser.js("find('#theme').textContent") == ("Dark" if dark else "Light")
+
+
+@pytest.mark.parametrize("width", [320, 400, 1400])
+def test_fits_the_window(browser, tmp_path, width):
+    long = "n" * 200
+    items = [
+        Item(long, "X → Y", "i", [Frame("o", "c", {"a rather long name of a score": 1 / 3}, i) for i in range(200)])
+    ]
+    browser.open(html_report.write(tmp_path, long, items, [long]), width)
+    assert browser.js("document.documentElement.scrollWidth") <= width
+
+
+def test_empty_report_opens(browser, tmp_path):
+    browser.open(html_report.write(tmp_path, "t", []))
+    browser.press("j", "-", "End")
+    assert (
+        browser.js("document.querySelector('[role=status]').textContent") == "0 of 0 shown" and browser.problems() == []
+    )
+
+
+def test_five_thousand_items(browser, tmp_path):
+    """Check that images far from the window are not loaded."""
+    out = image_file(tmp_path, "o.png")
+    items = [Item(f"n{i}", "X → Y", f"{i}.png", [Frame(out, scores={"error": float(i % 7)})]) for i in range(5000)]
+    browser.open(html_report.write(tmp_path, "t", items))
+    assert browser.js("document.querySelectorAll('.item').length") == 5000
+    choose(browser, "sort", "error, highest first")
+    browser.press("End")
+    assert browser.js(FOCUS) == "n4998"  # the last item with an error of 0
+    asked = {
+        event["params"]["request"]["url"] for event in browser.events if event["method"] == "Network.requestWillBeSent"
+    }
+    assert len(asked) < 500
