@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # as in `typing`, whose import would delay the report of an early Ctrl-C
 if TYPE_CHECKING:
     from cyclegan.inference.model import load
     from cyclegan.inference.translate_files import translate

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
-from cyclegan import interrupt
 from cyclegan.data import memory
 from cyclegan.distribution.strategy import make_strategy
 from tests.browser import CHROMIUM, Browser
@@ -52,13 +51,6 @@ def pytest_collection_modifyitems(config, items):
         items[:] = kept
     longest = tuple(f"tests/{folder}/" for folder in LONGEST)
     items.sort(key=lambda item: (not item.nodeid.startswith(FORKING), not item.nodeid.startswith(longest)))
-
-
-@pytest.fixture(autouse=True)
-def forget_ctrl_c():
-    """Forget the Ctrl-C that a test sends to its own process: an entry point would end at its next start."""
-    yield
-    interrupt.seen.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

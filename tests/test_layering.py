@@ -9,15 +9,9 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 # The parts of the package, lowest first, and the parts that each may import. `a.b` allows one module of folder `a`.
 MAY_IMPORT = {
     "errors": set(),
-    "program_name": set(),
     "whole_file": set(),
-    "stderr_filter": set(),
-    "interrupt": set(),
-    "supervisor": {"errors"},
-    "streams": set(),
-    "temporary_folder": {"errors"},
-    "terminal": {"errors", "program_name", "stderr_filter", "streams", "temporary_folder"},
-    "config": {"errors", "program_name", "whole_file"},
+    "terminal": {"errors"},
+    "config": {"errors", "terminal", "whole_file"},
     "images": {"errors", "whole_file", "config"},
     "distribution": {"errors", "terminal", "config"},
     "data": {"errors", "terminal", "config", "images"},
@@ -25,12 +19,12 @@ MAY_IMPORT = {
     "methods": {"errors", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "images", "distribution"},
     "evaluation": {"errors", "config", "images"},
-    "inspection": {"errors", "program_name", "config", "images", "data", "run"},
+    "inspection": {"errors", "terminal", "config", "images", "data", "run"},
     "training": {
         *("errors", "terminal", "config", "images", "distribution", "data", "networks", "methods", "run", "inspection"),
     },
     "inference": {"errors", "config", "images", "distribution", "data", "networks", "run", "evaluation"},
-    "export": {"errors", "program_name", "terminal", "networks"},
+    "export": {"errors", "terminal", "networks"},
     "interop": {"errors", "config", "networks"},
     "benchmarking": {
         *("errors", "whole_file", "config", "images", "distribution", "data", "networks", "methods", "run", "training"),

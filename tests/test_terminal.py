@@ -1,27 +1,24 @@
 import contextlib
-import errno
 import gc
-import io
 import logging
 import os
 import pathlib
-import re
-import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-import unittest.mock
 
 import pytest
 import tqdm
 
 from cyclegan import terminal
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.terminal import ENVIRONMENT
+from cyclegan.terminal import ENVIRONMENT, Signals
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @pytest.fixture
@@ -71,68 +68,28 @@ def test_logging_leaves_progress_bars_whole(configure_logging, capsys):
     assert lines[0] == "Warning: slow" and lines[1].startswith(("100%", " 50%"))
 
 
-PHASE = """
-import sys, time
-from cyclegan import terminal
-terminal.LOG_SECONDS = 0.5
-terminal.configure_logging()
-with terminal.phase("Short", if_slow=True):
-    pass
-with terminal.phase("Waiting", if_slow=sys.argv[1] == "slow"), terminal.start():
-    time.sleep(float(sys.argv[2]))
-print("done", flush=True)
-"""
-
-
-def test_ctrl_c_before_the_first_message_is_not_lost(configure_logging, monkeypatch, capsys):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    configure_logging()
-    monkeypatch.delattr(tqdm.tqdm, "_lock", raising=False)
-    monkeypatch.setattr(tqdm.std, "TqdmDefaultWriteLock", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        logging.getLogger("cyclegan.data.cache").info("ready")
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("on_terminal, kind, seconds", [(False, "any", 0.9), (True, "any", 2.5), (False, "slow", 1.9)])
-def test_a_phase_is_logged_and_its_time_shown(on_terminal, kind, seconds):
-    reader, writer = os.openpty() if on_terminal else os.pipe()
-    command = [sys.executable, "-c", PHASE, kind, str(seconds)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=writer, stderr=writer)
-    os.close(writer)
-    text = b""
-    with contextlib.suppress(OSError):  # the end of a terminal
-        while part := os.read(reader, 4096):
-            text += part
-    os.close(reader)
-    assert process.wait() == 0
-    lines = [line.strip() for line in re.split(r"[\r\n]+", text.decode()) if line.strip()]
-    assert lines[0] == "Waiting" and lines[-1] == "done"
-    assert len(lines[1:-1]) >= (2 if on_terminal else 1)
-    assert all(re.fullmatch(r"00:\d\d" if on_terminal else r"Waiting: \d s", line) for line in lines[1:-1])
-
-
-def test_a_phase_shows_its_time_while_a_library_is_silenced(configure_logging, capsys, monkeypatch):
+def test_a_phase_is_logged_with_its_time(configure_logging, capsys, monkeypatch):
     monkeypatch.setattr(terminal, "LOG_SECONDS", 0.1)
     configure_logging()
-    with terminal.phase("Drawing"), contextlib.redirect_stdout(io.StringIO()):
-        shown, end = "", time.monotonic() + 60
-        while "Drawing: " not in shown and time.monotonic() < end:
-            time.sleep(0.05)  # the line comes from another thread
-            shown += capsys.readouterr().out
-    assert "Drawing: " in shown
-
-
-def test_a_phase_goes_on_where_threads_are_refused(configure_logging, capsys, monkeypatch):
-    monkeypatch.setattr(
-        threading.Thread, "start", unittest.mock.Mock(side_effect=RuntimeError("can't start new thread"))
-    )
-    configure_logging()
+    with terminal.phase("Short", if_slow=True):
+        pass
     with terminal.phase("Drawing"):
-        print("drawn")
-    assert capsys.readouterr().out == "Drawing\ndrawn\n"
+        time.sleep(0.5)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "Drawing" and others and set(others) <= {"Drawing: 0 s", "Drawing: 1 s"}
+
+
+def test_a_phase_leaves_no_descriptor_open_where_threads_are_refused(configure_logging, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    configure_logging()
+    before = os.listdir("/proc/self/fd")
+    with contextlib.suppress(RuntimeError), terminal.phase("Drawing"):
+        pass
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_logging_reaches_other_handlers(configure_logging, caplog):
@@ -141,37 +98,21 @@ def test_logging_reaches_other_handlers(configure_logging, caplog):
     assert len(caplog.records) == 4
 
 
+def process(code, **options):
+    """Run a program; return the finished process."""
+    command = [sys.executable, "-c", f"import os, signal, sys\nfrom cyclegan import terminal\n{code}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+
+
 def test_a_library_that_configures_logging_does_not_repeat_messages():
-    assert errors_of(
-        """
+    code = """
 import logging
 terminal.configure_logging()
 logging.basicConfig()
 logging.getLogger("cyclegan.data").warning("ours")
 logging.getLogger("absl").warning("theirs")
 """
-    ) == ["Warning: ours", "WARNING:absl:theirs"]
-
-
-def errors_of(code):
-    """Return the lines that a process with this code writes to stderr."""
-    command = [sys.executable, "-c", f"import os, sys\nfrom cyclegan import terminal\n{code}"]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, start_new_session=True, timeout=60
-    ).stderr.splitlines()
-
-
-def test_start_drops_notices_only():
-    assert errors_of(
-        r"""
-with terminal.start():
-    os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
-    os.write(2, b"I0000 00:00:1795265138.621398    9803 cudart_stub.cc:31] Could not find cuda drivers\n")
-    os.write(2, b"E0000 a real error\n")
-    print("from Python", file=sys.stderr)
-print("after", file=sys.stderr)
-"""
-    ) == ["E0000 a real error", "from Python", "after"]
+    assert process(code).stderr.splitlines() == ["Warning: ours", "WARNING:absl:theirs"]
 
 
 def test_start_collects_no_garbage_inside():
@@ -185,102 +126,34 @@ def test_start_collects_no_garbage_inside():
         (gc.enable if before else gc.disable)()
 
 
-@pytest.mark.parametrize("inside", ["with terminal.start():", "if True:"])
-@pytest.mark.parametrize("library", ["pass", "raise ImportError"])
-def test_a_ctrl_c_that_a_library_hides_is_not_lost(inside, library):
-    program = f"""
-import signal, sys
-from cyclegan import interrupt, terminal
-
-def main():
-    {inside}
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt as error:
-            hidden = error
-        {library}
-
-sys.exit(terminal.run(main))
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    hides = (inside, library) == ("if True:", "pass")  # the program has handled it
-    assert (done.returncode, done.stderr) == ((0, "") if hides else (130, "\n-c: stopped\n"))
-
-
-def test_a_ctrl_c_that_a_library_hides_before_the_program_runs_is_not_lost():
-    program = """
-import signal, sys
-from cyclegan import interrupt, terminal
-
+HIDDEN = """
 try:
     signal.raise_signal(signal.SIGINT)
 except KeyboardInterrupt:
-    pass
-sys.exit(terminal.run(lambda: print("ran")))
+    print("hidden")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n-c: stopped\n")
 
 
-def test_start_shows_lines_before_an_exception():
-    lines = errors_of("with terminal.start():\n    os.write(2, b'a clue\\n')\n    1 / 0")
-    assert lines[0] == "a clue" and lines[-1].startswith("ZeroDivisionError")
+def test_ctrl_c_during_the_start_ends_the_program_without_a_traceback():
+    done = process(f"with terminal.start():\n    exec({HIDDEN!r})")  # a library hides the exception
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    done = process("with terminal.start():\n    pass\n" + HIDDEN)
+    assert (done.returncode, done.stdout) == (0, "hidden\n")
 
 
-@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), 11)", "os.kill(os.getpid(), 9)", "os._exit(3)"])
-def test_start_shows_the_last_lines_of_a_crash(end):
-    last = ["terminate called", "  what():  no kernel image"]
-    code = rf"os.write(2, b'I0000 a notice\n{last[0]}\nI0000 a notice\n{last[1]}')"
-    assert errors_of(f"with terminal.start():\n    {code}\n    {end}") == last
-
-
-def test_start_shows_lines_at_once(tmp_path):
-    with open(tmp_path / "stderr", "w") as stderr:
-        code = "import os\nfrom cyclegan import terminal\nwith terminal.start():\n    os.write(2, b'waiting\\n')\n    input()"
-        command = [sys.executable, "-c", code]
-        with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=stderr) as process:
-            for _ in range(300):
-                if (shown := (tmp_path / "stderr").read_text()) or process.poll() is not None:
-                    break
-                time.sleep(0.1)
-            assert process.poll() is None and shown == "waiting\n"
-            process.communicate(b"\n")
-    assert process.returncode == 0
-
-
-def test_start_does_not_wait_for_processes_that_hold_stderr():
-    lines = errors_of(
-        """
-import subprocess, time
-terminal.FILTER_SECONDS = 1.0
-with terminal.start():
-    held = subprocess.Popen(["sh", "-c", "read _; echo 'late but shown' >&2"], stdin=subprocess.PIPE)
-    os.write(2, b"early\\n")
-print("after", file=sys.stderr, flush=True)
-held.communicate()
-"""
+def test_training_ends_by_ctrl_c_until_it_handles_signals():
+    begin = "terminal.prepare_training()\nsignal.raise_signal(signal.SIGUSR1)\nprint(1, flush=True)\n"
+    done = process(begin + HIDDEN)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "1\n", "")
+    done = process(
+        f"{begin}with terminal.Signals() as signals:\n    signal.raise_signal(signal.SIGINT)\nprint(signals.stop_signal)"
     )
-    assert lines == ["early", "after", "late but shown"]
+    assert (done.returncode, done.stdout) == (0, "1\n2\n")
 
 
-def test_start_without_run_opens_closed_streams():
-    code = "from cyclegan import terminal\nwith terminal.start():\n    pass"
-    command = ["bash", "-c", '"$@" 0<&- >&- 2>&-', "bash", sys.executable, "-c", code]
-    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 0
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_all_processes_do_not_end_the_filter(signum):
-    code = f"""
-import signal, subprocess
-with terminal.start():
-    signal.signal({int(signum)}, signal.SIG_IGN)
-    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
-    os.kill(int(children.split()[0]), {int(signum)})
-    os.killpg(0, {int(signum)})
-    os.write(2, b"shown\\n")
-"""
-    assert errors_of(code) == ["shown"]
+def test_the_last_words_of_a_crashing_library_are_shown():
+    code = "with terminal.start():\n    os.write(2, b'terminate called\\n')\n    os.abort()"
+    assert process(code).stderr == "terminate called\n"
 
 
 def test_the_program_ends_although_stderr_hangs():
@@ -291,63 +164,13 @@ def test_the_program_ends_although_stderr_hangs():
             os.write(write, bytes(1 << 12))
     os.set_blocking(write, True)
     code = "from cyclegan import terminal; terminal.END_SECONDS = 0.1; terminal.end('stuck', 7)"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=write)
+    hanging = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=write)
     try:
-        assert process.wait(20) == 7
+        assert hanging.wait(20) == 7
     finally:
-        process.kill()
+        hanging.kill()
         os.close(read)
         os.close(write)
-
-
-def test_no_progress_bar_follows_why_the_program_ends():
-    code = """
-import os, sys, threading, time, tqdm
-from cyclegan import terminal
-
-def draw():
-    while True:
-        bar.refresh()
-
-leave = os._exit
-os._exit = lambda code: (time.sleep(0.2), leave(code))  # as on a busy machine: the bar is drawn again meanwhile
-bar = tqdm.tqdm(total=3)
-threading.Thread(target=draw, daemon=True).start()
-terminal.end("stuck", 7)
-"""
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 7 and ended.stderr.endswith(": stuck\n"), ended.stderr[-1000:]
-
-
-def test_too_little_address_space_is_one_line(monkeypatch, capsys):
-    """Limit the address space for the process that tries TensorFlow's start, which fails as in reality."""
-    monkeypatch.setattr(terminal, "PROBE", "import mmap; mmap.mmap(-1, 1 << 29)")
-    monkeypatch.setattr(terminal.resource, "getrlimit", lambda _: (300_000_000, -1))
-    run = subprocess.run
-
-    def little():
-        resource.setrlimit(resource.RLIMIT_AS, (300_000_000, 300_000_000))
-
-    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: run(*args, **kwargs, preexec_fn=little))
-
-    def main():
-        with terminal.start():
-            pytest.fail("it started")
-
-    assert terminal.run(main) == 2
-    assert (
-        "TensorFlow does not start within 0.3 GB of address space: expected a higher limit" in capsys.readouterr().err
-    )
-    monkeypatch.setattr(subprocess, "run", run)
-    terminal._check_address_space()
-
-
-def test_memory_that_runs_out_is_one_line(capsys):
-    def main():
-        raise MemoryError
-
-    assert terminal.run(main) == 1
-    assert capsys.readouterr().err.endswith(": not enough memory; ulimit -a shows the limits of the process\n")
 
 
 @pytest.mark.parametrize(
@@ -370,37 +193,33 @@ def test_run_reports_failures_in_one_line(outcome, code, printed, monkeypatch, c
         return outcome
 
     monkeypatch.setattr(sys, "argv", ["scripts/score.py"])
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # silenced after Ctrl-C
     assert terminal.run(main, "nothing was written") == code
     assert capsys.readouterr() == ("", printed)
-
-
-def test_ctrl_c_that_another_error_replaced_is_one_line():
-    program = """
-import signal, sys, threading
-from cyclegan import interrupt, terminal
-
-class HalfMade:
-    def __del__(self):
-        self.whole
-
-def main():
-    half_made = HalfMade()
-    try:
-        signal.raise_signal(signal.SIGINT)
-    finally:
-        threading.RLock().release()
-
-sys.exit(terminal.run(main))
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\n-c: stopped\n")
 
 
 def test_run_keeps_the_traceback_of_a_defect(capsys):
     assert terminal.run(lambda: 1 / 0) == 1
     err = capsys.readouterr().err
     assert err.startswith("Traceback") and err.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_run_removes_temporary_files():
+    folders = []
+
+    def main():
+        folders.append(pathlib.Path(tempfile.mkdtemp()))
+        raise UserError("no")
+
+    assert terminal.run(main) == 2
+    assert not folders[0].exists() and not folders[0].parent.exists() and pathlib.Path(tempfile.gettempdir()).exists()
+
+
+def test_a_reader_that_leaves_early_is_no_traceback():
+    code = "sys.exit(terminal.run(lambda: [print('line') for _ in range(100000)]))"
+    line = f"import sys\nfrom cyclegan import terminal\n{code}"
+    script = '"$0" -c "$1" | head -n 1; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(["bash", "-c", script, sys.executable, line], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (141, "line\n", "")
 
 
 @pytest.mark.parametrize("flag", ["--clear_output_dir", "--clear-output-dir"])
@@ -413,10 +232,148 @@ def test_run_does_not_propose_to_clear_the_folder_again(flag, monkeypatch, capsy
     assert capsys.readouterr().err == "train.py: stopped; the same command without --clear_output_dir resumes\n"
 
 
-def test_a_refused_process_is_one_line(capsys):
-    def main():
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+def test_training_outlives_the_reader_of_its_output():
+    code = "terminal.prepare_training()\nfor _ in range(100000):\n    print('line')\nopen(sys.argv[1], 'w').close()"
+    script = '"$0" -c "$1" "$2" 2>&1 | head -n 1; exit ${PIPESTATUS[0]}'
+    with tempfile.TemporaryDirectory() as folder:
+        line = f"import sys\nfrom cyclegan import terminal\n{code}\nterminal.leave(0)"
+        done = subprocess.run(["bash", "-c", script, sys.executable, line, f"{folder}/end"], cwd=ROOT)
+        assert done.returncode == 0 and os.listdir(folder) == ["end"]
 
-    assert terminal.run(main) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "not enough processes" in line and "ulimit -a" in line
+
+@pytest.mark.parametrize("name, started", [("train.py", "python train.py"), ("cyclegan-train", "cyclegan-train")])
+def test_programs_are_named_as_the_user_starts_them(name, started, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [f"bin/{name}"])
+    assert terminal.program() == name and terminal.command("train") == started
+
+
+def send(signum):
+    os.kill(os.getpid(), signum)
+
+
+def until(condition, seconds=5):
+    """Wait until another thread makes `condition()` true; return whether it does."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def state():
+    """Return the state of the process that entering changes."""
+    signal.set_wakeup_fd(descriptor := signal.set_wakeup_fd(-1))
+    return (
+        [signal.getsignal(signum) for signum in HANDLED],
+        descriptor,
+        threading.active_count(),
+        len(os.listdir("/proc/self/fd")),
+    )
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_request_to_stop_is_reported_once(signum, caplog):
+    with Signals() as signals:
+        assert signals.stop_signal == 0 and signals.save_requested is False
+        send(signum)
+        assert until(lambda: signals.stop_signal == signum and caplog.messages)
+        send(signal.SIGTERM)  # a second `kill` changes nothing
+        send(signal.SIGUSR1)
+        assert until(lambda: signals.save_requested)  # so the second `kill` has been received, too
+    assert signals.stop_signal == signum
+    (text,) = caplog.messages
+    assert "Stopping after this step" in text and "Ctrl-C again" in text
+
+
+def test_a_request_to_save_does_not_stop(caplog):
+    with Signals() as signals:
+        for _ in range(2):  # the policy resets it
+            send(signal.SIGUSR1)
+            assert until(lambda: signals.save_requested)
+            signals.save_requested = False
+    assert signals.stop_signal == 0 and caplog.messages == []
+
+
+def test_everything_is_restored():
+    before = state()
+    for _ in range(2):
+        with Signals():
+            assert state() != before
+    assert state() == before
+    with pytest.raises(ZeroDivisionError), Signals():
+        _ = 1 / 0
+    assert state() == before
+    with pytest.raises(KeyboardInterrupt):
+        send(signal.SIGINT)
+        time.sleep(1)
+
+
+def test_a_signal_just_before_the_end_is_not_lost():
+    with Signals() as signals:
+        send(signal.SIGTERM)
+    assert signals.stop_signal == signal.SIGTERM
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
+def test_signals_that_were_ignored_stay_ignored(ignored):
+    before = signal.signal(ignored, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            assert signal.getsignal(ignored) == signal.SIG_IGN
+            send(ignored)
+            send(signal.SIGUSR1)
+            assert until(lambda: signals.save_requested) and signals.stop_signal == 0
+        assert signal.getsignal(ignored) == signal.SIG_IGN
+    finally:
+        signal.signal(ignored, before)
+
+
+def test_other_threads_handle_no_signals():
+    before, inside = state(), []
+
+    def enter():
+        with Signals() as signals:
+            inside.append(
+                ([signal.getsignal(signum) for signum in HANDLED], signals.stop_signal, signals.save_requested)
+            )
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert inside == [(before[0], 0, False)] and state() == before
+
+
+def in_a_long_call():
+    """Start a process that stays in a long call into C, where Python runs no handlers."""
+    program = """
+import hashlib, logging, sys
+from cyclegan.terminal import Signals
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+with Signals():
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # minutes
+    print("end", flush=True)
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_ends_the_process_in_the_middle_of_a_step(first):
+    with in_a_long_call() as process:
+        killer = threading.Timer(8, process.kill)  # ends a process that ignores the signals
+        killer.start()
+        try:
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(0.2)  # the process is in the call now
+            process.send_signal(first)
+            assert process.stdout.readline().startswith("Stopping after this step")  # printed during the call
+            time.sleep(0.4)
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130
+            assert process.stdout.read() == ""
+        finally:
+            killer.cancel()
+            process.kill()

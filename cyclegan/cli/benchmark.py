@@ -6,9 +6,6 @@ Therefore compare only rows of one table.
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import argparse
 import functools
 import pathlib
@@ -18,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from cyclegan import program_name, terminal
+from cyclegan import terminal
 from cyclegan.benchmarking import command_line
 from cyclegan.benchmarking.settings import Plan
 from cyclegan.errors import UserError
@@ -74,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """
     options = command_line.parse(argv)
     plans = command_line.plan_parts(options)
-    command = shlex.join([program_name.of("benchmark"), *(sys.argv[1:] if argv is None else argv)])
+    command = shlex.join([terminal.command("benchmark"), *(sys.argv[1:] if argv is None else argv)])
     if options.gpu_day:
         return spend_gpu_day(options, command)
     with terminal.start():
@@ -93,9 +90,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         print(f"\n{format_table(plan.part, rows_of_part)}", flush=True)
         rows += rows_of_part
     if all("error" in row for row in rows):
-        raise SystemExit(f"{program_name.own()}: nothing could be timed, see the errors in the table")
+        raise SystemExit(f"{terminal.program()}: nothing could be timed, see the errors in the table")
     if any(row.get("traces", 1) != 1 for row in rows):
-        raise SystemExit(f"{program_name.own()}: a step was traced more than once, see the column traces")
+        raise SystemExit(f"{terminal.program()}: a step was traced more than once, see the column traces")
     return report.content
 
 

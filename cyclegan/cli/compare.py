@@ -5,9 +5,6 @@ Prints the settings that differ, and the last and the best metrics of each run, 
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 from collections.abc import Sequence
 
 from cyclegan import terminal, whole_file

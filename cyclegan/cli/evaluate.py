@@ -6,15 +6,12 @@ untranslated images. docs/evaluation.md explains them.
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import argparse
 import os
 import pathlib
 from collections.abc import Sequence
 
-from cyclegan import program_name, terminal
+from cyclegan import terminal
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError, printable
@@ -27,7 +24,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
         epilog=None
-        if program_name.is_command()  # without the docs
+        if terminal.is_installed()  # without the docs
         else "docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")

@@ -6,9 +6,6 @@ output there agrees with the network's. docs/export.md shows how to use each for
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import argparse
 import logging
 import os

@@ -10,16 +10,13 @@ nothing in them is executed.
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import logging
 import pathlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from cyclegan import program_name, terminal
+from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.command_line import parse_args, parse_flags
@@ -146,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> pathlib.Path:
         if name not in networks:
             logger.info("No file was given for %s: it begins with random weights", MEANING[name])
     folder = shlex.quote(str(path))
-    logger.info("Train it with: %s --config %s/config.json --output_dir %s", program_name.of("train"), folder, folder)
+    logger.info("Train it with: %s --config %s/config.json --output_dir %s", terminal.command("train"), folder, folder)
     return path
 
 

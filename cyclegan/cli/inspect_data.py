@@ -6,9 +6,6 @@ training: damaged, constant, gray and small images, duplicates, and images in bo
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import argparse
 import dataclasses
 from collections.abc import Sequence

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import functools
 import logging
 import pathlib
 from collections.abc import Sequence
 from typing import NoReturn
 
-from cyclegan import supervisor, terminal
+from cyclegan import terminal
 from cyclegan.config.command_line import parse_args
 from cyclegan.run.trackers import check_packages
-from cyclegan.training import signals
 
 GPU_REQUIREMENTS = pathlib.Path(__file__).resolve().parents[2] / "requirements-gpu.txt"
 logger = logging.getLogger("cyclegan.train")
@@ -29,12 +25,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     config = parse_args(argv)
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
-    signals.ignore_save_signal()
     from cyclegan.run.folder import describe_last
 
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
-    if supervisor.is_limited():
-        supervisor.supervise(last_checkpoint)
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
     with terminal.phase("Starting TensorFlow"), terminal.start():
         from cyclegan.distribution.gpus import explain_unseen_gpus
@@ -62,5 +55,5 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 
 def program() -> NoReturn:
     """Run the command in a terminal and end the process."""
-    message = "stopped; the same command resumes from the last checkpoint, or begins again if there is none"
-    terminal.leave(terminal.run(main, message, needs_stdout=False))
+    terminal.prepare_training()
+    terminal.leave(terminal.run(main))

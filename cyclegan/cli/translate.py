@@ -6,9 +6,6 @@ format of its original. Several GPUs share the images.
 
 from __future__ import annotations
 
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import argparse
 import logging
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from cyclegan import program_name
+from cyclegan import terminal
 from cyclegan.config import defaults, serialization
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.argument_types import protect_ranges
@@ -65,7 +65,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
     parser = ArgumentParser(
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run."
-        f" CUDA_VISIBLE_DEVICES=0,1,2 {program_name.of('train')} uses three GPUs.",
+        f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs.",
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")

@@ -7,7 +7,6 @@ import dataclasses
 import importlib.util
 import os
 import pathlib
-import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from cyclegan import program_name, terminal
+from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
 from cyclegan.export.export_format import Translate
@@ -23,7 +22,6 @@ from cyclegan.export.formats import FORMATS
 
 TOLERANCE = 1e-3  # largest difference from the network's output in [-1, 1]
 FLOAT16_TOLERANCE = 0.02  # the same for weights that were rounded to float16
-EVERYTHING = re.compile(b"")
 
 
 class ExportError(UserError):
@@ -67,7 +65,7 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     missing = [name for name in form.packages if not importlib.util.find_spec(name)]
     if missing:
         install = "install with pip install -r requirements.txt"
-        hint = terminal.REINSTALL if program_name.is_command() else install
+        hint = terminal.REINSTALL if terminal.is_installed() else install
         raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
     if options.float16 and not form.has_float16:
         able = ", ".join(name for name, other in FORMATS.items() if other.has_float16)
@@ -136,7 +134,7 @@ def write_checked(
 ) -> float:
     """Write a generator to a path, load it, and return its largest difference from the generator; see `export`."""
     form = FORMATS[options.format]
-    with terminal.start(EVERYTHING), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
         form.write(portable.make_portable(generator, options.uint8, options.size), path, options.float16)
         difference = _largest_difference(form.load(path), generator, images, options.uint8)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from cyclegan import program_name
+from cyclegan import terminal
 from cyclegan.config import defaults
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
@@ -34,7 +34,9 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
     if found and not data.is_tfds:
-        command = " ".join([program_name.of("inspect"), shlex.quote(data.dataset), *_flags(data, domains.value_ranges)])
+        command = " ".join(
+            [terminal.command("inspect"), shlex.quote(data.dataset), *_flags(data, domains.value_ranges)]
+        )
         found = [*found[: MAX_LINES - 1], f"Data: {command} explains these findings and looks for more"]
     return found[:MAX_LINES]
 

@@ -29,6 +29,7 @@ from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
+from cyclegan.terminal import Signals
 from cyclegan.training import schedule
 from cyclegan.training.callbacks.base import Callback, Summary
 from cyclegan.training.callbacks.checkpoint import CheckpointCallback
@@ -44,7 +45,6 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
 from cyclegan.training.schedule import StepLearningRates
-from cyclegan.training.signals import Signals
 from cyclegan.training.splits import Split, make_splits
 from cyclegan.training.step_form import choose_form
 from cyclegan.training.trainer import Trainer

@@ -10,9 +10,6 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
-
-# isort: split
 import pathlib
 from collections.abc import Iterator, Sequence
 
