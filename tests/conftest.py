@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
 FORKING = "tests/run/test_kill.py"  # goes first, because forking a process that has grown takes long
-LONGEST = ("system", "training", "networks", "benchmarking", "cli", "scripts")  # folders of `tests`
+LONGEST = ("system", "training", "networks", "cli", "scripts")  # folders of `tests`
 make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 

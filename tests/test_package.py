@@ -20,7 +20,7 @@ from PIL import Image
 import cyclegan
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COMMANDS = ("train", "translate", "evaluate", "export", "inspect", "compare", "import-torch", "benchmark")
+COMMANDS = ("train", "translate", "evaluate", "export", "inspect", "compare", "import-torch")
 BUILD = "from setuptools import build_meta; build_meta.build_{}({!r})"
 TINY = "--image_size 32 --filters 2 --residual_blocks 1 --max_dataset_size 4 --steps_per_call 1 --no_peak"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import os
 import pathlib
 import resource
 import sys
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -16,9 +19,22 @@ INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16",
 PEAK_SECONDS = 0.6  # spent on measuring the peak
 
 
+_assumes_gpu = contextvars.ContextVar("assumes_gpu", default=False)
+
+
+@contextlib.contextmanager
+def assume_gpu() -> Iterator[None]:
+    """Make the graphs of a GPU inside the context, although there may be none, to look at them."""
+    token = _assumes_gpu.set(True)
+    try:
+        yield
+    finally:
+        _assumes_gpu.reset(token)
+
+
 def has_accelerator() -> bool:
     """Return whether the networks run on GPUs or a TPU."""
-    return bool(tf.config.list_logical_devices("GPU")) or has_tpu()
+    return _assumes_gpu.get() or bool(tf.config.list_logical_devices("GPU")) or has_tpu()
 
 
 def has_tpu() -> bool:
@@ -26,17 +42,19 @@ def has_tpu() -> bool:
     return bool(tf.config.list_logical_devices("TPU"))
 
 
-@functools.cache
 def has_instructions_for(precision: str) -> bool:
     """Return whether the devices multiply "float32", "bfloat16" or "float16" numbers in hardware."""
     if precision == "float32" or has_accelerator():
         return True
     if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1").lower() in ("0", "false"):
         return False  # only the kernels of oneDNN use these instructions
-    try:
-        return bool(INSTRUCTIONS[precision] & set(CPU_INFO.read_text().split()))
-    except OSError:
-        return False  # not Linux
+    return bool(INSTRUCTIONS[precision] & _words_of_cpu())
+
+
+@functools.cache
+def _words_of_cpu() -> set[str]:
+    """Return the words about the CPU, among them its instructions; none if the system is not Linux."""
+    return set(CPU_INFO.read_text().split()) if CPU_INFO.exists() else set()
 
 
 def best_precision() -> str:

@@ -78,7 +78,6 @@ def test_the_tables_name_all_flags(script):
         ("export run out --format onnx --over-write", "--overwrite"),
         ("inspect_data folder --stric", "--strict"),
         ("compare run --pngs a.png", "--png"),
-        ("benchmark --step", "--steps"),
     ],
 )
 def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
