@@ -1,13 +1,16 @@
-"""Workers as processes on 127.0.0.1 with a tiny step, see `worker.py`: collectives, and errors about lost workers."""
+"""Workers as processes on 127.0.0.1 with a tiny step, see `worker.py`: collectives, lost and stuck workers."""
 
 import json
+import threading
 import time
 
 import numpy as np
 import pytest
 
+from cyclegan import terminal
+from cyclegan.distribution import workers
 from cyclegan.distribution.cluster import Cluster
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from tests.distribution.local_workers import SECONDS, free_ports, outcomes, start, together
 from tests.distribution.worker import RANDOM, checksum, first_moments
 
@@ -97,3 +100,34 @@ def test_single_process_agrees_with_itself():
 def test_cpu_workers_of_one_machine_share_its_speed():
     addresses = ("a:1", "a:2", "b:1")
     assert Workers(None, Cluster(addresses, 1)).speedup() == 2
+    assert Workers(None, Cluster(addresses, 1)).count_on_this_host() == 2
+
+
+@pytest.mark.parametrize(
+    "seconds, beats, checkpoint, text",
+    [
+        (0.2, False, "epoch_0001", "The last checkpoint is epoch_0001, and the same command resumes"),
+        (0.2, False, None, "is stuck. There is no checkpoint yet"),
+        (0.2, True, "epoch_0001", None),
+        (None, False, "epoch_0001", None),
+    ],
+)
+def test_the_watchdog_ends_training_that_is_stuck(monkeypatch, seconds, beats, checkpoint, text):
+    found = []
+    monkeypatch.setattr(terminal, "end", lambda *arguments: found.append(arguments))
+    monkeypatch.setattr(workers, "WATCH_INTERVAL", 0.02)
+    with Watchdog(seconds, lambda: checkpoint, "worker 1: ") as guard:
+        for _ in range(30):
+            threading.Event().wait(0.02)
+            if beats:
+                guard.beat()
+    threading.Event().wait(0.1)
+    ended = len(found)
+    threading.Event().wait(0.3)
+    assert len(found) == ended, "nothing ends after training"
+    if text:
+        message, code = found[0]
+        assert code == 1 and message.endswith(text)
+        assert message.startswith("worker 1: no step, evaluation or checkpoint has ended for 0.2 s (--step_timeout)")
+    else:
+        assert not found
