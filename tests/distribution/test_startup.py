@@ -1,7 +1,7 @@
 """Workers wait for each other; missing and different workers are named."""
 
-import json
 import socket
+import sys
 import threading
 
 import pytest
@@ -11,11 +11,7 @@ from cyclegan.distribution import startup
 from cyclegan.distribution.cluster import Cluster
 from cyclegan.distribution.startup import start_workers
 from cyclegan.errors import UserError
-from tests.distribution.local_workers import free_ports, outcomes, start
-
-
-def addresses(count):
-    return tuple(f"127.0.0.1:{port}" for port in free_ports(count))
+from tests.system.worker_processes import WORKER, ended, free_addresses, start, tf_config, together
 
 
 def meet(found, seconds=20.0, delays=(), others=(), stacks=()):
@@ -56,12 +52,12 @@ def tensorflow_server(monkeypatch):
 
 def test_workers_meet_in_any_order(tensorflow_server):
     for late in range(3):
-        assert meet(addresses(3), delays={late: 0.5}) == [(0, "")] * 3
+        assert meet(free_addresses(3), delays={late: 0.5}) == [(0, "")] * 3
 
 
 def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
     monkeypatch.setattr(startup, "PATIENCE", 0.1)
-    first, second, *missing = addresses(3)
+    first, second, *missing = free_addresses(3)
     for worker, (code, text) in enumerate(meet((first, second), 0.5, others=(*missing, "no..name:80"))):
         own = f"worker {worker} ({(first, second)[worker]})"
         assert code == 2 and text.startswith(
@@ -72,7 +68,7 @@ def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
 
 def test_a_worker_that_answered_and_went_away_is_reported(monkeypatch):
     monkeypatch.setattr(startup, "CONNECT_SECONDS", 0.2)
-    own, gone, late = addresses(3)
+    own, gone, late = free_addresses(3)
     servers = [socket.create_server(("", int(gone.split(":")[1])))]
     threading.Timer(0.5, servers[0].close).start()
     threading.Timer(1, lambda: servers.append(socket.create_server(("", int(late.split(":")[1]))))).start()
@@ -82,7 +78,7 @@ def test_a_worker_that_answered_and_went_away_is_reported(monkeypatch):
 
 
 def test_different_stacks_are_reported():
-    found = addresses(3)
+    found = free_addresses(3)
     for worker, (code, text) in enumerate(meet(found, stacks={1: "2 GPUs"})):
         here, other, there = [(4, 1, 2), (2, 0, 4), (4, 1, 2)][worker]
         row = " ".join(found)
@@ -99,27 +95,25 @@ def test_a_taken_port_is_refused():
             startup.meet(Cluster((taken, "127.0.0.1:9"), 0), 1, "")
 
 
-def test_a_worker_that_never_comes_ends_train():
-    ports = free_ports(2)
-    ((code, _, errors),) = outcomes([start("steps", 0, ports, START_TIMEOUT="1")])
-    assert code == 2 and f"(--start_timeout) and could not reach 127.0.0.1:{ports[1]}: expected a worker" in errors
+def test_a_worker_that_never_comes_ends_the_other():
+    first, second = free_addresses(2)
+    command = [sys.executable, WORKER, "agree"]
+    ((code, printed),) = ended(start(command, TF_CONFIG=tf_config([first, second], 0), START_TIMEOUT="1"))
+    assert code == 2 and f"(--start_timeout) and could not reach {second}: expected a worker" in printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_worker_lost_while_tensorflow_starts_ends_the_other(who):
-    ports = free_ports(2)
-    (_, (code, _, errors)) = outcomes(
-        [start("vanish", index, ports, WHO=str(who), START_TIMEOUT="20") for index in (who, 1 - who)]
-    )
-    assert code == 1, errors
-    assert f"worker {1 - who} (127.0.0.1:{ports[1 - who]})" in errors and "--start_timeout" in errors
+    addresses = free_addresses(2)
+    found = ended(*together(addresses, "vanish", program=WORKER, WHO=str(who), START_TIMEOUT="20"))
+    code, printed = found[1 - who]
+    assert code == 1, printed
+    assert f"worker {1 - who} ({addresses[1 - who]})" in printed and "--start_timeout" in printed
 
 
 def test_a_worker_without_gpu_refuses_several_devices(monkeypatch):
-    monkeypatch.setenv(
-        "TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}})
-    )
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
     with pytest.raises(UserError, match="--devices 2: a worker without a GPU is one replica; expected 1"):
         start_workers(DistributionConfig(devices=2))
 
