@@ -109,8 +109,8 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
 def _listen(port: int) -> socket.socket:
     """Return a socket that listens at a port on all interfaces, as TensorFlow's server does."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=BACKLOG)
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
 
 
 async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.socket) -> None:
@@ -121,7 +121,7 @@ async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.
     own = cluster.describe(cluster.index)
     others = {worker: address for worker, address in enumerate(cluster.addresses) if worker != cluster.index}
     began, warned, met = time.monotonic(), False, set[int]()
-    async with await asyncio.start_server(answer, sock=listening):
+    async with await asyncio.start_server(answer, sock=listening, backlog=BACKLOG):
         while True:
             answers = dict(zip(others, await asyncio.gather(*map(_ask, others.values()))))
             for worker, found in answers.items():
