@@ -22,9 +22,12 @@ def train_here(*flags):
 
 def metrics(folder):
     """Return the losses and errors of all lines of a log."""
-    kept = ("epoch", "step", "loss", "error", "change")
     return [
-        {f"{line['split']} {key}": value for key, value in line.items() if key.startswith(kept)}
+        {
+            f"{line['split']} {key}": value
+            for key, value in line.items()
+            if key in ("epoch", "step") or key.startswith(("loss", "error", "change"))
+        }
         for line in lines(folder)
     ]
 
