@@ -76,7 +76,8 @@ def _parse_tf_config(text: str) -> Cluster | None:
         raise UserError(f"TF_CONFIG={text}: expected something like {EXAMPLE}") from None
     if unknown:
         raise UserError(
-            f"TF_CONFIG: tasks of the type {', '.join(unknown)}: expected chief or worker; this program has workers only"
+            f"TF_CONFIG: tasks of the type {', '.join(unknown)}: expected chief or worker, as this program"
+            " has no others"
         )
     for address in addresses:
         match = ADDRESS.fullmatch(str(address))
@@ -94,7 +95,8 @@ def _parse_tf_config(text: str) -> Cluster | None:
     tasks = [f"{kind} {index}" for kind, row in rows.items() for index in range(len(row))]
     if own not in tasks:
         raise UserError(
-            f"TF_CONFIG: task {json.dumps(task)}: expected the type and index of a task of the cluster: {', '.join(tasks)}"
+            f"TF_CONFIG: task {json.dumps(task)}: expected the type and index of a task of the cluster:"
+            f" {', '.join(tasks)}"
         )
     return Cluster(addresses, tasks.index(own))
 
@@ -102,8 +104,8 @@ def _parse_tf_config(text: str) -> Cluster | None:
 def _read_slurm(environment: Mapping[str, str], port: int | None) -> Cluster:
     """Return the cluster of the tasks of a Slurm job step.
 
-    TensorFlow's `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses more tasks than GPUs on a
-    node, and reads only the environment of the process.
+    TensorFlow's `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses more tasks than
+    GPUs on a node, and reads only the environment of the process.
     """
     try:
         hosts = hostlist.expand_hostlist(environment.get("SLURM_STEP_NODELIST", ""))
@@ -111,8 +113,8 @@ def _read_slurm(environment: Mapping[str, str], port: int | None) -> Cluster:
     except hostlist.BadHostlist as error:
         raise UserError(
             f"Slurm: {error} in SLURM_STEP_NODELIST={environment.get('SLURM_STEP_NODELIST')} or"
-            f" SLURM_STEP_TASKS_PER_NODE={environment.get('SLURM_STEP_TASKS_PER_NODE')}: expected lists like n[1-3],gpu7 and"
-            " 2(x3),1; or name the workers with TF_CONFIG"
+            f" SLURM_STEP_TASKS_PER_NODE={environment.get('SLURM_STEP_TASKS_PER_NODE')}: expected lists like"
+            " n[1-3],gpu7 and 2(x3),1; or name the workers with TF_CONFIG"
         ) from None
     first = 20000 + _number(environment, "SLURM_JOB_ID", "0") % 10000 if port is None else port
     last = first + max(counts) - 1
@@ -122,15 +124,15 @@ def _read_slurm(environment: Mapping[str, str], port: int | None) -> Cluster:
     index, count = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_STEP_NUM_TASKS")
     if len(hosts) != len(counts) or len(tasks) != count or index >= count:
         raise UserError(
-            f"Slurm: task {index} of {count}, but {sum(counts)} tasks on {', '.join(hosts)}: expected the variables of one job"
-            " step; start all tasks with one srun, or name them with TF_CONFIG"
+            f"Slurm: task {index} of {count}, but {sum(counts)} tasks on {', '.join(hosts)}: expected the variables of"
+            " one job step; start all tasks with one srun, or name them with TF_CONFIG"
         )
     host, local = tasks[index]
     for name, expected in (("SLURMD_NODENAME", host), ("SLURM_LOCALID", str(local))):
         if environment.get(name, expected) != expected:
             raise UserError(
-                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in blocks;"
-                " use srun --distribution=block"
+                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in"
+                " blocks; use srun --distribution=block"
             )
     return Cluster(tuple(f"{host}:{first + local}" for host, local in tasks), index)
 

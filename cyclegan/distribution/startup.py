@@ -31,7 +31,7 @@ GREETING = b"CycleGAN worker: "
 
 
 def start_workers(config: DistributionConfig) -> Workers:
-    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make a strategy over the devices of all workers.
+    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make a strategy over the devices of all.
 
     Raises:
         UserError: The environment does not provide what the configuration asks for.
@@ -41,8 +41,8 @@ def start_workers(config: DistributionConfig) -> Workers:
         return _join(cluster, config)
     if config.strategy == "multiworker":
         raise UserError(
-            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name several workers; expected one of them to name at"
-            " least two (see docs/scaling.md), or scripts/launch_local.sh"
+            "--strategy multiworker: neither TF_CONFIG nor Slurm's variables name several workers; expected one of"
+            " them to name at least two (see docs/scaling.md), or scripts/launch_local.sh"
         )
     os.environ.pop("TF_CONFIG", None)  # TensorFlow's other strategies would read it, too
     return Workers(make_strategy(config.devices, config.strategy))
@@ -82,9 +82,9 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:
     """Wait until all workers answer, because TensorFlow waits silently and without end.
 
-    Each worker answers at its own address with its stack, and asks all others until all of them answer at the same time. Then
-    it leaves the port to TensorFlow's server, which also counts as an answer. The first of two workers to leave has compared
-    their stacks.
+    Each worker answers at its own address with its stack, and asks all others until all of them answer at the same
+    time. Then it leaves the port to TensorFlow's server, which also counts as an answer. The first of two workers to
+    leave has compared their stacks.
 
     Args:
         cluster: The cluster, as seen by this worker.
@@ -92,7 +92,8 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
         stack: A line that has to be the same on all workers.
 
     Raises:
-        UserError: The port of this worker is taken, or a worker did not come in time or has another stack or other addresses.
+        UserError: The port of this worker is taken, or a worker did not come in time or has another stack or other
+            addresses.
         TrainingError: A worker answered, and went away.
     """
     own = cluster.addresses[cluster.index]
@@ -140,8 +141,8 @@ async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.
                 raise TrainingError(f"{own}: {names} answered and went away again: look at its output")
             if waited > timeout:
                 raise UserError(
-                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {names}: expected a worker at each;"
-                    " are they started, do firewalls let them through?"
+                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {names}: expected a worker at"
+                    " each; are they started, do firewalls let them through?"
                 )
             if waited > PATIENCE and not warned:
                 logger.warning("%s is waiting for %s", own, names)
@@ -182,12 +183,12 @@ def _keep_sigterm() -> Iterator[None]:
 def _limit_time(cluster: Cluster, seconds: int) -> Iterator[None]:
     """End the process with exit code 1 if the context takes longer; TensorFlow would wait for an hour or without end.
 
-    TensorFlow holds Python's global lock meanwhile. So a C thread of `faulthandler` ends the process, and its output makes a
-    shell report the reason.
+    TensorFlow holds Python's global lock meanwhile. So a C thread of `faulthandler` ends the process, and its output
+    makes a shell report the reason.
     """
     text = (
-        f"{cluster.describe(cluster.index)} has met the others, but TensorFlow's start with them took more than {seconds} s"
-        " (--start_timeout): expected all of them to stay; see their output, and start all again"
+        f"{cluster.describe(cluster.index)} has met the others, but TensorFlow's start with them took more than"
+        f" {seconds} s (--start_timeout): expected all of them to stay; see their output, and start all again"
     )
     report = ["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', text]
     with subprocess.Popen(report, stdin=subprocess.PIPE) as reporter:

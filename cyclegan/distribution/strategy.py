@@ -22,8 +22,9 @@ def make_strategy(devices: int | None = None, kind: str = "mirrored") -> tf.dist
     """Return a strategy over the devices of this machine.
 
     Args:
-        devices: Number of devices: the first N GPUs, or N logical CPU devices if there is no GPU. Logical devices share the cores:
-            they are good for trying several replicas, but no faster. `None` means every GPU, or the CPU once.
+        devices: Number of devices: the first N GPUs, or N logical CPU devices if there is no GPU. Logical devices share
+            the cores: they are good for trying several replicas, but no faster. `None` means every GPU, or the CPU
+            once.
         kind: "mirrored" or "auto": `tf.distribute.MirroredStrategy`; "one": `tf.distribute.OneDeviceStrategy`; "tpu":
             `tf.distribute.TPUStrategy` over all cores of the TPU that TPU_NAME names, or of this machine.
 
@@ -58,11 +59,11 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
     started = len(tf.config.list_logical_devices("CPU"))
     if devices > started:
         raise UserError(
-            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most these: ask for more in a"
-            " new process"
+            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most these: ask for"
+            " more in a new process"
         )
-    # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of different sizes
-    # disturb each other in TensorFlow's collective operations.
+    # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of
+    # different sizes disturb each other in TensorFlow's collective operations.
     in_order = tf.distribute.ReductionToOneDevice(accumulation_fn=_sum_in_order)
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
 
@@ -70,8 +71,8 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
 def _sum_in_order(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors, added from the first to the last without a stacked copy of all.
 
-    TensorFlow merges consecutive additions into one operation, which may add in any order. An extra axis of length 1 after each
-    addition prevents this.
+    TensorFlow merges consecutive additions into one operation, which may add in any order. An extra axis of length 1
+    after each addition prevents this.
     """
     total = values[0]
     for value in values[1:]:
@@ -111,7 +112,8 @@ def select_gpus(devices: int | None = None) -> list[tf.config.PhysicalDevice]:
         raise UserError(f"--devices {devices}: TensorFlow sees {len(gpus)} GPUs{where}: expected at most that many")
     selected = gpus[:devices]
     if len(selected) > 1:
-        # TensorFlow's guide to GPU performance: so each GPU has its own threads that launch kernels, and none waits for another.
+        # TensorFlow's guide to GPU performance: so each GPU has its own threads that launch kernels, and none waits for
+        # another.
         os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
     if selected:
         with contextlib.suppress(RuntimeError):  # TensorFlow has started already and keeps its devices
@@ -148,9 +150,9 @@ def explain_unseen_gpus(requirements: str | pathlib.Path) -> str | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     where = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
     return (
-        f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so training would"
-        f" run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m pip install"
-        f" {packages}"
+        f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so"
+        f" training would run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m"
+        f" pip install {packages}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Workers, the processes that train together: collective operations, errors when one is lost, an end when one is stuck."""
+"""Workers, the processes that train together: their collective operations, and errors if one is lost or stuck."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Workers:
         self._sum = tf.function(self._sum_rows, input_signature=[rows], autograph=False)
 
     def all_gather(self, values: Sequence[int]) -> np.ndarray:
-        """Return the integers of each worker, int64 [workers, len(values)]; collective, with equally many values on each worker."""
+        """Return the integers of each worker, equally many on each, as int64 [workers, len(values)]; collective."""
         rows = np.zeros((self.count, len(values)), np.int64)
         rows[self.index] = values
         return self._sum(tf.constant(rows)).numpy() if self.count > 1 else rows
@@ -101,12 +101,12 @@ class Workers:
             worker, differ = found
             here = ", ".join(f"{names[i]} ({values[names[i]]} at worker {self.index})" for i in differ)
             raise UserError(
-                f"{self._describe(worker)} differs from the chief in {here}: expected the same command, images and kind of device"
-                " for all workers"
+                f"{self._describe(worker)} differs from the chief in {here}: expected the same command, images and"
+                " kind of device for all workers"
             )
 
     def keep_alive(self, value: T) -> T:
-        """Return an object, kept until the process ends if there are several workers: its destruction would involve the others."""
+        """Return an object; keep it until the process ends, because its destruction would involve the other workers."""
         if self.count > 1:
             _KEPT_ALIVE.append(value)
         return value
@@ -138,8 +138,8 @@ class Workers:
             if self.count == 1 or not (isinstance(error, LOST) or ABORTED in str(error)):
                 raise
             raise TrainingError(
-                f"worker {self.index}: {self._lost_worker(error)} does not answer any more, so this one stops: see its output."
-                f" Start all workers again; {last_checkpoint()}"
+                f"worker {self.index}: {self._lost_worker(error)} does not answer any more, so this one stops: see its"
+                f" output. Start all workers again; {last_checkpoint()}"
             ) from error
         finally:
             if self.count > 1:
@@ -177,14 +177,14 @@ class Workers:
 class Watchdog:
     """Context manager that ends the process with exit code 1 if training makes no progress for too long.
 
-    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the process. It
-    counts only time in which this process runs: nothing happens after the process was stopped and continued, as by Ctrl-Z and
-    `fg`.
+    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the
+    process. It counts only time in which this process runs: nothing happens after the process was stopped and
+    continued, as by Ctrl-Z and `fg`.
 
     Args:
         seconds: Seconds without a `beat` after which the process ends; `None` for no limit.
-        newest_checkpoint: Function that returns the folder of the newest checkpoint, or `None`, for the message; it must not
-            wait for storage.
+        newest_checkpoint: Function that returns the folder of the newest checkpoint, or `None`, for the message; it
+            must not wait for storage.
         prefix: Beginning of the message.
     """
 
@@ -221,7 +221,7 @@ class Watchdog:
                     else "There is no checkpoint yet"
                 )
                 terminal.end(
-                    f"{self._prefix}no step, evaluation or checkpoint has ended for {seconds} s (--step_timeout), so training"
-                    f" stops: a worker or its storage is stuck. {hint}",
+                    f"{self._prefix}no step, evaluation or checkpoint has ended for {seconds} s (--step_timeout), so"
+                    f" training stops: a worker or its storage is stuck. {hint}",
                     1,
                 )

@@ -83,8 +83,8 @@ def test_different_stacks_are_reported():
         here, other, there = [(4, 1, 2), (2, 0, 4), (4, 1, 2)][worker]
         row = " ".join(found)
         assert code == 2 and text == (
-            f"worker {worker} ({found[worker]}) has {here} GPUs, addresses {row}, but worker {other} ({found[other]}) has"
-            f" {there} GPUs, addresses {row}: expected the same for all"
+            f"worker {worker} ({found[worker]}) has {here} GPUs, addresses {row}, but worker {other} ({found[other]})"
+            f" has {there} GPUs, addresses {row}: expected the same for all"
         )
 
 

@@ -42,7 +42,7 @@ def vanish(cluster):
 
 
 def make_step(workers):
-    """Return a function that runs a step on all workers, which adds the sum of their shares to a weight; and the weight."""
+    """Return a weight, and a function that runs a step on all workers, which adds the sum of their shares to it."""
     with workers.strategy.scope():
         weight = tf.Variable(float(workers.index))  # the chief's value has to win
 
@@ -52,12 +52,12 @@ def make_step(workers):
         weight.assign_add(gradients[0][0])
         return metrics["mean"]
 
-    return tf.function(lambda: workers.strategy.run(on_replica), autograph=False), weight
+    return weight, tf.function(lambda: workers.strategy.run(on_replica), autograph=False)
 
 
 def agree(workers):
     """Run a step, and agree on values."""
-    step, weight = make_step(workers)
+    weight, step = make_step(workers)
     return {
         "mean": float(step()),
         "weight": float(weight.numpy()),
@@ -79,7 +79,7 @@ def differ(workers):
 
 def lose(workers):
     """End the worker WHO by the method HOW, while the others are in a step."""
-    step, _ = make_step(workers)
+    _, step = make_step(workers)
     for number in range(10**6):
         if number == 3 and workers.index == int(os.environ["WHO"]):
             print("gone", flush=True)

@@ -80,7 +80,7 @@ class Launcher:
         (self.clone / "env" / ".installed").write_text(f"{requirements} {cksum}")
 
     def start(self, *arguments, plan=None, environment=None, before=(), **options):
-        """Start the script with a plan per worker: {index: {"signals": least number, "seconds": limit, "code": exit code}}."""
+        """Start the script with a plan per worker: {index: {"signals": least, "seconds": limit, "code": code}}."""
         (self.records / "plan").write_text(json.dumps(plan or {}))
         hidden = ("CUDA_VISIBLE_DEVICES", "PYTHON", "TF_CONFIG")
         every = {name: value for name, value in os.environ.items() if name not in hidden}

@@ -147,7 +147,7 @@ class Slurm:
             time.sleep(0.3)
 
     def end_soon(self, job):
-        """Move the time limit of a job so near that Slurm sends the signal of --signal at its next look, within 30 s."""
+        """Move the time limit of a job so near that Slurm sends the signal of --signal at its next look (30 s)."""
         hours, minutes, _ = re.search(r"RunTime=(\d+):(\d+):(\d+)", self.call("scontrol", "show", "job", job)).groups()
         self.call("scontrol", "update", f"jobid={job}", f"timelimit={60 * int(hours) + int(minutes) + 2}")
 
