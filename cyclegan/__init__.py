@@ -21,7 +21,7 @@ __version__ = "1.0.0"
 
 __all__ = ["__version__", "load", "translate"]
 
-# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". `distribution.gpus` still reports GPUs that
+# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". `distribution.strategy` still reports GPUs that
 # TensorFlow does not see, and errors still come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -53,27 +53,20 @@ worker() {  # its index, the flags
   exec "$venv/bin/python" "$root/train.py" "$@"
 }
 
-# Runs beside the workers, and kills them if they do not exit in time after a line "stop", or after the end of this script.
-guard() {
-  trap '' HUP INT TERM USR1
-  local word=
-  read -r word || kill -s TERM "${pids[@]}" 2>/dev/null || true
-  [ "$word" != done ] || return 0
-  local end=$((SECONDS + 10#$grace))
-  while [ $SECONDS -lt $end ]; do
-    kill -s 0 "${pids[@]}" 2>/dev/null || return 0
-    sleep 0.2
-  done
-  echo "launch_local: killing the workers that are still there after $grace s" >&2
-  kill -s KILL "${pids[@]}" 2>/dev/null || true
-}
-
-tell_guard() { echo "$1" >&9 || true; } 2>/dev/null
-
-forwarded= pids=()
+forwarded= pids=() killer=
 forward() {  # a signal, and the exit code of workers that it stops
   forwarded="$forwarded${2:+ $2}"
   kill -s "$1" ${pids[@]+"${pids[@]}"} 2>/dev/null || true
+  if [ -n "${2:-}" ] && [ -z "$killer" ]; then
+    kill_later &
+    killer=$!
+  fi
+}
+kill_later() {
+  trap '' HUP INT TERM USR1
+  sleep "$grace" >/dev/null 2>&1  # must not hold the output of this script open
+  echo "launch_local: killing the workers that are still there after $grace s" >&2
+  kill -s KILL ${pids[@]+"${pids[@]}"} 2>/dev/null || true
 }
 trap 'forward HUP 129' HUP
 trap 'forward INT 130' INT
@@ -90,13 +83,10 @@ for ((i = 0; i < count; i++)); do
 done
 set +m  # or `wait` would return at once for a suspended worker
 [ ${#pids[@]} != 0 ] || exit "${forwarded##* }"
-trap '' PIPE  # the guard may be gone before the script
-exec 9> >(guard)
 
 result=0 stopped=
 for pid in "${pids[@]}"; do
   while kill -s 0 "$pid" 2>/dev/null; do
-    [ -z "$forwarded" ] || tell_guard stop
     wait "$pid" || true  # a signal interrupts it
   done
   code= before=-
@@ -107,5 +97,5 @@ for pid in "${pids[@]}"; do
   case " $forwarded " in *" $code "*) stopped=${stopped:-$code} ;; esac
   [ "$result" != 0 ] || result=$code
 done
-tell_guard "done"
+[ -z "$killer" ] || kill -s KILL "$killer" 2>/dev/null || true
 exit "${stopped:-$result}"

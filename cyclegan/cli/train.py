@@ -30,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
     with terminal.phase("Starting TensorFlow"), terminal.start():
-        from cyclegan.distribution.gpus import explain_unseen_gpus
         from cyclegan.distribution.startup import start_workers
+        from cyclegan.distribution.strategy import explain_unseen_gpus
         from cyclegan.evaluation.in_training import make_evaluator
         from cyclegan.networks import compat
         from cyclegan.run.run_directory import RunDirectory

@@ -33,7 +33,7 @@ SECTION_OF = {field.name: name for name, cls in SECTIONS.items() for field in da
 # Settings that may differ between workers, such as paths on their machines and how much they print.
 SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb"),
-    *("preset", "verbose", "no_peak", "start_timeout", "rendezvous_secret_file"),
+    *("preset", "verbose", "no_peak", "start_timeout"),
 }
 SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
 

@@ -32,11 +32,6 @@ class DistributionConfig(Section):
         on_resume=FREE,
         metavar="SECONDS",
     )
-    rendezvous_secret_file: Optional[str] = flag(
-        "file with a secret of at least 16 bytes, by which workers know each other at start (docs/scaling.md)",
-        on_resume=FREE,
-        metavar="FILE",
-    )
     port: Optional[int] = flag(
         "first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)",
         on_resume=FREE,

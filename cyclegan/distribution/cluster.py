@@ -1,4 +1,4 @@
-"""Find the workers that train together: from TF_CONFIG or from Slurm's variables."""
+"""Find the workers that train together: in TF_CONFIG or in Slurm's variables; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import NoReturn
 
-from cyclegan.distribution import slurm
+import hostlist
+
 from cyclegan.errors import UserError
 
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):([0-9]{1,5})")
+EXAMPLE = '{"cluster": {"worker": ["n1:2222", "n2:2222"]}, "task": {"type": "worker", "index": 0}}'
+PORTS = range(1, 65536)
 TASK_TYPES = ("chief", "worker")  # in the order of their addresses
 
 
@@ -35,17 +37,12 @@ class Cluster:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Hosts of the workers, each once, in the order of the addresses."""
-        return tuple(dict.fromkeys(host_of(address) for address in self.addresses))
+        """Host of each worker: "n1" of "n1:2222", "[::1]" of "[::1]:2222"."""
+        return tuple(address.rpartition(":")[0] for address in self.addresses)
 
     def describe(self, worker: int) -> str:
         """Return the name of a worker for messages."""
         return f"worker {worker} ({self.addresses[worker]})"
-
-
-def host_of(address: str) -> str:
-    """Return the host of an address: "n1" of "n1:2222", "[::1]" of "[::1]:2222"."""
-    return address.rpartition(":")[0]
 
 
 def read_cluster(environment: Mapping[str, str] = os.environ, port: int | None = None) -> Cluster | None:
@@ -58,70 +55,91 @@ def read_cluster(environment: Mapping[str, str] = os.environ, port: int | None =
         port: First port of Slurm's tasks on each node; `None` is 20000 + the last four digits of the job's number.
 
     Raises:
-        UserError: The description is wrong, this worker is not part of it, or `port` has no effect.
+        UserError: The description is wrong, or this worker is not part of it.
     """
-    if environment.get("TF_CONFIG"):
-        refuse_port(port, "TF_CONFIG has the ports of all workers")
-        return _parse_tf_config(environment["TF_CONFIG"])
-    if slurm.has_several_tasks(environment):
-        return Cluster(*slurm.read_addresses(environment, port))
-    refuse_port(port, "this is no Slurm job step of several tasks")
+    if text := environment.get("TF_CONFIG"):
+        return _parse_tf_config(text)
+    if environment.get("SLURM_PROCID") and _number(environment, "SLURM_STEP_NUM_TASKS", "1") > 1:
+        return _read_slurm(environment, port)
     return None
-
-
-def refuse_port(port: int | None, reason: str) -> None:
-    """Raise `UserError` if `port` was given although it has no effect."""
-    if port is not None:
-        raise UserError(
-            f"--port {port} has no effect: {reason}; expected it with several tasks of a Slurm job step. Drop --port, or start"
-            " the tasks with one srun"
-        )
 
 
 def _parse_tf_config(text: str) -> Cluster | None:
     try:
         config = json.loads(text)
-    except ValueError as error:
-        _refuse(f"not JSON ({error})", 'something like {"cluster": {"worker": ["host:port", ...]}, "task": ...}')
-    if not isinstance(config, dict):
-        _refuse(text, "an object with the keys cluster and task")
-    cluster = config.get("cluster") or {}
-    _check_task_types(cluster)
-    addresses = [address for kind in TASK_TYPES for address in cluster.get(kind, [])]
-    for address in addresses:
-        _check_address(address, addresses)
-    return Cluster(tuple(addresses), _index_of(config.get("task"), cluster)) if len(addresses) > 1 else None
-
-
-def _check_task_types(cluster: object) -> None:
-    if not isinstance(cluster, dict) or not all(isinstance(row, list) for row in cluster.values()):
-        _refuse(f"cluster {json.dumps(cluster)}", 'lists of addresses by type of task: {"worker": ["host:port", ...]}')
-    if unknown := [kind for kind in cluster if kind not in TASK_TYPES]:
-        _refuse(f"tasks of the type {', '.join(unknown)}", "chief or worker; this program has workers only")
-    if len(cluster.get("chief", [])) > 1:
-        _refuse(f"{len(cluster['chief'])} chiefs", "at most one; the others are workers")
-
-
-def _check_address(address: object, addresses: list[object]) -> None:
-    match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if not match or int(match[2]) not in slurm.PORTS:
-        _refuse(f"address {json.dumps(address)}", '"host:port" with a port from 1 to 65535 (IPv6: "[::1]:port")')
-    if addresses.count(address) > 1:
-        _refuse(f"{address} occurs {addresses.count(address)} times", "another address for each task")
-
-
-def _index_of(task: object, cluster: dict[str, list[str]]) -> int:
-    """Return the index of this worker among all, chief first, from the task of TF_CONFIG."""
-    if not isinstance(task, dict) or task.get("type") not in list(cluster):
-        example = json.dumps({"type": list(cluster)[-1], "index": 0})
-        _refuse(f"task {json.dumps(task)}", f"the type and index of this task in the cluster: {example}")
-    index, count = task.get("index"), len(cluster[task["type"]])
-    if type(index) is not int or not 0 <= index < count:
-        _refuse(
-            f"index {json.dumps(index)} of the task", f"a number from 0 to {count - 1}, for {count} of {task['type']}"
+        cluster, task = config.get("cluster") or {}, config.get("task") or {}
+        unknown = [kind for kind in cluster if kind not in TASK_TYPES]
+        rows = {kind: cluster.get(kind, []) for kind in TASK_TYPES}
+        addresses = tuple(address for row in rows.values() for address in row)
+        own = f"{task.get('type')} {task.get('index')}"
+    except (ValueError, TypeError, AttributeError):
+        raise UserError(f"TF_CONFIG={text}: expected something like {EXAMPLE}") from None
+    if unknown:
+        raise UserError(
+            f"TF_CONFIG: tasks of the type {', '.join(unknown)}: expected chief or worker, as this program"
+            " has no others"
         )
-    return index + (len(cluster.get("chief", [])) if task["type"] == "worker" else 0)
+    for address in addresses:
+        match = ADDRESS.fullmatch(str(address))
+        if not match or int(match[2]) not in PORTS:
+            raise UserError(
+                f"TF_CONFIG: address {json.dumps(address)}: expected"
+                ' "host:port" with a port from 1 to 65535 (IPv6: "[::1]:port")'
+            )
+        if addresses.count(address) > 1:
+            raise UserError(
+                f"TF_CONFIG: {address} occurs {addresses.count(address)} times: expected another address for each task"
+            )
+    if len(addresses) < 2:
+        return None
+    tasks = [f"{kind} {index}" for kind, row in rows.items() for index in range(len(row))]
+    if own not in tasks:
+        raise UserError(
+            f"TF_CONFIG: task {json.dumps(task)}: expected the type and index of a task of the cluster:"
+            f" {', '.join(tasks)}"
+        )
+    return Cluster(addresses, tasks.index(own))
 
 
-def _refuse(received: str, expected: str) -> NoReturn:
-    raise UserError(f"TF_CONFIG: {received}: expected {expected}")
+def _read_slurm(environment: Mapping[str, str], port: int | None) -> Cluster:
+    """Return the cluster of the tasks of a Slurm job step.
+
+    TensorFlow's `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses more tasks than
+    GPUs on a node, and reads only the environment of the process.
+    """
+    try:
+        hosts = hostlist.expand_hostlist(environment.get("SLURM_STEP_NODELIST", ""))
+        counts = hostlist.parse_slurm_tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    except hostlist.BadHostlist as error:
+        raise UserError(
+            f"Slurm: {error} in SLURM_STEP_NODELIST={environment.get('SLURM_STEP_NODELIST')} or"
+            f" SLURM_STEP_TASKS_PER_NODE={environment.get('SLURM_STEP_TASKS_PER_NODE')}: expected lists like"
+            " n[1-3],gpu7 and 2(x3),1; or name the workers with TF_CONFIG"
+        ) from None
+    first = 20000 + _number(environment, "SLURM_JOB_ID", "0") % 10000 if port is None else port
+    last = first + max(counts) - 1
+    if first not in PORTS or last not in PORTS:
+        raise UserError(f"--port {first}: the tasks of a node take the ports {first} to {last}: expected 1 to 65535")
+    tasks = [(host, local) for host, count in zip(hosts, counts) for local in range(count)]
+    index, count = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_STEP_NUM_TASKS")
+    if len(hosts) != len(counts) or len(tasks) != count or index >= count:
+        raise UserError(
+            f"Slurm: task {index} of {count}, but {sum(counts)} tasks on {', '.join(hosts)}: expected the variables of"
+            " one job step; start all tasks with one srun, or name them with TF_CONFIG"
+        )
+    host, local = tasks[index]
+    for name, expected in (("SLURMD_NODENAME", host), ("SLURM_LOCALID", str(local))):
+        if environment.get(name, expected) != expected:
+            raise UserError(
+                f"Slurm: task {index} has {name}={environment[name]}: expected {expected}, with tasks distributed in"
+                " blocks; use srun --distribution=block"
+            )
+    return Cluster(tuple(f"{host}:{first + local}" for host, local in tasks), index)
+
+
+def _number(environment: Mapping[str, str], name: str, default: str = "") -> int:
+    """Return the value of a variable as a number, 0 or more."""
+    text = environment.get(name) or default
+    if not text.isdecimal():
+        raise UserError(f"{name}={text}: expected a number, as Slurm sets it")
+    return int(text)

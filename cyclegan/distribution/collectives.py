@@ -11,7 +11,8 @@ import tensorflow as tf
 def reduce_dict(scalars: Mapping[str, tf.Tensor], tensors: Any = ()) -> tuple[dict[str, tf.Tensor], Any]:
     """Sum named scalars and further tensors over the replicas in one all-reduce; every replica gets the sums.
 
-    For functions that `tf.distribute.Strategy.run` calls. A single replica needs no operation. The sums have no gradients.
+    For functions that `tf.distribute.Strategy.run` calls. A single replica needs no operation. The sums have no
+    gradients.
 
     Args:
         scalars: Scalars of this replica by name, float32. The mapping is not changed.
@@ -25,8 +26,8 @@ def reduce_dict(scalars: Mapping[str, tf.Tensor], tensors: Any = ()) -> tuple[di
         return dict(scalars), tensors
     flat = [*scalars.values(), *tf.nest.flatten(tensors)]
     packed = tf.concat([tf.reshape(tensor, [-1]) for tensor in flat], axis=0)
-    # `context.all_reduce` gives the sum a gradient, and for that searches the graphs of all replicas for variables, once for
-    # each replica: with 3 CPU replicas a fifth of the time to trace a step, with more replicas more.
+    # `context.all_reduce` gives the sum a gradient, and for that searches the graphs of all replicas for variables,
+    # once for each replica: with 3 CPU replicas a fifth of the time to trace a step, with more replicas more.
     (packed,) = context.merge_call(_sum, args=(packed,))
     parts = tf.split(packed, [tensor.shape.num_elements() for tensor in flat])
     summed = [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, flat)]

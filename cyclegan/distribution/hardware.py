@@ -60,8 +60,9 @@ def _words_of_cpu() -> set[str]:
 def best_precision() -> str:
     """Return the precision in which networks train best on the devices present: "float32" or "bfloat16".
 
-    bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16); float32
-    elsewhere. Never float16, although it is fast on GPUs of capability 7, too: docs/performance.md shows its effect on quality.
+    bfloat16 on TPUs, NVIDIA GPUs from compute capability 8.0 on and CPUs with instructions for it (AMX, AVX512-BF16);
+    float32 elsewhere. Never float16, although it is fast on GPUs of capability 7, too: docs/performance.md shows its
+    effect on quality.
     """
     if has_tpu():
         return "bfloat16"
@@ -85,8 +86,8 @@ def set_arithmetic(tf32: bool, deterministic: bool) -> None:
     """
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if deterministic:
-        # The fast kernel that writes to an image pool is deterministic if the rows differ, as ours do. The other copies the pool
-        # to the host and back in each step.
+        # The fast kernel that writes to an image pool is deterministic if the rows differ, as ours do. The other copies
+        # the pool to the host and back in each step.
         os.environ.setdefault("TF_DISABLE_SCATTER_OP_DETERMINISM", "1")
         tf.config.experimental.enable_op_determinism()
 
@@ -102,8 +103,9 @@ def multiplies_in_tf32(precision: str) -> bool:
 def measure_peak(precision: str) -> float:
     """Return the FLOP/s of the first device in its fastest product of square matrices within about half a second.
 
-    A precision without instructions is measured as float32, because its convolutions run in float32. The result is 0 if memory
-    is too short for the smallest product. It is also 0 on a TPU, because the products would run on another device.
+    A precision without instructions is measured as float32, because its convolutions run in float32. The result is 0 if
+    memory is too short for the smallest product. It is also 0 on a TPU, because the products would run on another
+    device.
     """
     if has_tpu():
         return 0.0
@@ -133,7 +135,7 @@ def _measure_products(precision: str) -> float:
 
 
 def peak_memory() -> int:
-    """Return the peak memory use so far in bytes: the maximum over all GPUs or, without a GPU, the peak of the process."""
+    """Return the peak memory use so far in bytes: the maximum over all GPUs, or of the process without a GPU."""
     if gpus := _gpu_names():
         return max(tf.config.experimental.get_memory_info(name)["peak"] for name in gpus)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

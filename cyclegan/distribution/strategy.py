@@ -1,14 +1,18 @@
-"""Make the distribution strategy over the devices of this machine."""
+"""Choose the devices of this machine, and make the distribution strategy over them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from cyclegan.distribution.gpus import select_gpus
 from cyclegan.errors import UserError, first_line
 
 LOGICAL_LIMIT = 64  # logical devices share the cores; thousands of them only hang
@@ -18,8 +22,9 @@ def make_strategy(devices: int | None = None, kind: str = "mirrored") -> tf.dist
     """Return a strategy over the devices of this machine.
 
     Args:
-        devices: Number of devices: the first N GPUs, or N logical CPU devices if there is no GPU. Logical devices share the cores:
-            they are good for trying several replicas, but no faster. `None` means every GPU, or the CPU once.
+        devices: Number of devices: the first N GPUs, or N logical CPU devices if there is no GPU. Logical devices share
+            the cores: they are good for trying several replicas, but no faster. `None` means every GPU, or the CPU
+            once.
         kind: "mirrored" or "auto": `tf.distribute.MirroredStrategy`; "one": `tf.distribute.OneDeviceStrategy`; "tpu":
             `tf.distribute.TPUStrategy` over all cores of the TPU that TPU_NAME names, or of this machine.
 
@@ -54,11 +59,11 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
     started = len(tf.config.list_logical_devices("CPU"))
     if devices > started:
         raise UserError(
-            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most these: ask for more in a"
-            " new process"
+            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most these: ask for"
+            " more in a new process"
         )
-    # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of different sizes
-    # disturb each other in TensorFlow's collective operations.
+    # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of
+    # different sizes disturb each other in TensorFlow's collective operations.
     in_order = tf.distribute.ReductionToOneDevice(accumulation_fn=_sum_in_order)
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)], cross_device_ops=in_order)
 
@@ -66,8 +71,8 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
 def _sum_in_order(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors, added from the first to the last without a stacked copy of all.
 
-    TensorFlow merges consecutive additions into one operation, which may add in any order. An extra axis of length 1 after each
-    addition prevents this.
+    TensorFlow merges consecutive additions into one operation, which may add in any order. An extra axis of length 1
+    after each addition prevents this.
     """
     total = values[0]
     for value in values[1:]:
@@ -89,3 +94,72 @@ def _tpu_strategy() -> tf.distribute.Strategy:
             f"--strategy tpu: no TPU {name} ({first_line(error)}): expected a TensorFlow with libtpu on a machine"
             " with a TPU, or its name in TPU_NAME"
         ) from error
+
+
+def select_gpus(devices: int | None = None) -> list[tf.config.PhysicalDevice]:
+    """Make TensorFlow use the first GPUs only, with memory that grows as needed, and return them.
+
+    Args:
+        devices: Number of GPUs; `None` selects all.
+
+    Raises:
+        UserError: There are GPUs, but fewer than `devices`.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus and devices and devices > len(gpus):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        where = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+        raise UserError(f"--devices {devices}: TensorFlow sees {len(gpus)} GPUs{where}: expected at most that many")
+    selected = gpus[:devices]
+    if len(selected) > 1:
+        # TensorFlow's guide to GPU performance: so each GPU has its own threads that launch kernels, and none waits for
+        # another.
+        os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
+    if selected:
+        with contextlib.suppress(RuntimeError):  # TensorFlow has started already and keeps its devices
+            tf.config.set_visible_devices(selected, "GPU")
+    allow_memory_growth(selected)
+    return selected
+
+
+def allow_memory_growth(gpus: Iterable[tf.config.PhysicalDevice] | None = None) -> None:
+    """Make TensorFlow take the memory of GPUs as needed, unless it has started or the program has configured them.
+
+    Args:
+        gpus: The GPUs; by default all that TensorFlow may use.
+    """
+    for gpu in tf.config.get_visible_devices("GPU") if gpus is None else gpus:
+        with contextlib.suppress(RuntimeError, ValueError):
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def explain_unseen_gpus(requirements: str | pathlib.Path) -> str | None:
+    """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`.
+
+    Args:
+        requirements: Path of the requirements file that installs the CUDA libraries; an installed package has none.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
+    if hidden or tf.config.list_physical_devices("GPU") or not shutil.which("nvidia-smi"):
+        return None
+    names = _names_by_nvidia_smi()
+    if not names:
+        return None
+    exists = os.path.exists(requirements)
+    packages = f"-r {shlex.quote(str(requirements))}" if exists else f"'tensorflow[and-cuda]=={tf.__version__}'"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    where = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
+    return (
+        f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so"
+        f" training would run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m"
+        f" pip install {packages}"
+    )
+
+
+def _names_by_nvidia_smi() -> list[str]:
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    return [] if listed.returncode else [line.split(":", 1)[1].split("(UUID")[0].strip() for line in lines]

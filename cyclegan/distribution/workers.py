@@ -1,19 +1,22 @@
-"""Workers, the processes that train together: their collective operations, and errors when one is lost."""
+"""Workers, the processes that train together: their collective operations, and errors if one is lost or stuck."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from cyclegan import terminal
 from cyclegan.distribution import hardware
-from cyclegan.distribution.cluster import Cluster, host_of
+from cyclegan.distribution.cluster import Cluster
 from cyclegan.errors import TrainingError, UserError
 
 LOST = (
@@ -25,6 +28,7 @@ LOST = (
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
 RESUMES = "the same command resumes from the last checkpoint"
 LEAVE_SECONDS = 0.5
+WATCH_INTERVAL = 0.5  # seconds between two looks of the watchdog
 T = TypeVar("T")
 _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 
@@ -55,7 +59,7 @@ class Workers:
         self._sum = tf.function(self._sum_rows, input_signature=[rows], autograph=False)
 
     def all_gather(self, values: Sequence[int]) -> np.ndarray:
-        """Return the integers of each worker, int64 [workers, len(values)]; collective, with equally many values on each worker."""
+        """Return the integers of each worker, equally many on each, as int64 [workers, len(values)]; collective."""
         rows = np.zeros((self.count, len(values)), np.int64)
         rows[self.index] = values
         return self._sum(tf.constant(rows)).numpy() if self.count > 1 else rows
@@ -97,28 +101,25 @@ class Workers:
             worker, differ = found
             here = ", ".join(f"{names[i]} ({values[names[i]]} at worker {self.index})" for i in differ)
             raise UserError(
-                f"{self._describe(worker)} differs from the chief in {here}: expected the same command, images and kind of device"
-                " for all workers"
+                f"{self._describe(worker)} differs from the chief in {here}: expected the same command, images and"
+                " kind of device for all workers"
             )
 
     def keep_alive(self, value: T) -> T:
-        """Return an object, kept until the process ends if there are several workers: its destruction would involve the others."""
+        """Return an object; keep it until the process ends, because its destruction would involve the other workers."""
         if self.count > 1:
             _KEPT_ALIVE.append(value)
         return value
 
     def count_on_this_host(self) -> int:
         """Return the number of workers on this machine; 0 for a single process."""
-        if not self.cluster:
-            return 0
-        hosts = [host_of(address) for address in self.cluster.addresses]
-        return hosts.count(hosts[self.index])
+        return self.cluster.hosts.count(self.cluster.hosts[self.index]) if self.cluster else 0
 
     def speedup(self) -> int:
         """Return the speed of all devices relative to one device; the CPU devices of one machine share its cores."""
         if hardware.has_accelerator():
             return self.strategy.num_replicas_in_sync
-        return len(self.cluster.hosts) if self.cluster else 1
+        return len(set(self.cluster.hosts)) if self.cluster else 1
 
     @contextlib.contextmanager
     def report_lost(self, last_checkpoint: Callable[[], str] = lambda: RESUMES) -> Iterator[None]:
@@ -137,8 +138,8 @@ class Workers:
             if self.count == 1 or not (isinstance(error, LOST) or ABORTED in str(error)):
                 raise
             raise TrainingError(
-                f"worker {self.index}: {self._lost_worker(error)} does not answer any more, so this one stops: see its output."
-                f" Start all workers again; {last_checkpoint()}"
+                f"worker {self.index}: {self._lost_worker(error)} does not answer any more, so this one stops: see its"
+                f" output. Start all workers again; {last_checkpoint()}"
             ) from error
         finally:
             if self.count > 1:
@@ -171,3 +172,56 @@ class Workers:
 
     def _describe(self, worker: int) -> str:
         return self.cluster.describe(worker) if self.cluster else "this process"
+
+
+class Watchdog:
+    """Context manager that ends the process with exit code 1 if training makes no progress for too long.
+
+    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the
+    process. It counts only time in which this process runs: nothing happens after the process was stopped and
+    continued, as by Ctrl-Z and `fg`.
+
+    Args:
+        seconds: Seconds without a `beat` after which the process ends; `None` for no limit.
+        newest_checkpoint: Function that returns the folder of the newest checkpoint, or `None`, for the message; it
+            must not wait for storage.
+        prefix: Beginning of the message.
+    """
+
+    def __init__(self, seconds: int | None, newest_checkpoint: Callable[[], object], prefix: str = "") -> None:
+        self._seconds = seconds
+        self._newest_checkpoint = newest_checkpoint
+        self._prefix = prefix
+        self._still = 0.0  # seconds since the last beat
+        self._done = threading.Event()
+
+    def beat(self) -> None:
+        """Note that training makes progress."""
+        self._still = 0.0
+
+    def __enter__(self) -> Watchdog:
+        self.beat()
+        if self._seconds is not None:
+            threading.Thread(target=self._watch, args=(self._seconds,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._done.set()
+
+    def _watch(self, seconds: int) -> None:
+        while not self._done.wait(WATCH_INTERVAL):
+            self._still += WATCH_INTERVAL
+            if self._still >= seconds:
+                newest = self._newest_checkpoint()
+                hint = (
+                    f"The last checkpoint is {newest}, and the same command resumes"
+                    if newest
+                    else "There is no checkpoint yet"
+                )
+                terminal.end(
+                    f"{self._prefix}no step, evaluation or checkpoint has ended for {seconds} s (--step_timeout), so"
+                    f" training stops: a worker or its storage is stuck. {hint}",
+                    1,
+                )

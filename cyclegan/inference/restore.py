@@ -13,7 +13,7 @@ import tensorflow as tf
 from cyclegan.config import Config, serialization
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.config.objective import ObjectiveConfig
-from cyclegan.distribution.gpus import allow_memory_growth
+from cyclegan.distribution.strategy import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
 from cyclegan.run import run_directory

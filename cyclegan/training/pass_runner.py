@@ -11,7 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan import terminal
-from cyclegan.distribution.watchdog import Watchdog
+from cyclegan.distribution.workers import Watchdog
 from cyclegan.errors import TrainingError
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState

@@ -19,8 +19,7 @@ from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.distribution import hardware
-from cyclegan.distribution.watchdog import Watchdog
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.inspection import summary as inspection_summary
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers

@@ -9,8 +9,7 @@ from cyclegan.config.networks import NetworkConfig
 from cyclegan.config.performance import PerformanceConfig, choose_steps_per_call
 from cyclegan.config.run import RunConfig
 from cyclegan.distribution import hardware
-from cyclegan.distribution.watchdog import Watchdog
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.training.autotune import try_forms
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN

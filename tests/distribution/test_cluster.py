@@ -1,10 +1,22 @@
+"""Reading the workers from TF_CONFIG and from the variables of a Slurm job step."""
+
 import json
 
 import pytest
 
 from cyclegan.distribution.cluster import Cluster, read_cluster
 from cyclegan.errors import UserError
-from tests.distribution.test_slurm import STEP
+
+# Task 3 of five: two tasks each on n9 and n10, one on gpu7.
+STEP = {
+    "SLURM_JOB_ID": "1234567",
+    "SLURM_STEP_NODELIST": "n[9-10],gpu7",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURMD_NODENAME": "n10",
+}
 
 
 def tf_config(addresses, task):
@@ -15,11 +27,6 @@ def worker(index, *addresses):
     return tf_config({"worker": addresses}, {"type": "worker", "index": index})
 
 
-def test_hosts_are_unique():
-    cluster = Cluster(("b:1", "a:1", "b:2", "[::1]:3"), 2)
-    assert cluster.count == 4 and cluster.hosts == ("b", "a", "[::1]")
-
-
 @pytest.mark.parametrize(
     "environment",
     [
@@ -27,11 +34,9 @@ def test_hosts_are_unique():
         {"TF_CONFIG": ""},
         {"TF_CONFIG": "{}"},
         {"TF_CONFIG": '{"task": {"type": "worker", "index": 0}}'},
-        worker(0, "a:1"),
         tf_config({"chief": ["a:1"]}, {"type": "chief", "index": 0}),
         {**STEP, "SLURM_PROCID": ""},
         {**STEP, "SLURM_STEP_NUM_TASKS": "1"},
-        {key: value for key, value in STEP.items() if key != "SLURM_STEP_NUM_TASKS"},
         {**STEP, **worker(0, "a:1")},
     ],
 )
@@ -44,71 +49,65 @@ def test_tf_config_is_parsed():
     both = {"worker": ["n2:65535", "[fe80::1]:1"], "chief": ["10.0.0.1:2222"]}
     row = ("10.0.0.1:2222", "n2:65535", "[fe80::1]:1")
     assert read_cluster(tf_config(both, {"type": "chief", "index": 0})) == Cluster(row, 0)
-    assert read_cluster(tf_config(both, {"type": "worker", "index": 0})) == Cluster(row, 1)
     assert read_cluster(tf_config(both, {"type": "worker", "index": 1})) == Cluster(row, 2)
     assert read_cluster({**STEP, **worker(0, "a:1", "b:1")}) == Cluster(("a:1", "b:1"), 0)
-
-
-def test_environment_of_the_process_is_the_default(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", worker(1, "a:1", "b:1")["TF_CONFIG"])
-    assert read_cluster() == Cluster(("a:1", "b:1"), 1)
 
 
 @pytest.mark.parametrize(
     "environment, part",
     [
-        ({"TF_CONFIG": "{"}, "not JSON"),
-        ({"TF_CONFIG": "[1]"}, r"\[1\]: expected an object"),
-        ({"TF_CONFIG": '{"cluster": ["a:1"]}'}, r'cluster \["a:1"\]: expected lists'),
-        ({"TF_CONFIG": '{"cluster": {"worker": "a:1"}}'}, "expected lists"),
-        (
-            tf_config({"worker": ["a:1"], "ps": ["b:1"]}, None),
-            "type ps: expected chief or worker; this program has workers only",
-        ),
-        (tf_config({"evaluator": ["a:1"], "master": []}, None), "type evaluator, master"),
-        (tf_config({"chief": ["a:1", "b:1"]}, None), "2 chiefs: expected at most one"),
-        (tf_config({"worker": ["a:1", "b:1"]}, None), "task null: expected the type and index"),
-        (tf_config({"worker": ["a:1", "b:1"]}, "worker"), 'task "worker"'),
-        (
-            tf_config({"worker": ["a:1", "b:1"]}, {"type": "chief", "index": 0}),
-            "the type and index of this task in the cluster",
-        ),
-        (
-            tf_config({"worker": ["a:1", "b:1"]}, {"type": ["worker"], "index": 0}),
-            "the type and index of this task in the cluster",
-        ),
-        (worker(2, "a:1", "b:1"), "index 2 of the task: expected a number from 0 to 1, for 2 of worker"),
-        (worker(-1, "a:1", "b:1"), "index -1"),
-        (worker(True, "a:1", "b:1"), "index true"),
-        (worker("1", "a:1", "b:1"), 'index "1"'),
-        (worker(None, "a:1", "b:1"), "index null"),
+        ({"TF_CONFIG": "{"}, "expected something like"),
+        ({"TF_CONFIG": '{"cluster": ["a:1"]}'}, "expected something like"),
+        ({"TF_CONFIG": '{"cluster": {"worker": "a:1"}}'}, 'address "a": expected "host:port"'),
+        (tf_config({"worker": ["a:1"], "ps": ["b:1"]}, None), "type ps: expected chief or worker"),
+        (tf_config({"worker": ["a:1", "b:1"]}, None), "task {}: expected the type and index .*: worker 0, worker 1"),
+        (tf_config({"worker": ["a:1", "b:1"]}, {"type": "chief", "index": 0}), "expected the type and index"),
+        (worker(2, "a:1", "b:1"), '"index": 2}: expected the type and index'),
         (worker(0, "a", "b:1"), 'address "a": expected "host:port"'),
-        (worker(0, "a:1", "b:"), 'address "b:"'),
-        (worker(0, ":1", "b:1"), 'address ":1"'),
         (worker(0, "::1:1", "b:1"), 'address "::1:1".*IPv6'),
-        (worker(0, "grpc://a:1", "b:1"), 'address "grpc://a:1"'),
-        (worker(0, "a:0", "b:1"), 'address "a:0".*from 1 to 65535'),
-        (worker(0, "a:65536", "b:1"), 'address "a:65536"'),
-        (worker(0, 5, "b:1"), "address 5"),
+        (worker(0, "a:65536", "b:1"), 'address "a:65536".*from 1 to 65535'),
         (worker(0, "a:1", "b:1", "a:1"), "a:1 occurs 2 times"),
-        (tf_config({"chief": ["a:1"], "worker": ["a:1"]}, {"type": "chief", "index": 0}), "a:1 occurs 2 times"),
     ],
 )
 def test_mistakes_in_tf_config_are_named(environment, part):
-    with pytest.raises(UserError, match=f"^TF_CONFIG: .*{part}") as error:
+    with pytest.raises(UserError, match=f"^TF_CONFIG.*{part}") as error:
         read_cluster(environment)
     assert "\n" not in str(error.value)
 
 
+def test_addresses_of_five_tasks_of_slurm():
+    row = ("n9:24567", "n9:24568", "n10:24567", "n10:24568", "gpu7:24567")
+    for index, (host, local) in enumerate([("n9", 0), ("n9", 1), ("n10", 0), ("n10", 1), ("gpu7", 0)]):
+        own = {"SLURM_PROCID": str(index), "SLURM_LOCALID": str(local), "SLURMD_NODENAME": host}
+        assert read_cluster({**STEP, **own}) == Cluster(row, index)
+        assert read_cluster({**STEP, **own}, port=5000).addresses[3:] == ("n10:5001", "gpu7:5000")
+
+
+def test_leading_zeros_of_hosts_are_kept():
+    nodes = {"SLURM_STEP_NODELIST": "n[08-10]", "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_STEP_NUM_TASKS": "3"}
+    assert read_cluster({"SLURM_PROCID": "0", **nodes}).addresses == ("n08:20000", "n09:20000", "n10:20000")
+
+
+def test_ports_of_slurm_tasks_end_at_65535():
+    assert read_cluster(STEP, port=65534).addresses[:2] == ("n9:65534", "n9:65535")
+    with pytest.raises(UserError, match="--port 65535: the tasks of a node take the ports 65535 to 65536"):
+        read_cluster(STEP, port=65535)
+
+
 @pytest.mark.parametrize(
-    "environment, reason",
+    "change, part",
     [
-        ({}, "this is no Slurm job step of several tasks"),
-        ({**STEP, "SLURM_STEP_NUM_TASKS": "1"}, "this is no Slurm job step"),
-        (worker(0, "a:1", "b:1"), "TF_CONFIG has the ports of all workers"),
-        ({**STEP, **worker(0, "a:1")}, "TF_CONFIG has the ports"),
+        ({"SLURM_PROCID": "2"}, "task 2 has SLURM_LOCALID=1: expected 0"),
+        ({"SLURMD_NODENAME": "n9"}, "task 3 has SLURMD_NODENAME=n9: expected n10.*srun --distribution=block"),
+        ({"SLURM_PROCID": "5"}, "task 5 of 5"),
+        ({"SLURM_STEP_NUM_TASKS": "four"}, "SLURM_STEP_NUM_TASKS=four: expected a number"),
+        ({"SLURM_STEP_NUM_TASKS": "6"}, "task 3 of 6, but 5 tasks on n9, n10, gpu7: expected the variables of one job"),
+        ({"SLURM_STEP_NODELIST": "n[9-10"}, r"SLURM_STEP_NODELIST=n\[9-10 or.*: expected lists like .* TF_CONFIG"),
+        ({"SLURM_STEP_NODELIST": "n[9-10]"}, "but 5 tasks on n9, n10"),
+        ({"SLURM_STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE=: expected lists like"),
     ],
 )
-def test_port_without_slurm_is_refused(environment, reason):
-    with pytest.raises(UserError, match=f"^--port 5000 has no effect: {reason}.*; expected it with .* Drop --port"):
-        read_cluster(environment, port=5000)
+def test_mistakes_in_slurm_variables_are_named(change, part):
+    with pytest.raises(UserError, match=part) as error:
+        read_cluster({**STEP, **change})
+    assert "\n" not in str(error.value)

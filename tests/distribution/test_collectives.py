@@ -25,9 +25,10 @@ def test_reduce_dict_sums_into_a_new_dict(strategies, replicas):
 
 @pytest.mark.parametrize("free", [(0, 1, 2), (2,), (1,), (1, 2), ()], ids=str)
 def test_gradients_are_summed_in_the_order_of_replicas(strategies, free):
-    """Sum numbers whose float32 sum depends on the order: 1e8 + 3 + 3 is 1e8 from left to right, and 1e8 + 8 from right to left.
+    """Sum numbers whose float32 sum depends on the order: 1e8 + 3 + 3 is 1e8 from left to right, else 1e8 + 8.
 
-    TensorFlow joins several additions into one operation, which starts with the number whose memory can be reused: `free`.
+    TensorFlow joins several additions into one operation, which starts with the number whose memory can be reused:
+    `free`.
     """
     strategy, values = strategies[3], tf.constant([1e8, 3.0, 3.0])
 

@@ -1,41 +1,119 @@
-"""Start of several workers, and the errors about missing workers."""
+"""Workers wait for each other; missing and different workers are named."""
 
-import json
+import socket
+import sys
+import threading
 
 import pytest
 
 from cyclegan.config.distribution import DistributionConfig
-from cyclegan.distribution import rendezvous
+from cyclegan.distribution import startup
+from cyclegan.distribution.cluster import Cluster
 from cyclegan.distribution.startup import start_workers
 from cyclegan.errors import UserError
-from tests.distribution.local_workers import free_ports, outcomes, start
+from tests.system.worker_processes import WORKER, ended, free_addresses, start, tf_config, together
 
 
-def test_worker_that_never_comes_is_reported():
-    ports = free_ports(2)
-    ((code, _, errors),) = outcomes([start("steps", 0, ports, START_TIMEOUT="1")])
-    assert code == 2
-    assert f"worker 0 (127.0.0.1:{ports[0]}) waited for 1 s (--start_timeout) and could not reach" in errors
-    assert f"could not reach 127.0.0.1:{ports[1]}: expected a worker" in errors
+def meet(found, seconds=20.0, delays=(), others=(), stacks=()):
+    """Call `meet` in a thread for each worker; return (exit code, message) of each; `others` never come."""
+    ended = [(0, "")] * len(found)
+    delays, stacks = dict(delays), dict(stacks)
+
+    def one(index):
+        threading.Event().wait(delays.get(index, 0))
+        try:
+            startup.meet(Cluster((*found, *others), index), seconds, stacks.get(index, "4 GPUs"))
+        except UserError as error:
+            ended[index] = (error.exit_code, str(error))
+
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ended
+
+
+@pytest.fixture
+def tensorflow_server(monkeypatch):
+    """Let something answer at the port of a worker that has met the others, as TensorFlow's server does."""
+    monkeypatch.setattr(startup, "CONNECT_SECONDS", 0.2)
+    met, held = startup.meet, []
+
+    def meet_and_answer(cluster, *arguments):
+        met(cluster, *arguments)
+        held.append(socket.create_server(("", int(cluster.addresses[cluster.index].split(":")[1]))))
+
+    monkeypatch.setattr(startup, "meet", meet_and_answer)
+    yield
+    for server in held:
+        server.close()
+
+
+def test_workers_meet_in_any_order(tensorflow_server):
+    for late in range(3):
+        assert meet(free_addresses(3), delays={late: 0.5}) == [(0, "")] * 3
+
+
+def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
+    monkeypatch.setattr(startup, "PATIENCE", 0.1)
+    first, second, *missing = free_addresses(3)
+    for worker, (code, text) in enumerate(meet((first, second), 0.5, others=(*missing, "no..name:80"))):
+        own = f"worker {worker} ({(first, second)[worker]})"
+        assert code == 2 and text.startswith(
+            f"{own} waited for 0.5 s (--start_timeout) and could not reach {missing[0]}, no..name:80: expected a worker"
+        )
+        assert f"{own} is waiting for {missing[0]}, no..name:80" in caplog.messages
+
+
+def test_a_worker_that_answered_and_went_away_is_reported(monkeypatch):
+    monkeypatch.setattr(startup, "CONNECT_SECONDS", 0.2)
+    own, gone, late = free_addresses(3)
+    servers = [socket.create_server(("", int(gone.split(":")[1])))]
+    threading.Timer(0.5, servers[0].close).start()
+    threading.Timer(1, lambda: servers.append(socket.create_server(("", int(late.split(":")[1]))))).start()
+    ((code, text),) = meet((own,), 2, others=(gone, late))
+    servers[1].close()
+    assert code == 1 and text == f"worker 0 ({own}): {gone} answered and went away again: look at its output"
+
+
+def test_different_stacks_are_reported():
+    found = free_addresses(3)
+    for worker, (code, text) in enumerate(meet(found, stacks={1: "2 GPUs"})):
+        here, other, there = [(4, 1, 2), (2, 0, 4), (4, 1, 2)][worker]
+        row = " ".join(found)
+        assert code == 2 and text == (
+            f"worker {worker} ({found[worker]}) has {here} GPUs, addresses {row}, but worker {other} ({found[other]})"
+            f" has {there} GPUs, addresses {row}: expected the same for all"
+        )
+
+
+def test_a_taken_port_is_refused():
+    with socket.create_server(("", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"worker 0: can't listen on {taken} .*: expected a free port"):
+            startup.meet(Cluster((taken, "127.0.0.1:9"), 0), 1, "")
+
+
+def test_a_worker_that_never_comes_ends_the_other():
+    first, second = free_addresses(2)
+    command = [sys.executable, WORKER, "agree"]
+    ((code, printed),) = ended(start(command, TF_CONFIG=tf_config([first, second], 0), START_TIMEOUT="1"))
+    assert code == 2 and f"(--start_timeout) and could not reach {second}: expected a worker" in printed
 
 
 @pytest.mark.slow
-def test_worker_lost_while_tensorflow_starts():
-    waiting = []
-    for who in (0, 1):
-        ports = free_ports(2)
-        gone, other = (start("vanish", index, ports, WHO=str(who), START_TIMEOUT="20") for index in (who, 1 - who))
-        waiting.append((1 - who, ports, gone, other))
-    for left, ports, gone, other in waiting:
-        (_, _, _), (code, _, errors) = outcomes([gone, other])
-        assert code == 1, errors
-        assert f"worker {left} (127.0.0.1:{ports[left]}) has met the others, but TensorFlow's start" in errors
-        assert "took more than 20 s (--start_timeout)" in errors
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_worker_lost_while_tensorflow_starts_ends_the_other(who):
+    addresses = free_addresses(2)
+    found = ended(*together(addresses, "vanish", program=WORKER, WHO=str(who), START_TIMEOUT="20"))
+    code, printed = found[1 - who]
+    assert code == 1, printed
+    assert f"worker {1 - who} ({addresses[1 - who]})" in printed and "--start_timeout" in printed
 
 
-def test_worker_without_gpu_refuses_several_devices(monkeypatch):
-    addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))
+def test_a_worker_without_gpu_refuses_several_devices(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
     with pytest.raises(UserError, match="--devices 2: a worker without a GPU is one replica; expected 1"):
         start_workers(DistributionConfig(devices=2))
 
@@ -47,38 +125,3 @@ def test_multiworker_needs_several_workers(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "nonsense")  # a strategy of one machine ignores it
     workers = start_workers(DistributionConfig(strategy="mirrored"))
     assert (workers.count, workers.index, workers.is_chief, workers.speedup()) == (1, 0, True, 1)
-
-
-def test_secret_of_the_file_reaches_the_rendezvous(monkeypatch, tmp_path):
-    class Met(Exception):
-        pass
-
-    def meet(cluster, timeout, configuration, secret):
-        raise Met(secret)
-
-    monkeypatch.setattr(rendezvous, "meet", meet)
-    addresses = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(addresses))
-    (tmp_path / "secret").write_text("0123456789abcdef")
-    for given, secret in ((str(tmp_path / "secret"), b"0123456789abcdef"), (None, b"")):
-        with pytest.raises(Met) as met:
-            start_workers(DistributionConfig(rendezvous_secret_file=given))
-        assert met.value.args == (secret,)
-
-
-@pytest.mark.parametrize("strategy", ["auto", "mirrored", "one"])
-@pytest.mark.parametrize(
-    "settings, text",
-    [
-        ({"port": 5000}, "--port 5000 has no effect: .*; expected it with several tasks of .* Drop --port"),
-        ({"start_timeout": 60}, "--start_timeout 60: has no effect here, because it needs several workers"),
-        ({"rendezvous_secret_file": "s"}, "--rendezvous_secret_file s: has no effect here, because it needs several"),
-    ],
-)
-def test_flags_of_several_workers_are_refused_without_them(settings, text, strategy, monkeypatch):
-    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
-    if strategy != "auto":  # which would use it
-        monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"index": 0}}')
-    with pytest.raises(UserError, match=text):
-        start_workers(DistributionConfig(**settings, strategy=strategy))

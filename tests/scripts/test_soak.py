@@ -35,7 +35,7 @@ def test_drawn_settings_are_valid_and_repeat():
 NOT_DRAWN = {
     **dict.fromkeys(("dataset", "output_dir"), "set for each run"),
     **dict.fromkeys(("port", "data_dir"), "for Slurm's workers; for TensorFlow Datasets"),
-    **dict.fromkeys(("wandb", "mlflow", "evaluate_features", "rendezvous_secret_file"), "need a server or a file"),
+    **dict.fromkeys(("wandb", "mlflow", "evaluate_features"), "need a server or a file"),
     **dict.fromkeys(("patience", "max_dataset_size"), "would end runs or epochs before they are disturbed"),
     **dict.fromkeys(("preset", "clear_output_dir"), "other flags in one; removes the run that is resumed"),
     **dict.fromkeys(("tf32", "xla", "profile"), "has no effect on a CPU; take minutes there"),

@@ -1,16 +1,15 @@
 """Run train.py as several worker processes, as a user starts them."""
 
 import io
-import json
 import pathlib
 import signal
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tests.system.worker_processes import ROOT, done, ended, start, together, train, wait_for
+from tests.system.runs import assert_same, lines, variables
+from tests.system.worker_processes import ROOT, done, ended, free_addresses, start, together, train, wait_for
 from train import main
 
 pytestmark = pytest.mark.slow
@@ -23,14 +22,13 @@ def train_here(*flags):
 
 def metrics(folder):
     """Return the losses and errors of all lines of a log."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
         {
             f"{line['split']} {key}": value
             for key, value in line.items()
             if key in ("epoch", "step") or key.startswith(("loss", "error", "change"))
         }
-        for line in lines
+        for line in lines(folder)
     ]
 
 
@@ -42,14 +40,10 @@ def assert_same_metrics(one, other, **tolerance):
             np.testing.assert_allclose(value, like[key], err_msg=f"{key} of {line}", **tolerance)
 
 
-def variables(folder, epochs):
-    reader = tf.train.load_checkpoint(str(folder / "checkpoints" / f"epoch_{epochs:04d}" / "state"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def pool(folder, epochs, name):
     """Return the images and counts of an image pool in a checkpoint."""
-    with np.load(io.BytesIO(variables(folder, epochs)[f"{name}/.ATTRIBUTES/py_state"])) as arrays:
+    found = variables(folder / "checkpoints" / f"epoch_{epochs:04d}")[f"{name}/.ATTRIBUTES/py_state"]
+    with np.load(io.BytesIO(found)) as arrays:
         return dict(arrays)
 
 
@@ -91,19 +85,16 @@ def test_killed_worker_ends_all_and_resume_is_bit_exact(workers_home, two):
     run = folder / "killed"
     flags = [*flags, "--epochs", 2, "--output_dir", run, "--checkpoint_minutes", 0]
     for lost, saved in ((1, "epoch_0000_pair_00004"), (0, "epoch_0001_pair_00004")):
-        workers = together(2, *flags)
+        workers = together(free_addresses(2), *flags)
         wait_for(run / "checkpoints" / saved, *workers)
         workers[lost].send_signal(signal.SIGKILL)
         outcome = ended(*workers)
         code, printed = outcome[1 - lost]
         assert (code, outcome[lost][0]) == (1, -signal.SIGKILL), printed
         assert f"worker {1 - lost}: worker {lost} (127.0.0.1:" in printed and "does not answer any more" in printed
-    done(*together(2, *flags))
+    done(*together(free_addresses(2), *flags))
     assert_same_metrics(metrics(run), metrics(two[0]), rtol=0, atol=0)
-    found, expected = variables(run, 2), variables(two[0], 2)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert_same(*(variables(folder / "checkpoints" / "epoch_0002") for folder in (run, two[0])))
 
 
 def test_preempted_three_workers_go_on_as_one_and_as_two(workers_home):
@@ -111,7 +102,7 @@ def test_preempted_three_workers_go_on_as_one_and_as_two(workers_home):
     train_here(*flags, "--epochs", 3, "--batch_size", 6, "--devices", 1, "--output_dir", folder / "one")
     shared = [*flags, "--epochs", 3, "--output_dir", folder / "preempted"]
     # Three epochs, so that the signal comes in time.
-    workers = together(3, *shared, "--batch_size", 2, "--steps_per_call", 1)
+    workers = together(free_addresses(3), *shared, "--batch_size", 2, "--steps_per_call", 1)
     wait_for(folder / "preempted" / "checkpoints" / "epoch_0001", *workers)
     workers[1].send_signal(signal.SIGTERM)
     found = ended(*workers)
@@ -124,7 +115,7 @@ def test_preempted_three_workers_go_on_as_one_and_as_two(workers_home):
     wait_for(folder / "preempted" / "checkpoints" / "epoch_0002_pair_00006", alone)
     alone.send_signal(signal.SIGTERM)
     assert ended(alone)[0][0] == 143
-    done(*together(2, *shared, "--batch_size", 3))
+    done(*together(free_addresses(2), *shared, "--batch_size", 3))
     found, expected = metrics(folder / "preempted"), metrics(folder / "one")
     assert_same_metrics(found[:1], expected[:1], rtol=1e-5, atol=1e-6)
     assert_same_metrics(found, expected, rtol=2e-3, atol=1e-4)
@@ -134,15 +125,11 @@ def test_chief_saves_scores_and_profiles(workers_home):
     folder, flags = workers_home
     run, wishes = folder / "saved", ["--evaluate_every", 2, "--profile", "17:19", "--steps_per_call", 1]
     rare = ["--checkpoint_every", 4, "--plot_every", 1]
-    workers = together(2, *flags, *wishes, *rare, "--epochs", 4, "--output_dir", run)
+    workers = together(free_addresses(2), *flags, *wishes, *rare, "--epochs", 4, "--output_dir", run)
     wait_for(run / "samples" / "epoch_001.png", *workers)
     workers[1].send_signal(signal.SIGUSR1)
     done(*workers)
     saved = {path.name for path in (run / "checkpoints").iterdir()}
-    assert "epoch_0004" in saved and any("epoch_0000" < name < "epoch_0004" for name in saved), (
-        saved
-    )  # also saved within epochs
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    scored = [line["epoch"] for line in lines if any(key.startswith("score/") for key in line)]
-    assert sorted(set(scored)) == [2, 4]
+    assert "epoch_0004" in saved and any("epoch_0000" < name < "epoch_0004" for name in saved), saved
+    assert {line["epoch"] for line in lines(run) if any(key.startswith("score/") for key in line)} == {2, 4}
     assert len(list(run.glob("**/plugins/profile/*/*.xplane.pb"))) == 1

@@ -1,4 +1,4 @@
-"""Processes of train.py that train together."""
+"""Processes that train together on this machine: of train.py, or of tests/distribution/worker.py with its tiny step."""
 
 import json
 import os
@@ -11,14 +11,14 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKER = ROOT / "tests" / "distribution" / "worker.py"
 FLAGS = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--max_dataset_size", 24, "--no_peak"]
 FLAGS += ["--residual_blocks", 0, "--discriminator_layers", 1, "--pool_size", 8]  # pools are soon full, and swap images
 SECONDS = 500  # no run takes longer, even on a busy machine
 
 
 def start(command, **environment):
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
-    environment = {name: value for name, value in environment.items() if value is not None}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **environment}
     return subprocess.Popen(
         list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -40,10 +40,10 @@ def tf_config(addresses, index):
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 
 
-def together(count, *flags):
-    """Start a number of workers on this machine."""
-    addresses = free_addresses(count)
-    return [train(*flags, TF_CONFIG=tf_config(addresses, index)) for index in range(count)]
+def together(addresses, *arguments, program=ROOT / "train.py", **environment):
+    """Start a worker at each address."""
+    command = [sys.executable, program, *arguments]
+    return [start(command, TF_CONFIG=tf_config(addresses, i), **environment) for i in range(len(addresses))]
 
 
 def ended(*processes):

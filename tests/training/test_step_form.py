@@ -5,8 +5,8 @@ import pytest
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.distribution import hardware, watchdog
-from cyclegan.distribution.watchdog import Watchdog
+from cyclegan.distribution import hardware
+from cyclegan.distribution.workers import Watchdog
 from cyclegan.training import step_form
 from cyclegan.training.autotune import Trial
 from cyclegan.training.step_form import choose_form
@@ -89,7 +89,7 @@ def test_a_worker_that_waits_in_the_trial_ends(monkeypatch):
         return Trial("without XLA", {"without XLA": 0.1})
 
     monkeypatch.setattr(terminal, "end", end)
-    monkeypatch.setattr(watchdog, "INTERVAL", 0.02)
+    monkeypatch.setattr("cyclegan.distribution.workers.WATCH_INTERVAL", 0.02)
     monkeypatch.setattr(step_form, "compile_train_step", lambda *_, xla: "compiled")
     monkeypatch.setattr(step_form, "try_forms", wait)
     config = Config.from_settings()
