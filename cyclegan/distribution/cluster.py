@@ -1,4 +1,4 @@
-"""Find the workers that train together: in TF_CONFIG or in Slurm's variables; no TensorFlow."""
+"""Find the workers that train together: in TF_CONFIG or in Slurm's variables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-
-import hostlist
 
 from cyclegan.errors import UserError
 
@@ -104,13 +102,15 @@ def _parse_tf_config(text: str) -> Cluster | None:
 def _read_slurm(environment: Mapping[str, str], port: int | None) -> Cluster:
     """Return the cluster of the tasks of a Slurm job step.
 
-    TensorFlow's `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses more tasks than
-    GPUs on a node, and reads only the environment of the process.
+    TensorFlow expands the lists. Its `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses
+    more tasks than GPUs on a node, and reads only the environment of the process.
     """
+    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm  # not in tf.distribute
+
     try:
-        hosts = hostlist.expand_hostlist(environment.get("SLURM_STEP_NODELIST", ""))
-        counts = hostlist.parse_slurm_tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    except hostlist.BadHostlist as error:
+        hosts = slurm.expand_hostlist(environment.get("SLURM_STEP_NODELIST", ""))
+        counts = slurm.expand_tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    except ValueError as error:
         raise UserError(
             f"Slurm: {error} in SLURM_STEP_NODELIST={environment.get('SLURM_STEP_NODELIST')} or"
             f" SLURM_STEP_TASKS_PER_NODE={environment.get('SLURM_STEP_TASKS_PER_NODE')}: expected lists like"
