@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from cyclegan.benchmarking.settings import Setting
 from cyclegan.config import Config
-from cyclegan.data.lazy_images import LazyImages
+from cyclegan.data.loading import LazyImages
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images import reader
 
@@ -28,7 +28,4 @@ def _as_jpegs(images: np.ndarray) -> LazyImages:
     count, height, width, channels = images.shape
     coarse = images[:8].repeat(4, axis=1).repeat(4, axis=2)[:, :height, :width]  # a photograph is no finer
     files = [tf.io.encode_jpeg(image).numpy() for image in coarse]
-    sizes = np.broadcast_to([height, width], (count, 2))
-    return LazyImages(
-        lambda i: reader.decode(files[i % len(files)]), (count, height, width, channels), sizes, images.dtype
-    )
+    return LazyImages(lambda i: reader.decode(files[i % len(files)]), (count, height, width, channels), images.dtype)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cyclegan.config.data import EMBEDDED, DataConfig, ValueRange
-from cyclegan.data import drawings, folder_source, loading
+from cyclegan.data import embedded, folder_source, loading
 from cyclegan.errors import printable
 from cyclegan.images.reader import Source
 
@@ -58,7 +58,7 @@ def _held_out_images(data: DataConfig, domain: str) -> tuple[str, Sequence[Sourc
 
         split = f"test{domain}"
         builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
-        return f"{data.dataset}, {split}", tfds_source.read({split: builder}, COUNT)[0][split]
+        return f"{data.dataset}, {split}", tfds_source.read(builder, [split], COUNT)[0][split]
     return "", ()
 
 
@@ -77,7 +77,7 @@ def _draw(dataset: str, domain: str, channels: int, sizes: Sequence[tuple[int, i
     drawn = dataset if dataset in EMBEDDED else "stripes"
     bands = np.arange(channels) % 3
     return [
-        drawings.draw(drawn, domain, [3, i], max(height, width))[:height, :width, bands]
+        embedded.draw(drawn, f"test{domain}", i, max(height, width))[:height, :width, bands]
         for height, width in sizes
         for i in range(COUNT)
     ]

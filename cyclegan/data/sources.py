@@ -16,10 +16,7 @@ import numpy as np
 
 from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
-from cyclegan.data import folder_source, loading, memory
-from cyclegan.data.cache import DiskStore, MemoryStore, Store
-from cyclegan.data.lazy_images import LazyImages
-from cyclegan.data.pairs import find_pairs
+from cyclegan.data import embedded, folder_source, loading, machine
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
@@ -109,7 +106,6 @@ def load_domains(
     data: DataConfig,
     multiple: int,
     *,
-    cache_dir: str | os.PathLike[str] | None = None,
     local_workers: int = 0,
     splits: Sequence[str] = SPLITS,
     bars: bool = False,
@@ -122,7 +118,6 @@ def load_domains(
     Args:
         data: The data section of the configuration.
         multiple: Pixels by which the sides of the networks' input must be divisible.
-        cache_dir: Folder of the file of `--cache disk`; `None` for the temporary folder.
         local_workers: Number of workers on this machine if several train together; 0 if this process trains alone. Workers share
             the memory. Each one needs only some of the images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
@@ -133,7 +128,8 @@ def load_domains(
             --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
     with terminal.phase("Finding the images", bars):
-        found = _find_in_tfds(data, splits, bars) if data.is_tfds else _find_in_folder(data, splits)
+        find = _draw if data.is_embedded else _find_in_tfds if data.is_tfds else _find_in_folder
+        found = find(data, splits, bars)
     facts = _check(data, found.sources, bars)
     data, measured = measure_ranges(data, found.sources, bars)
     files = _describe(data, multiple, found.sources, facts)
@@ -149,7 +145,7 @@ def load_domains(
         f"{each}, so the networks see little contrast: try --{each.setting} {AUTO}"
         for each in find_narrow(data, found.sources, deep)
     ]
-    images, notes = _decode(data, files, cache_dir, local_workers, bars)
+    images, notes = _decode(data, files, local_workers, bars)
     sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
     ranges = {name: getattr(data, name) for name in RANGES.values()}
     return Domains(
@@ -164,19 +160,20 @@ def load_domains(
     )
 
 
+def _draw(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
+    test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
+    sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
+    return Found(*embedded.read(data.dataset, sides, data.max_dataset_size))
+
+
 def _find_in_tfds(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
     from cyclegan.data import tfds_source  # slow to import
 
-    if data.is_embedded:
-        test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
-        sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-        builders = tfds_source.drawn_builders(data.dataset, sides, data.data_dir)
-    else:
-        builders = dict.fromkeys(splits, tfds_source.cycle_gan_builder(data.dataset, data.data_dir))
-    return Found(*tfds_source.read(builders, data.max_dataset_size, bars))
+    builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+    return Found(*tfds_source.read(builder, splits, data.max_dataset_size, bars))
 
 
-def _find_in_folder(data: DataConfig, splits: Sequence[str]) -> Found:
+def _find_in_folder(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
     folder = pathlib.Path(os.path.expanduser(data.dataset))
     if not folder.is_dir():
         if folder.exists():
@@ -221,7 +218,7 @@ def _find_pairs(
     """Return the pairs of training images, if the settings ask for them, and remarks for the user."""
     if not data.has_pairs or "trainA" not in names:
         return None, ()
-    pairs = find_pairs(names, {split: part.sizes for split, part in files.items()})
+    pairs = folder_source.find_pairs(names, {split: part.sizes for split, part in files.items()})
     counts = (f"{len(names[split]) - len(pairs)} more images in {split}" for split in RANGES)
     return pairs, [
         f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
@@ -234,30 +231,18 @@ def _channels(data: DataConfig, split: str) -> int:
 
 
 def _decode(
-    data: DataConfig,
-    files: Mapping[str, loading.ImageFiles],
-    cache_dir: str | os.PathLike[str] | None,
-    local_workers: int,
-    bars: bool,
+    data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool
 ) -> tuple[Mapping[str, ImageArray], Sequence[str]]:
     """Return the images by split, decoded now or when they are used, and remarks for the user."""
-    needed, cache = loading.decoded_bytes(files), data.cache
-    if cache == "auto":
-        share = RAM_FRACTION * memory.free_bytes() / (local_workers or 1)
-        cache = "ram" if needed <= (share if data.cache_gb is None else data.cache_gb * 1e9) else "disk"
-    if cache == "ram" and not local_workers:
+    keep = data.cache == "ram"
+    if data.cache == "auto":
+        share = RAM_FRACTION * machine.free_bytes() / (local_workers or 1)
+        needed = sum(part.nbytes for part in files.values())
+        keep = needed <= (share if data.cache_gb is None else data.cache_gb * 1e9)
+    if keep and not local_workers:
         return loading.decode_all(files, bars), ()
-    if cache == "ram":
+    if keep:
         loading.check_memory(files, local_workers)
-    store: Store | None = None
-    if cache != "none":
-        store = MemoryStore() if cache == "ram" else DiskStore(cache_dir)
-    images = {
-        split: LazyImages(part.decode, part.shape, part.sizes, part.dtype, store) for split, part in files.items()
-    }
-    kept = {
-        "ram": "kept in memory from then on",
-        "disk": f"kept on disk from then on ({needed / 1e9:.1f} GB in {cache_dir})",
-        "none": "not kept (--cache none)",
-    }[cache]
+    kept = "kept in memory from then on" if keep else "not kept (--cache none)"
+    images = {split: part.lazy(keep) for split, part in files.items()}
     return images, (f"Images are decoded when they are needed, and {kept}",)

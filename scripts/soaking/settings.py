@@ -53,7 +53,7 @@ GEOMETRIES = [
     *(["--preprocess", way] for way in ("crop", "scale_width_and_crop")),
     ["--generator", "unet_128"],
 ]
-CACHES = [*[[]] * 4, *(["--cache", kind] for kind in ("ram", "disk", "none")), ["--cache_gb", "0"]]
+CACHES = [*[[]] * 4, *(["--cache", kind] for kind in ("ram", "none")), ["--cache_gb", "0"]]
 
 
 @dataclasses.dataclass(frozen=True)

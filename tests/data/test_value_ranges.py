@@ -7,7 +7,7 @@ import pytest
 import tifffile
 
 from cyclegan.config import Config
-from cyclegan.data import loading, sources, value_ranges
+from cyclegan.data import sources, value_ranges
 from cyclegan.data.comparison_images import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.images.value_range import to_float
@@ -34,9 +34,7 @@ def histogram(images):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_range_spreads_the_histogram_of_12_bits(camera, cache):
-    plain, ranged = (
-        load(camera, cache=cache, cache_dir=camera, value_range_x=text, **AS_THEY_ARE) for text in (None, "0:4095")
-    )
+    plain, ranged = (load(camera, cache=cache, value_range_x=text, **AS_THEY_ARE) for text in (None, "0:4095"))
     assert histogram(plain.train_x.images).tolist() == [3 * 320, 0, 0, 0, 0, 0, 0, 0]  # all below 4096 / 65535
     counts = histogram(ranged.train_x.images)
     assert counts.sum() == 3 * 320 and counts.min() > 80 and counts.max() < 160  # uniform
@@ -70,7 +68,7 @@ def test_the_remark_about_values_leaves_unreadable_images_to_the_decoding(camera
 
 def test_auto_is_measured_on_a_sample_of_the_training_images(camera, monkeypatch):
     tifffile.imwrite(camera / "trainA" / "0.tif", np.full((16, 20), 60_000, np.uint16))
-    monkeypatch.setattr(loading, "MAX_SAMPLED", 2)  # the first and the third: the fourth is held out
+    monkeypatch.setattr(value_ranges, "MAX_SAMPLED", 2)  # the first and the third: the fourth is held out
     domains = load(camera, value_range_x="auto", **AS_THEY_ARE)
     low, high = map(float, domains.value_ranges["value_range_x"].split(":"))
     assert 0 <= low < 40 and high == 60_000 and domains.value_ranges["value_range_y"] is None
@@ -95,7 +93,7 @@ def test_auto_ignores_the_lowest_and_highest_thousandth(tmp_path):
 def test_values_that_are_no_numbers_are_named(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.full((16, 20), np.nan, np.float32))
     with pytest.raises(UserError, match=r"1 of 1 images .*a\.tif \(some values are not numbers \(NaN\)"):
-        loading.sample_values([str(tmp_path / "a.tif")], 1)
+        value_ranges.sample_values([str(tmp_path / "a.tif")], 1)
 
 
 def test_auto_needs_different_values_and_training_images(camera):
