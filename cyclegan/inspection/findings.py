@@ -84,8 +84,8 @@ SMALL = Kind(
 )
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
-    f"One domain has at least {UNEVEN:g} times as many training images as the other; an epoch has as many pairs as the smaller"
-    " one.",
+    f"One domain has at least {UNEVEN:g} times as many training images as the other; by default, an epoch has as many pairs as"
+    " the smaller one.",
     "Add images to the smaller domain if they are not varied enough; a small domain is soon learned by heart.",
 )
 
