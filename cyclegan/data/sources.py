@@ -142,8 +142,8 @@ def load_domains(
     pairs, counted = _find_pairs(data, found.names, files)
     deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
     narrow = [
-        f"{each}, so the networks see little contrast: try --{each.setting} {AUTO}"
-        for each in find_narrow(data, found.sources, deep)
+        f"{text}, so the networks see little contrast: try --{name} {AUTO}"
+        for name, text in find_narrow(data, found.sources, deep)
     ]
     images, notes = _decode(data, files, local_workers, bars)
     sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}

@@ -21,7 +21,9 @@ from cyclegan.errors import UserError, first_line
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
 FAMILY = "cycle_gan"  # TFDS's name for the datasets of the CycleGAN paper
 
-logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS warns of a dataset that is not prepared; the errors here name the fix
+logging.getLogger("absl").setLevel(
+    logging.ERROR
+)  # TFDS warns of a dataset that is not prepared; the errors here name the fix
 
 
 def cycle_gan_names() -> list[str]:

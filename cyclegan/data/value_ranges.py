@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from cyclegan.config.data import AUTO, DataConfig, ValueRange, parse_range
+from cyclegan.config.data import AUTO, DataConfig, parse_range
 from cyclegan.data import loading
 from cyclegan.errors import UserError
 from cyclegan.images import reader
@@ -22,27 +22,6 @@ NARROW = 1 / 8  # share of the range; values that fill less are reported
 FEW_SAMPLED = 4  # images that are decoded to find this
 MAX_SAMPLED = 200  # images that are decoded to measure a range
 SAMPLED_VALUES = 20_000  # of each of them
-
-
-class NarrowValues(NamedTuple):
-    """Values of training images that fill a small part of their range.
-
-    Attributes:
-        split: The split.
-        setting: Name of the setting of the range.
-        values: Lowest and highest value, without outliers.
-        value_range: The range.
-    """
-
-    split: str
-    setting: str
-    values: tuple[float, float]
-    value_range: ValueRange
-
-    def __str__(self) -> str:
-        """Describe the values and the range."""
-        (low, high), (low_level, high_level) = self.values, self.value_range
-        return f"{self.split} has values from {low:.9g} to {high:.9g}, and its range is {low_level:.9g} to {high_level:.9g}"
 
 
 def sample_values(
@@ -110,8 +89,8 @@ def measure_ranges(
 
 def find_narrow(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], deep: Mapping[str, np.ndarray]
-) -> Iterator[NarrowValues]:
-    """Yield the splits whose values fill a small part of their range, as some images show.
+) -> Iterator[tuple[str, str]]:
+    """Yield (name of the setting, text) for splits whose values fill a small part of their range, as some images show.
 
     Args:
         data: The data section of the configuration, without "auto".
@@ -124,13 +103,14 @@ def find_narrow(
             continue
         sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // FEW_SAMPLED)]]
         try:
-            low, high = np.percentile(sample_values(sampled, _channels(data, name)), PERCENTILES).tolist()
+            values = np.percentile(sample_values(sampled, _channels(data, name)), PERCENTILES)
         except UserError:  # decoding will name all files that cannot be read
             continue
-        value_range = data.value_range(name[-1]) or FULL_RANGE
-        if np.ptp(np.clip([low, high], *value_range)) < NARROW * np.ptp(value_range):
-            yield NarrowValues(split, name, (low, high), value_range)
+        low, high = data.value_range(name[-1]) or FULL_RANGE
+        if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
+            shown = "{:.9g} to {:.9g}".format(*values)
+            yield name, f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}"
 
 
 def _channels(data: DataConfig, setting: str) -> int:
-    return {"value_range_x": data.channels_x, "value_range_y": data.channels_y}[setting]
+    return data.channels_x if setting == "value_range_x" else data.channels_y
