@@ -32,25 +32,15 @@ class UnreadableImageError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class ImageFiles:
-    """Image files of one domain and split, and how to decode them.
-
-    Attributes:
-        split: Name of the split.
-        sources: Paths, or contents of files; N of them.
-        facts: Facts from the headers: `reader.FACTS_DTYPE` [N].
-        sizes: Height and width in pixels to which each image is resized: int [N, 2].
-        channels: Number of channels, see `reader.decode`.
-        dtype: `np.uint8` or `np.uint16`.
-        value_range: Values of the files that become the lowest and the highest level, see `reader.decode`.
-    """
+    """Image files of one domain and split, and how to decode them."""
 
     split: str
-    sources: Sequence[Source]
-    facts: np.ndarray
-    sizes: np.ndarray
-    channels: int = 3
-    dtype: np.dtype | type = np.uint8
-    value_range: ValueRange | None = None
+    sources: Sequence[Source]  # paths, or contents of files; N of them
+    facts: np.ndarray  # from the headers: `reader.FACTS_DTYPE` [N]
+    sizes: np.ndarray  # height and width in pixels to which each image is resized: int [N, 2]
+    channels: int = 3  # see `reader.decode`, for the value range, too
+    dtype: np.dtype | type = np.uint8  # or np.uint16
+    value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
 
     @property
     def shape(self) -> ShapeOfImages:

@@ -28,11 +28,6 @@ def sample_at(position: IntOrArray, epoch_size: int) -> tuple[IntOrArray, Any]:
     return position % epoch_size, np.float32(position < epoch_size)
 
 
-def pairs_per_epoch(epoch_size: str, counts: tuple[int, int]) -> int:
-    """Return the number of pairs in an epoch: "min" or "max" of the numbers of images, or the number itself."""
-    return {"min": min, "max": max}[epoch_size](counts) if epoch_size in ("min", "max") else int(epoch_size)
-
-
 class Call(NamedTuple):
     """Steps that one call of the train function runs.
 
@@ -63,7 +58,7 @@ class UnpairedSampler:
         counts: Numbers of images of domain X and of domain Y.
         global_batch_size: Pairs per step, over all replicas.
         seed: Seed of the order and of the augmentation, at least 0; `None` keeps the order of the files.
-        size: Number of pairs in an epoch: "min", "max" or a number, see `pairs_per_epoch`.
+        size: Number of pairs in an epoch: "min" or "max" of the numbers of images, or the number itself.
         partners: Indices of partners in X and in Y, int [K, 2]; no index occurs twice in a column. `None` without partners.
         share: Probability that partners come together.
     """
@@ -78,7 +73,7 @@ class UnpairedSampler:
     @functools.cached_property
     def epoch_size(self) -> int:
         """Number of pairs in an epoch."""
-        return pairs_per_epoch(self.size, self.counts)
+        return {"min": min(self.counts), "max": max(self.counts)}.get(self.size) or int(self.size)
 
     def steps_left(self, position: int) -> int:
         """Return the number of steps that remain in an epoch after `position` pairs."""

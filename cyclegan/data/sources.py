@@ -10,7 +10,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,22 +25,17 @@ from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
+T = TypeVar("T")
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
-    """Images of one domain and split.
+    """Images of one domain and split."""
 
-    Attributes:
-        images: uint8 or uint16 [N, h, w, C].
-        names: Names of the images.
-        facts: Facts about their files, `reader.FACTS_DTYPE` [N].
-    """
-
-    images: ImageArray
+    images: ImageArray  # uint8 or uint16 [N, h, w, C]
     names: Sequence[str]
-    facts: np.ndarray
+    facts: np.ndarray  # about their files: `reader.FACTS_DTYPE` [N]
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -49,27 +44,16 @@ class ImageSet:
 
 @dataclasses.dataclass(frozen=True)
 class Domains:
-    """Images of both domains.
-
-    Attributes:
-        train_x: Training images of X; `None` if they were not loaded.
-        train_y: Training images of Y; `None` if they were not loaded.
-        test_x: Validation images of X.
-        test_y: Validation images of Y.
-        size: (height, width) in pixels of the crops that the networks see.
-        notes: Remarks for the user.
-        value_ranges: The settings `value_range_x` and `value_range_y`, measured where they were "auto".
-        pairs: Indices of training images of the same name, see `find_pairs`; `None` without `--paired_names`.
-    """
+    """Images of both domains; training images are `None` if they were not loaded."""
 
     train_x: ImageSet | None
     train_y: ImageSet | None
     test_x: ImageSet
     test_y: ImageSet
-    size: tuple[int, int]
-    notes: Sequence[str] = ()
-    value_ranges: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    pairs: np.ndarray | None = None
+    size: tuple[int, int]  # (height, width) in pixels of the crops that the networks see
+    notes: Sequence[str]  # remarks for the user
+    value_ranges: Mapping[str, str | None]  # the settings of these names, measured where they were "auto"
+    pairs: np.ndarray | None  # indices of training images of the same name, with --paired_names
 
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, wherever it lies and however it is cached.
@@ -86,20 +70,6 @@ class Domains:
                 checksum = zlib.crc32(sizes.astype("<i8").tobytes())
                 lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
         return {**counts, **lengths}
-
-
-class Found(NamedTuple):
-    """Images of a dataset that are not decoded.
-
-    Attributes:
-        sources: Paths or contents of files, by split.
-        names: Names of the images, by split.
-        notes: Remarks for the user.
-    """
-
-    sources: Mapping[str, Sequence[Source]]
-    names: Mapping[str, Sequence[str]]
-    notes: Sequence[str] = ()
 
 
 def load_domains(
@@ -128,88 +98,81 @@ def load_domains(
             --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
     with terminal.phase("Finding the images", bars):
-        find = _draw if data.is_embedded else _find_in_tfds if data.is_tfds else _find_in_folder
-        found = find(data, splits, bars)
-    facts = _check(data, found.sources, bars)
-    data, measured = measure_ranges(data, found.sources, bars)
-    files = _describe(data, multiple, found.sources, facts)
+        sources, names, notes = _find(data, splits, bars)
+    channels = {split: _of_domain(split, data.channels_x, data.channels_y) for split in splits}
+    ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
+    facts = loading.check_files(sources, channels, bars, ranged)
+    data, measured = measure_ranges(data, sources, bars)
+    dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
+    files = {
+        split: loading.ImageFiles(
+            split,
+            sources[split],
+            facts[split],
+            geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
+            channels[split],
+            dtype,
+            data.value_range(_of_domain(split, "x", "y")),
+        )
+        for split in splits
+    }
     size = geometry.final_size(
         data,
         np.concatenate([loading.sizes_of(files[split].facts) for split in splits]),
         np.concatenate([files[split].sizes for split in splits]),
-        [name for split in splits for name in found.names[split]],
+        [name for split in splits for name in names[split]],
     )
-    pairs, counted = _find_pairs(data, found.names, files)
+    pairs, counted = _find_pairs(data, names, files)
     deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
     narrow = [
         f"{text}, so the networks see little contrast: try --{name} {AUTO}"
-        for name, text in find_narrow(data, found.sources, deep)
+        for name, text in find_narrow(data, sources, deep)
     ]
-    images, notes = _decode(data, files, local_workers, bars)
-    sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
-    ranges = {name: getattr(data, name) for name in RANGES.values()}
+    images, decoded = _decode(data, files, local_workers, bars)
+    sets = {split: ImageSet(images[split], names[split], facts[split]) for split in splits}
     return Domains(
         sets.get("trainA"),
         sets.get("trainB"),
         sets["testA"],
         sets["testB"],
         size,
-        (*found.notes, *counted, *measured, *narrow, *notes),
-        ranges,
+        (*notes, *counted, *measured, *narrow, *decoded),
+        {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
 
 
-def _draw(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
-    test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
-    sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-    return Found(*embedded.read(data.dataset, sides, data.max_dataset_size))
+def _of_domain(split: str, x: T, y: T) -> T:
+    """Return the setting of the domain of a split: of X for trainA and testA, otherwise of Y."""
+    return x if split.endswith("A") else y
 
 
-def _find_in_tfds(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
-    from cyclegan.data import tfds_source  # slow to import
-
-    builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
-    return Found(*tfds_source.read(builder, splits, data.max_dataset_size, bars))
-
-
-def _find_in_folder(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
-    folder = pathlib.Path(os.path.expanduser(data.dataset))
-    if not folder.is_dir():
-        if folder.exists():
-            raise UserError(f"--dataset {data.dataset}: a file; expected a folder with trainA and trainB")
+def _find(
+    data: DataConfig, splits: Sequence[str], bars: bool
+) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[str]], Sequence[str]]:
+    """Return paths or contents of files by split, names of the images by split, and remarks for the user."""
+    if data.is_embedded:
+        test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
+        sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
+        return *embedded.read(data.dataset, sides, data.max_dataset_size), ()
+    if data.is_tfds:
         from cyclegan.data import tfds_source  # slow to import
+
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
+    folder = pathlib.Path(data.dataset).expanduser()
+    if folder.is_file():
+        raise UserError(f"--dataset {data.dataset}: a file; expected a folder with trainA and trainB")
+    if not folder.is_dir():
+        from cyclegan.data import tfds_source
 
         raise UserError(
             f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, scenes, or"
             f" cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
-    names, notes = folder_source.find_splits(folder, splits)
-    names = {split: part[: data.max_dataset_size] for split, part in names.items()}
-    return Found({split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes)
-
-
-def _check(data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool) -> dict[str, np.ndarray]:
-    """Check the headers of all images."""
-    channels = {split: _channels(data, split) for split in sources}
-    ranged = [split for split in sources if getattr(data, RANGES[f"train{split[-1]}"])]
-    return loading.check_files(sources, channels, bars, ranged)
-
-
-def _describe(
-    data: DataConfig, multiple: int, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
-) -> dict[str, loading.ImageFiles]:
-    """Choose one depth for all images, and the size of each."""
-    dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
-    files = {}
-    for split, part in sources.items():
-        domain = "x" if split.endswith("A") else "y"
-        sizes = geometry.resized_sizes(
-            data, multiple, loading.sizes_of(facts[split]), training=split.startswith("train")
-        )
-        value_range = data.value_range(domain)
-        files[split] = loading.ImageFiles(split, part, facts[split], sizes, _channels(data, split), dtype, value_range)
-    return files
+    found, notes = folder_source.find_splits(folder, splits)
+    names = {split: part[: data.max_dataset_size] for split, part in found.items()}
+    return {split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes
 
 
 def _find_pairs(
@@ -224,10 +187,6 @@ def _find_pairs(
         f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
         f" probability {data.paired_share:g}"
     ]
-
-
-def _channels(data: DataConfig, split: str) -> int:
-    return data.channels_x if split.endswith("A") else data.channels_y
 
 
 def _decode(

@@ -91,19 +91,12 @@ UNEVEN_DOMAINS = Kind(
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Images of a dataset for which a kind of finding holds.
-
-    Attributes:
-        kind: The kind.
-        groups: Indices of the images; images of a group belong together.
-        details: Details of an image, by index.
-        note: Details of the finding.
-    """
+    """Images of a dataset for which a kind of finding holds."""
 
     kind: Kind
-    groups: Sequence[Sequence[int]]
-    details: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    note: str = ""
+    groups: Sequence[Sequence[int]]  # indices of the images; images of a group belong together
+    details: Mapping[int, str] = dataclasses.field(default_factory=dict)  # of an image, by index
+    note: str = ""  # details of the finding
 
     def __len__(self) -> int:
         """Return the number of images."""

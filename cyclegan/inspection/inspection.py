@@ -7,7 +7,6 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Optional
 
 import numpy as np
 from PIL import Image
@@ -28,8 +27,6 @@ FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
     *("channels_x", "channels_y", "value_range_x", "value_range_y"),
 )
-ValueRanges = tuple[Optional[ValueRange], Optional[ValueRange]]
-
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
 EXTENSIONS = {name.upper(): endings for name, endings in writer.FORMATS.items()}
@@ -57,27 +54,16 @@ BAND_NAMES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """Facts about the images of a folder; N in all splits together.
-
-    Attributes:
-        folder: The folder.
-        channels: Number of channels of the images of both domains.
-        value_ranges: Value ranges of both domains.
-        names: Paths relative to the folder; N of them.
-        splits: Index of the split of each image in `SPLITS`: int [N].
-        measures: `MEASURES` [N].
-        findings: The findings, most serious first; empty if nothing was found.
-        notes: Remarks for the user.
-    """
+    """Facts about the images of a folder; N in all splits together."""
 
     folder: pathlib.Path
-    channels: tuple[int, int]
-    value_ranges: ValueRanges
-    names: Sequence[str]
-    splits: np.ndarray
-    measures: np.ndarray
-    findings: Sequence[Finding]
-    notes: Sequence[str]
+    channels: tuple[int, int]  # of X and Y
+    value_ranges: tuple[ValueRange | None, ValueRange | None]
+    names: Sequence[str]  # paths relative to the folder
+    splits: np.ndarray  # index of the split of each image in `SPLITS`: int [N]
+    measures: np.ndarray  # `MEASURES` [N]
+    findings: Sequence[Finding]  # most serious first
+    notes: Sequence[str]  # remarks for the user
 
     def path(self, index: int) -> str:
         """Return the path of an image."""
