@@ -18,7 +18,7 @@ from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
 from cyclegan.data import embedded, folder_source, loading, machine
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, printable
 from cyclegan.images import geometry
 from cyclegan.images.image_array import ImageArray
 from cyclegan.images.reader import Source
@@ -26,6 +26,7 @@ from cyclegan.images.reader import Source
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
 T = TypeVar("T")
+COMPARED = 2  # images on which exports are compared, at each size
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
@@ -205,3 +206,57 @@ def _decode(
     kept = "kept in memory from then on" if keep else "not kept (--cache none)"
     images = {split: part.lazy(keep) for split, part in files.items()}
     return images, (f"Images are decoded when they are needed, and {kept}",)
+
+
+def comparison_images(
+    data: DataConfig,
+    direction: str,
+    multiple: int,
+    files: Sequence[str] = (),
+    size: tuple[int, int] | None = None,
+) -> tuple[list[np.ndarray], str]:
+    """Return images of the source domain, uint8 [H, W, C], and a description of them.
+
+    Without `files`, they are the first held-out images of the dataset, or drawn images if the dataset is gone.
+
+    Args:
+        data: Dataset of the run.
+        direction: "x2y" or "y2x".
+        multiple: Pixels by which the sides of the generators' input must be divisible.
+        files: Paths of images.
+        size: (height, width) in pixels; by default, each image is used at the size of the training and at a larger one.
+
+    Raises:
+        UserError: A file is not an image with the generator's number of channels.
+    """
+    split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
+    height, width = data.image_shape
+    sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
+    shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
+    origin, sources = ("given", list(files)) if files else _first_images(data, split)
+    if not sources:
+        dataset, bands = data.dataset if data.is_embedded else "stripes", np.arange(channels) % 3
+        drawn = [(i, *each) for each in sizes for i in range(COMPARED)]
+        images = [embedded.draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
+        return images, f"{COMPARED} drawn images, {shown}"
+    at_each_size = [file for _ in sizes for file in sources]
+    resized = np.array([each for each in sizes for _ in sources])
+    value_range = data.value_range(direction[0])
+    facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
+    found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
+    decoded = loading.decode_all({"": found})[""]
+    return [decoded[i] for i in range(len(decoded))], f"{len(sources)} images ({printable(origin)}), {shown}"
+
+
+def _first_images(data: DataConfig, split: str) -> tuple[str, Sequence[Source]]:
+    """Return the origin of the first held-out images of the dataset and their files; no files if the dataset is gone."""
+    for folder in (pathlib.Path(data.dataset).expanduser() / name for name in (split, split.replace("test", "train"))):
+        if folder.is_dir():
+            return str(folder), [str(folder / name) for name in folder_source.find_images(folder)[:COMPARED]]
+    prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
+    if data.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
+        from cyclegan.data import tfds_source  # slow to import
+
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        return f"{data.dataset}, {split}", tfds_source.read(builder, [split], COMPARED)[0][split]
+    return "", ()

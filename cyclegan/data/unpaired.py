@@ -179,9 +179,7 @@ class UnpairedDataset:
         # A counter has no end: otherwise workers ask each other before every call whether data is left.
         elements = tf.data.Dataset.counter().map(element, num_parallel_calls=_parallel_calls(), deterministic=True)
         options = tf.data.Options()
-        options.autotune.enabled = (
-            False  # its thread makes an iterator take up to a minute to end, also with the program
-        )
+        options.autotune.enabled = False  # its thread makes an iterator take up to a minute to end
         return elements.prefetch(2 * len(local)).with_options(options)
 
     def distributed(

@@ -8,7 +8,7 @@ from PIL import Image
 
 from cyclegan.config import Config
 from cyclegan.data import embedded
-from cyclegan.data.comparison_images import comparison_images
+from cyclegan.data.sources import comparison_images
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import tifffile
 
 from cyclegan.config import Config
 from cyclegan.data import sources, value_ranges
-from cyclegan.data.comparison_images import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.images.value_range import to_float
 from tests.data.image_folders import CACHES, load, save
@@ -143,7 +142,7 @@ def test_comparison_images_are_read_with_the_range(camera):
     data = Config.from_settings(
         dataset=str(camera), value_range_x="0:4095", image_size=16, load_size=16, channels_x=1
     ).data
-    images, _ = comparison_images(data, "x2y", 4)
+    images, _ = sources.comparison_images(data, "x2y", 4)
     assert images[0].dtype == np.uint8 and images[0].max() > 200
 
 
