@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -108,14 +107,6 @@ def test_progress_bars_of_short_passes_are_for_terminals(monkeypatch, bars, term
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)
 
 
-def test_a_slow_pass_is_shown_in_a_log(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(loading.terminal, "LOG_SECONDS", 0.01)
-    loading.for_each_image({"trainA": range(99)}, lambda split, i: time.sleep(0.01), "Decoding", True)
-    assert "Decoding: " in screen.getvalue()
-
-
 def image(index, size=(6, 5)):
     return np.random.default_rng(index).integers(0, 65536, (*size, 3)).astype(np.uint16)
 
@@ -150,17 +141,3 @@ def test_an_image_that_cannot_be_decoded_ends_training(keep):
             images[i]
     assert "b.png (gone)" in images.failure
     np.testing.assert_array_equal(images[0], image(0))
-
-
-def test_threads_decode_several_images_at_a_time():
-    together = threading.Barrier(2, timeout=60)
-
-    def decode(index):
-        if index < 2:
-            together.wait()  # breaks if images are decoded one at a time
-        return image(index)
-
-    images = loading.LazyImages(decode, (50, 6, 5, 3), np.uint16, keep=False)
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for i, found in enumerate(pool.map(images.__getitem__, range(50))):
-            np.testing.assert_array_equal(found, image(i))

@@ -12,7 +12,6 @@ from tensorflow.python.framework import config  # not in tf: `disable_op_determi
 from cyclegan.data import unpaired
 from cyclegan.data.machine import available_cores
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.images.value_range import to_float
 
 
 def numbered(count, size=6):
@@ -39,18 +38,6 @@ def rest(dataset, epoch, position=0, reshuffles=0):
     while dataset.call(calls, epoch, position)[0] == epoch:
         calls += 1
     return batches(dataset, calls, epoch, position, reshuffles)
-
-
-def test_augmentation_depends_on_seed_and_epoch():
-    def epoch(seed, number):
-        dataset = UnpairedDataset(numbered(4, 12), numbered(4, 12), 1, (8, 8), seed)
-        x = np.concatenate([x for x, _, _ in rest(dataset, number)])
-        return x[np.argsort(x[:, 0, 0, 0])]  # sorted by image, so only the augmentation differs
-
-    assert not np.array_equal(epoch(0, 0), epoch(0, 1))
-    assert not np.array_equal(epoch(0, 0), epoch(1, 0))
-    for number in (0, 1):
-        np.testing.assert_array_equal(epoch(0, number), epoch(0, number))
 
 
 def test_all_crops_occur_flipped_and_not_flipped():
@@ -162,12 +149,6 @@ def test_batches_continue_into_the_next_epochs(first, steps):
             np.testing.assert_array_equal(one, other)
 
 
-def test_reshuffling_reorders_the_batches():
-    dataset = UnpairedDataset(numbered(7), numbered(9), 2, (4, 4), seed=1)
-    x, _, _ = rest(dataset, 1, 2, reshuffles=2)[0]
-    np.testing.assert_array_equal(x[:, 0, 0, 0], dataset.sampler.image_index("X", 1, np.arange(2, 4), 2))
-
-
 def test_batch_names_are_the_images_without_padding():
     names = ([f"horse {i}" for i in range(3)], [f"zebra {i}" for i in range(5)])
     dataset = UnpairedDataset(numbered(3), numbered(5), 2, (6, 6), seed=0, names=names)
@@ -208,7 +189,7 @@ def test_no_iterator_has_a_thread_that_takes_a_minute_to_end(strategies, monkeyp
     assert tuned == [False]
 
 
-@pytest.mark.parametrize("cores, calls", [(1, 4), (2, 4), (6, 6), (16, 16), (128, 16)])
+@pytest.mark.parametrize("cores, calls", [(1, 4), (6, 6), (128, 16)])
 def test_calls_are_read_on_all_cores_of_the_process(monkeypatch, cores, calls):
     seen, real = [], tf.data.Dataset.map
     monkeypatch.setattr(unpaired, "available_cores", lambda: cores)
@@ -265,8 +246,7 @@ def test_partners_are_equal_in_number_crop_and_flip():
     assert sum((weight * is_pair).sum() for *_, weight, is_pair in everything) == 6
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_replicas_share_partners_in_order(replicas):
+def test_replicas_share_partners_in_order(replicas=3):
     whole = paired(batch=6, steps=2).batches(0, 0, 2)
     shares = [paired(batch=6, steps=2).batches(0, 0, 2, 0, replica, replicas) for replica in range(replicas)]
     for part, *others in zip(whole, *shares):
@@ -292,13 +272,3 @@ def test_batches_have_static_shapes():
     assert [part.dtype for part in spec] == [tf.uint16, tf.uint8, tf.float32]
     spec = paired(batch=6, steps=5).tf_dataset(0).element_spec
     assert tuple(spec[3].shape) == (5, 6) and spec[3].dtype == tf.float32
-
-
-@pytest.mark.parametrize("dtype, most", [(np.uint8, 255), (np.uint16, 65535)])
-def test_values_of_a_batch_become_floats_in_minus_1_to_1(dtype, most):
-    images = np.array([0, 1, most // 2, most - 1, most], dtype).reshape(1, 1, 5, 1)
-    x, _, _ = next(iter(UnpairedDataset(images, images, 1, (1, 5)).tf_dataset()))
-    floats = to_float(x[0]).numpy().ravel()
-    assert floats.dtype == np.float32
-    np.testing.assert_allclose(floats, images.ravel() / (most / 2) - 1, atol=1e-7)
-    assert len(set(floats)) == 5 and floats[0] == -1 and floats[-1] == 1

@@ -141,8 +141,3 @@ def test_few_groups_and_few_images_of_a_group_are_named():
         f"   {CONSTANT.meaning}",
         f"   {CONSTANT.advice}",
     ]
-
-
-def test_a_sound_dataset_is_called_so():
-    *_, last = report.lines(inspection((0, 8, 8, "RGB", 0, 0)))
-    assert last == "Nothing was found that harms training."
