@@ -18,6 +18,7 @@ COMMON = {
     "--pool_size": (0.6, 0, 3, 7),
     "--diffaugment": (0.3, "color", "translation,cutout", "color,translation,cutout"),
     "--no_flip": 0.2,
+    "--epoch_size": (0.2, "max", "31"),
     "--discriminator_norm spectral": 0.2,
     "--value_range_x": (0.1, "10:200", "auto"),
     "--value_range_y": (0.1, "0:255"),
