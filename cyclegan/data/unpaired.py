@@ -64,12 +64,7 @@ class UnpairedDataset:
         self.steps_per_epoch = self.steps_left(0)
 
     def set_pairs(self, pairs: np.ndarray, share: float) -> None:
-        """Use partners together with a given probability; see `UnpairedSampler`.
-
-        Args:
-            pairs: Indices of partners in X and in Y, int [K, 2].
-            share: The probability.
-        """
+        """Use partners together with probability `share`; `pairs` has their indices in X and in Y, int [K, 2]."""
         self.sampler = dataclasses.replace(self.sampler, partners=pairs, share=share)
 
     @property
@@ -152,15 +147,8 @@ class UnpairedDataset:
     ) -> tf.data.Dataset:
         """Return an endless dataset of the batches of one call after the other (see `call`), from a position in training.
 
-        Args:
-            epoch: Epoch of the position, from 0.
-            position: Pair, counted in the epoch.
-            reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
-            replicas: Number of replicas, over all workers.
-            local_replicas: Replicas of this worker; `None` for all.
-
-        Returns:
-            The elements are what `batches` returns: for each call, one element per local replica.
+        The elements are what `batches` returns, with the same arguments: for each call, one element per replica of this worker
+        (`local_replicas`, by default all).
         """
         local = range(replicas) if local_replicas is None else local_replicas
         per_sample = 2 if self.has_pairs else 1  # arrays of a number per sample
