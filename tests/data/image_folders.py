@@ -1,7 +1,5 @@
 """Datasets of image files for the tests."""
 
-import pathlib
-
 import imagecodecs
 import numpy as np
 import tifffile
@@ -62,8 +60,3 @@ def stack(images):
     np.testing.assert_array_equal(first, again)
     assert images.shape == first.shape and images.dtype == first.dtype
     return first
-
-
-def resident_bytes():
-    """Return the bytes of memory that this process has."""
-    return int(pathlib.Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) * 1024

@@ -26,22 +26,16 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_a_file_may_have_any_name(tmp_path, name):
-    save(tmp_path / "a.png").rename(tmp_path / name)
-    assert folder_source.find_images(tmp_path) == [name]
-    images = read(tmp_path / name)
-    assert images.shape == (1, 8, 8, 3) and (images[0] == [200, 100, 50]).all()
-
-
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
-@pytest.mark.parametrize("content", [b"no image", b"\x89PNG\r\n\x1a\n", None])
-def test_a_broken_file_is_named_in_one_printable_line(tmp_path, name, content):
     path = tmp_path / name
-    if content:
-        path.write_bytes(content)  # without content, the file is missing
-    text = refused(path)
-    assert f"{printable(path)} (" in text and text.startswith(
-        "1 of 1 images cannot be used; expected readable ones: repair or remove them: "
-    )
+    save(tmp_path / "a.png").rename(path)
+    assert folder_source.find_images(tmp_path) == [name]
+    images = read(path)
+    assert images.shape == (1, 8, 8, 3) and (images[0] == [200, 100, 50]).all()
+    for content in (b"no image", b"\x89PNG\r\n\x1a\n", None):
+        path.write_bytes(content) if content else path.unlink()
+        text = refused(path)
+        assert text.startswith("1 of 1 images cannot be used; expected readable ones: repair or remove them: ")
+        assert f"{printable(path)} (" in text
 
 
 def read(path, size=(8, 8), channels=3):

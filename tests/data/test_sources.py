@@ -1,6 +1,5 @@
 """Loading of datasets: splits, sizes, depths, channels, caches, fingerprints."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from tests.data.image_folders import (
     load_config,
     noise,
     photograph,
-    resident_bytes,
     save,
     stack,
 )
@@ -179,26 +177,17 @@ def test_images_need_neither_tfds_nor_matplotlib(folder):
     assert done.stdout.splitlines() == ["19 set()", "set()", "set()"], done.stderr
 
 
-def test_the_fingerprint_distinguishes_names_and_lengths(folder):
+def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_path):
     before = load(folder).fingerprint()
     assert before["trainA"].startswith("19 images (")
+    folder = folder.rename(tmp_path / "moved")
+    assert load(folder).fingerprint() == before
     photograph(folder / "trainA" / "00.png", 0, 30)
-    for cache in CACHES:
-        after = load(folder, cache=cache).fingerprint()
-        assert [part for part in after if after[part] != before[part]] == ["trainA bytes"]
+    after = load(folder, cache="none").fingerprint()
+    assert [part for part in after if after[part] != before[part]] == ["trainA bytes"]
     (folder / "trainA" / "00.png").rename(folder / "trainA" / "000.png")
     renamed = load(folder).fingerprint()
     assert [part for part in renamed if renamed[part] != after[part]] == ["trainA"]
-
-
-def test_the_fingerprint_does_not_depend_on_the_folder(folder, tmp_path):
-    before = load(folder).fingerprint()
-    folder.rename(tmp_path / "moved")
-    assert load(tmp_path / "moved").fingerprint() == before
-    save(tmp_path / "moved" / "trainA" / "99.png")
-    after = load(tmp_path / "moved").fingerprint()
-    differ = [split for split in sources.SPLITS if after[split] != before[split]]
-    assert differ == ["trainA", "testA"]
 
 
 @pytest.mark.parametrize("image_size, load_size", [(32, 32), (32, 40)])
@@ -328,35 +317,3 @@ def test_a_worker_decodes_only_its_share(monkeypatch, cache):
     assert len(decoded) == 2  # of X and of Y
     whole, *_ = dataset.batches(0, 0, 1)
     np.testing.assert_array_equal(x, whole[:, 1:2])
-
-
-@pytest.mark.slow
-def test_100_000_images_take_little_memory_and_resume_exactly(tmp_path):
-    folder, counts = tmp_path / "many", (50_000, 49_000, 500, 500)
-    for split, count in zip(sources.SPLITS, counts):
-        for i in range(count):
-            path = folder / split / f"{i:06d}.jpg"
-            if i < 20:
-                photograph(path, i, 64)
-            else:
-                os.link(folder / split / f"{i % 20:06d}.jpg", path)
-    started = resident_bytes()
-    domains = load(folder, cache="none")
-    assert tuple(map(len, image_sets(domains))) == counts
-    ready = resident_bytes()
-    assert ready - started < 100e6  # decoded they take 173 MB
-
-    def pairs(domains):
-        parts = domains.train_x, domains.train_y
-        return UnpairedDataset(*(part.images for part in parts), 4, (16, 16), 0, [part.names for part in parts])
-
-    used = pairs(domains)
-    used.batches(0, 0, 1)
-    before = resident_bytes()
-    for pair in range(0, 4000, 4):
-        used.batches(0, pair, 1)
-    assert resident_bytes() - before < 15e6
-    again = load(folder, cache="none")
-    assert again.fingerprint() == domains.fingerprint()
-    for part, other in zip(used.batches(1, 48_000, 1), pairs(again).batches(1, 48_000, 1)):
-        np.testing.assert_array_equal(part, other)
