@@ -29,7 +29,7 @@ from typing import Any
 from cyclegan import terminal, whole_file
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.data import EMBEDDED
-from cyclegan.data import cores
+from cyclegan.data import machine
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.run import folder, manifest
 from scripts.score_stripes import TITLES
@@ -209,7 +209,7 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> floa
 
 def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:
     """Write ablation.json and ablation.md."""
-    facts = {**protocol, "cores": cores.available_cores(), "command": shlex.join(sys.argv)}
+    facts = {**protocol, "cores": machine.available_cores(), "command": shlex.join(sys.argv)}
     content = json.dumps({**facts, "results": results}, indent=2)
     whole_file.write(output / "ablation.json", content + "\n")
     lines = [

@@ -11,7 +11,6 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
@@ -61,9 +60,8 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
         from cyclegan.inference.model import Model
 
     model = Model(run, checkpoint)
-    in_memory = dataclasses.replace(config.data, cache="ram")
-    domains = sources.load_domains(in_memory, config.networks.multiple, splits=sources.TEST_SPLITS)
-    x, y = domains.test_x.images, domains.test_y.images
+    domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
+    x, y = (np.stack([part.images[i] for i in range(len(part))]) for part in (domains.test_x, domains.test_y))
     result = {}
     directions = (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x))
     for name, translate, source, truth in directions[: len(config.objective.facts.directions)]:

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     given = parse(argv)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
     with terminal.start():
-        from cyclegan.data.comparison_images import comparison_images
+        from cyclegan.data.sources import comparison_images
         from cyclegan.export.exporter import ExportOptions, check, export
         from cyclegan.inference.restore import restore
 
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 def _export_page(given: argparse.Namespace) -> float:
     """Export the networks of a run as a page, and log how to serve it. Return the largest difference from the networks."""
-    from cyclegan.data.comparison_images import comparison_images
+    from cyclegan.data.sources import comparison_images
     from cyclegan.export import exporter, web_page
     from cyclegan.inference.restore import restore
 

@@ -29,15 +29,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "load_size" in given and "image_size" not in given:
         given["image_size"] = min(DataConfig.image_size, given["load_size"])
     config = Config.from_settings(**given)
-    from cyclegan.inspection import page, table
+    from cyclegan.inspection import report
 
     if arguments.html:
-        page.check_folder(arguments.html, arguments.folder)
+        report.check_folder(arguments.html, arguments.folder)
     inspection = inspect(arguments.folder, config.data, config.networks.multiple, bars=True)
-    print(*map(printable, table.lines(inspection)), sep="\n", flush=True)
+    print(*map(printable, report.lines(inspection)), sep="\n", flush=True)
     if arguments.html:
         try:
-            print(printable(f"Page of the images concerned: {page.write(arguments.html, inspection)}"))
+            print(printable(f"Page of the images concerned: {report.write(arguments.html, inspection)}"))
         except OSError as error:
             raise UserError(f"--html {arguments.html}: {error}; expected a folder that can be written to") from error
     return int(arguments.strict and bool(inspection.findings))

@@ -70,6 +70,12 @@ class DataConfig(Section):
     paired_share: float = flag(
         "probability that an image of a pair comes with its partner, not with any other image", 1.0, WARN
     )
+    epoch_size: str = flag(
+        "training pairs in an epoch. min or max: the number of images of the smaller or larger domain; or any number. Images of"
+        " a domain come without replacement, pass after pass",
+        "min",
+        metavar="min|max|N",
+    )
     max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
     channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)
     channels_y: int = flag("channels of the images of domain Y", 3)
@@ -82,10 +88,9 @@ class DataConfig(Section):
     value_range_y: Optional[str] = flag(
         "the same for domain Y (default: all values of 8 or 16 bits)", metavar="LO:HI", type=str.strip
     )
-    cache: Literal["auto", "ram", "disk", "none"] = flag(
-        "where to keep decoded images. ram: decode all before training; disk: decode each at its first use and keep it in a"
-        " nameless file in --output_dir (several workers: in TMPDIR); none: decode each time; auto: ram for up to --cache_gb,"
-        " else disk",
+    cache: Literal["auto", "ram", "none"] = flag(
+        "where to keep decoded images. ram: in memory, all decoded before training; none: decode each time, on all cores; auto:"
+        " ram for up to --cache_gb, else none",
         "auto",
         FREE,
     )
@@ -158,6 +163,8 @@ class DataConfig(Section):
         self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")
         self.check_at_most(MAX_SIDE, "image_size", "image_width", "load_size", unit="pixels")
         self.check_finite("cache_gb")
+        if self.epoch_size not in ("min", "max") and not (self.epoch_size.isdecimal() and int(self.epoch_size) >= 1):
+            refuse("epoch_size", self.epoch_size, "min, max or a whole number of at least 1")
         if not 0 < self.paired_share <= 1:
             refuse("paired_share", self.paired_share, "above 0 and at most 1")
         for name in ("value_range_x", "value_range_y"):

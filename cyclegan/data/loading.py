@@ -1,4 +1,4 @@
-"""Checking and decoding of many image files, several at a time."""
+"""Checking and decoding of many image files, several at a time, before training or when they are used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 
 import numpy as np
 import tqdm
@@ -17,17 +16,13 @@ from PIL import UnidentifiedImageError
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
-from cyclegan.data import memory
-from cyclegan.data.ragged_array import RaggedArray
-from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.data import machine
+from cyclegan.errors import MissingPackageError, TrainingError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image_array import ShapeOfImages
 from cyclegan.images.reader import Source
-from cyclegan.images.value_range import check_numbers
 
 MAX_NAMED = 10  # images that an error names
-MAX_SAMPLED = 200  # images whose values are sampled
-SAMPLED_VALUES = 20_000  # of each of them
 MAX_PENDING = 64  # images that are read ahead; bounds their memory
 
 
@@ -37,25 +32,15 @@ class UnreadableImageError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class ImageFiles:
-    """Image files of one domain and split, and how to decode them.
-
-    Attributes:
-        split: Name of the split.
-        sources: Paths, or contents of files; N of them.
-        facts: Facts from the headers: `reader.FACTS_DTYPE` [N].
-        sizes: Height and width in pixels to which each image is resized: int [N, 2].
-        channels: Number of channels, see `reader.decode`.
-        dtype: `np.uint8` or `np.uint16`.
-        value_range: Values of the files that become the lowest and the highest level, see `reader.decode`.
-    """
+    """Image files of one domain and split, and how to decode them."""
 
     split: str
-    sources: Sequence[Source]
-    facts: np.ndarray
-    sizes: np.ndarray
-    channels: int = 3
-    dtype: np.dtype | type = np.uint8
-    value_range: ValueRange | None = None
+    sources: Sequence[Source]  # paths, or contents of files; N of them
+    facts: np.ndarray  # from the headers: `reader.FACTS_DTYPE` [N]
+    sizes: np.ndarray  # height and width in pixels to which each image is resized: int [N, 2]
+    channels: int = 3  # see `reader.decode`, for the value range, too
+    dtype: np.dtype | type = np.uint8  # or np.uint16
+    value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
 
     @property
     def shape(self) -> ShapeOfImages:
@@ -75,12 +60,67 @@ class ImageFiles:
         Raises:
             UnreadableImageError: The image cannot be decoded, or has another size than when its header was checked.
         """
-        with _named(_name(self.sources[index], self.split, index)):
+        with named(self.sources[index], self.split, index):
             image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
                 raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
             return geometry.resize(image, tuple(self.sizes[index]))
+
+    def lazy(self, keep: bool = False) -> LazyImages:
+        """Return the images, decoded when they are used, and kept in memory from then on with `keep`."""
+        return LazyImages(self.decode, self.shape, self.dtype, keep)
+
+
+class LazyImages:
+    """Images that are decoded when they are used. They are indexed like an array [N, h, w, C], from any thread.
+
+    Args:
+        decode: Function from an index to an image. The texts of its errors name the image and the reason.
+        shape: (N, h, w, C); h and w are `None` if they differ between the images.
+        dtype: Type of the pixels.
+        keep: Whether to keep decoded images in memory.
+
+    Attributes:
+        shape: (N, h, w, C).
+        dtype: Type of the pixels.
+        failure: Text of the first error; `None` if there was none.
+    """
+
+    def __init__(
+        self, decode: Callable[[int], np.ndarray], shape: ShapeOfImages, dtype: np.dtype | type, keep: bool = False
+    ) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.failure: str | None = None
+        self._decode = decode
+        self._kept: list[np.ndarray | None] | None = [None] * len(self) if keep else None
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return self.shape[0]
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Return an image: [h, w, C].
+
+        Raises:
+            TrainingError: The image cannot be decoded.
+        """
+        index = range(len(self))[index]
+        try:
+            return self.load(index)
+        except Exception as error:  # every error ends training, and has to name the image
+            text = f"an image cannot be decoded: {error}; repair it or put it back, then the same command resumes"
+            self.failure = self.failure or text
+            raise TrainingError(text) from error
+
+    def load(self, index: int) -> np.ndarray:
+        """Return an image; raise the errors of the function that decodes it."""
+        image = self._kept[index] if self._kept else None
+        if image is None:
+            image = self._decode(index)
+            if self._kept:
+                self._kept[index] = image
+        return image
 
 
 def check_files(
@@ -106,74 +146,27 @@ def check_files(
     facts = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
 
     def check(split: str, index: int) -> None:
-        with _named(_name(sources[split][index], split, index)):
+        with named(sources[split][index], split, index):
             facts[split][index] = reader.check(sources[split][index], channels[split], split in ranged)
 
     for_each_image(sources, check, "Checking", bars)
     return facts
 
 
-def sample_values(
-    sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
-) -> np.ndarray:
-    """Return values of random pixels of some images, which lie at equal distances in `sources`.
-
-    Args:
-        sources: Paths or contents of files.
-        channels: See `reader.decode`.
-        bars: Whether to show a progress bar.
-        skip_unreadable: Whether to leave out images that cannot be decoded.
-
-    Returns:
-        float64 [number of images, values of an image].
-
-    Raises:
-        UserError: Some images cannot be decoded; the text names at most ten.
-    """
-    indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
-    values = np.full((len(indices), SAMPLED_VALUES), np.nan)
-    skipped = (UnreadableImageError,) if skip_unreadable else ()
-
-    def sample(split: str, position: int) -> None:
-        index = indices[position]
-        with contextlib.suppress(*skipped), _named(_name(sources[index], split, index)):
-            pixels = reader.decode_values(sources[index], channels).pixels
-            chosen = np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)
-            values[position] = check_numbers(pixels.flat[chosen])
-
-    for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
-    return values[~np.isnan(values[:, 0])]
-
-
-def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, np.ndarray | RaggedArray]:
-    """Decode all images, several at a time.
+def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, LazyImages]:
+    """Return the images of each split; decode all of them, several at a time, and keep them in memory.
 
     Args:
         files: Image files by split.
         bars: Whether to show a progress bar.
 
-    Returns:
-        The images by split: [N, h, w, C], or a `RaggedArray` if their sizes differ.
-
     Raises:
         UserError: Some images cannot be decoded (the text names at most ten), or do not fit into the memory.
     """
     check_memory(files)
-    images: dict[str, Any] = {
-        split: (RaggedArray if None in part.shape else np.empty)(part.shape, part.dtype)
-        for split, part in files.items()
-    }
-
-    def decode(split: str, index: int) -> None:
-        images[split][index] = files[split].decode(index)
-
-    for_each_image({split: part.sources for split, part in files.items()}, decode, "Decoding", bars)
+    images = {split: part.lazy(keep=True) for split, part in files.items()}
+    for_each_image(images, lambda split, index: images[split].load(index), "Decoding", bars)
     return images
-
-
-def decoded_bytes(files: Mapping[str, ImageFiles]) -> int:
-    """Return the bytes of memory that the decoded images of all splits take."""
-    return sum(part.nbytes for part in files.values())
 
 
 def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
@@ -186,19 +179,25 @@ def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
     Raises:
         UserError: They do not fit.
     """
-    needed, free = decoded_bytes(files), memory.free_bytes()
+    needed, free = sum(part.nbytes for part in files.values()), machine.free_bytes()
     if needed * processes > free:
         each = f" for each of {processes} workers" if processes > 1 else ""
         raise UserError(
             f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free; expected"
-            " enough: use --cache disk, fewer images (--max_dataset_size) or a smaller --load_size"
+            " enough: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
         )
 
 
 def for_each_image(
-    sources: Mapping[str, Sequence[Any]], function: Callable[[str, int], None], title: str, bars: bool
+    sources: Mapping[str, Sized], function: Callable[[str, int], object], title: str, bars: bool
 ) -> None:
     """Call function(split, index) for each image of each split, several at a time.
+
+    Args:
+        sources: Sequences of any objects, one for each image, by split.
+        function: The function.
+        title: Title of the progress bar.
+        bars: Whether to show a progress bar.
 
     Raises:
         UserError: The function raised `UnreadableImageError` for some images; the text names at most ten.
@@ -215,7 +214,7 @@ def for_each_image(
     delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
     times = {"delay": delay, "mininterval": max(0.1, delay)}
     bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
-    with bar, concurrent.futures.ThreadPoolExecutor() as pool:
+    with bar, concurrent.futures.ThreadPoolExecutor(_threads()) as pool:
         pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
         for split, part in sources.items():
             for index in range(len(part)):
@@ -236,8 +235,13 @@ def for_each_image(
         )
 
 
+def _threads() -> int:
+    """Return Python's default number of threads, for the cores of this process instead of the machine."""
+    return min(32, machine.available_cores() + 4)
+
+
 def sizes_of(facts: np.ndarray) -> np.ndarray:
-    """Return (height, width) in pixels of each image with these fields: int [N, 2]."""
+    """Return the heights and widths of images in pixels, int [N, 2], from their `reader.FACTS_DTYPE`."""
     return np.stack([facts["height"], facts["width"]], axis=1)
 
 
@@ -247,16 +251,12 @@ def describe_error(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
+def named(source: Source, split: str, index: int) -> Iterator[None]:
     """Turn every error into an `UnreadableImageError` with the name of the image."""
+    name = f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)
     try:
         yield
     except MissingPackageError as error:
         raise MissingPackageError(printable(f"{name}: {error}")) from error
     except Exception as error:  # the libraries raise almost anything for a damaged file
         raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
-
-
-def _name(source: Source, split: str, index: int) -> str:
-    """Return the name of an image for errors: its path if it has one."""
-    return f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)

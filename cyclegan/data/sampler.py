@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-ORDER, AUGMENTATION = 0, 1  # purposes of random streams; part of their seeds
+ORDER, AUGMENTATION, PAIRING = 0, 1, 2  # purposes of random streams; part of their seeds
 IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 
 
@@ -46,52 +46,67 @@ class Call(NamedTuple):
 class UnpairedSampler:
     """Choose the images, crops and flips of every pair.
 
-    An epoch has min(|X|, |Y|) pairs and uses each image at most once. A domain is shuffled anew when all its images have been
-    used, which takes ceil(|domain| / pairs) epochs.
+    Each domain is shuffled anew after each pass over its images. Passes continue over epochs, so the images of a domain are used
+    equally often, up to one. If an epoch has min(|X|, |Y|) pairs, passes over the larger domain end with an epoch, whose last
+    images may be the first ones of the pass again; no epoch then uses an image twice.
+
+    With partners, the larger domain keeps its order. Each time that it contributes an image with a partner, the partner comes with
+    it with probability `share`, unless the pass over the smaller domain has used it. The other images of the pass fill the
+    remaining positions in their order, so each image is used as often as without partners.
 
     Attributes:
         counts: Numbers of images of domain X and of domain Y.
         global_batch_size: Pairs per step, over all replicas.
         seed: Seed of the order and of the augmentation, at least 0; `None` keeps the order of the files.
+        size: Number of pairs in an epoch: "min" or "max" of the numbers of images, or the number itself.
+        partners: Indices of partners in X and in Y, int [K, 2]; no index occurs twice in a column. `None` without partners.
+        share: Probability that partners come together.
     """
 
     counts: tuple[int, int]
     global_batch_size: int
     seed: int | None = None
+    size: str = "min"
+    partners: np.ndarray | None = dataclasses.field(default=None, compare=False)
+    share: float = 1.0
 
-    @property
+    @functools.cached_property
     def epoch_size(self) -> int:
         """Number of pairs in an epoch."""
-        return min(self.counts)
+        return {"min": min(self.counts), "max": max(self.counts)}.get(self.size) or int(self.size)
 
     def steps_left(self, position: int) -> int:
         """Return the number of steps that remain in an epoch after `position` pairs."""
         return math.ceil((self.epoch_size - position) / self.global_batch_size)
 
-    def image_index(self, domain: int, epoch: int, position: IntOrArray, reshuffles: int = 0) -> IntOrArray:
+    def image_index(self, domain: str, epoch: int, position: IntOrArray, reshuffles: int = 0) -> IntOrArray:
         """Return the index of the image that a domain contributes to a pair.
 
         Args:
-            domain: 0 for X, 1 for Y.
+            domain: "X" or "Y".
             epoch: Epoch, from 0.
             position: Pair, counted in the epoch, or an array of pairs.
             reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
         """
-        if self.seed is None:
-            return position
-        count = self.counts[domain]
-        epochs = math.ceil(count / self.epoch_size)  # epochs that share a permutation; the last one wraps around
-        permutation = _permutation(self._stream(domain, ORDER, epoch // epochs, reshuffles), count)
-        return permutation[(epoch % epochs * self.epoch_size + position) % count]
+        if self.partners is None or domain == self._larger:
+            return self._shuffled(domain, epoch, position, reshuffles)
+        return self._arranged_at(epoch, position, reshuffles)[0]
 
-    def augmentation(self, domain: int, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
-        """Return the random numbers that augment an image: top and left of the crop, and flip.
+    def is_pair(self, epoch: int, position: IntOrArray, reshuffles: int = 0) -> Any:
+        """Return whether the images at a position of an epoch come together as partners; an array for an array."""
+        if self.partners is None:
+            return np.zeros(np.shape(position), bool)
+        return self._arranged_at(epoch, position, reshuffles)[1]
+
+    def augmentation(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
+        """Return the random numbers that augment an image: top and left of the crop, and flip; equal for partners.
 
         The crop is given in fractions of its room in the image, so that the numbers do not depend on the image's size.
 
         Returns:
             float64 [3], in [0, 1).
         """
+        domain = "X" if self.is_pair(epoch, position, reshuffles) else domain
         return _uniform(self._stream(domain, AUGMENTATION, epoch, reshuffles), self.epoch_size)[position]
 
     def call(self, number: int = 0, epoch: int = 0, position: int = 0, steps_per_call: int = 1) -> Call:
@@ -115,11 +130,63 @@ class UnpairedSampler:
         end = min((block + 1) * steps_per_call, done + self.steps_left(position))
         return Call(epoch, position + (start - done) * self.global_batch_size, end - start)
 
-    def _stream(self, domain: int, purpose: int, number: int, reshuffles: int) -> tuple[Any, ...]:
-        return (self.seed, domain, purpose, number, *([reshuffles] if reshuffles else []))
+    def _shuffled(self, domain: str, epoch: Any, position: Any, reshuffles: int) -> Any:
+        """Return the index of the image at a position, without regard to partners; `epoch` may be an array, too."""
+        count = self.counts["XY".index(domain)]
+        if self.seed is None:
+            return position % count
+        place = epoch * self.epoch_size + position  # in all passes, one after the other
+        if self.epoch_size == min(self.counts):
+            epochs = math.ceil(count / self.epoch_size)  # of a pass
+            place = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
+        first, last = int(np.min(place)) // count, int(np.max(place)) // count
+        passes = [
+            _permutation(self._stream(domain, ORDER, number, reshuffles), count) for number in range(first, last + 1)
+        ]
+        return (passes[0] if first == last else np.concatenate(passes))[place - first * count]
+
+    @property
+    def _larger(self) -> str:
+        return "Y" if self.counts[1] > self.counts[0] else "X"
+
+    def _arranged_at(self, epoch: int, position: Any, reshuffles: int) -> tuple[Any, Any]:
+        """Return the image of the smaller domain at a position, and whether it comes with its partner; arrays for an array."""
+        count = min(self.counts)
+        place = epoch * self.epoch_size + position
+        first, last = int(np.min(place)) // count, int(np.max(place)) // count
+        passes = [self._arranged(number, reshuffles) for number in range(first, last + 1)]
+        images, together = passes[0] if first == last else map(np.concatenate, zip(*passes))
+        return images[place - first * count], together[place - first * count]
+
+    @functools.cached_property
+    def _arranged(self) -> Any:
+        return functools.lru_cache(maxsize=8)(self._arrange)
+
+    def _arrange(self, number: int, reshuffles: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (image, whether it comes with its partner) for each position of a pass over the smaller domain."""
+        assert self.partners is not None
+        larger, smaller = ("X", "Y") if self._larger == "X" else ("Y", "X")
+        count = min(self.counts)
+        at = np.divmod(number * count + np.arange(count), self.epoch_size)  # epochs and positions in them
+        partners = np.full(max(self.counts), -1)
+        partners[self.partners[:, "XY".index(larger)]] = self.partners[:, "XY".index(smaller)]
+        wanted = partners[self._shuffled(larger, *at, reshuffles)]
+        random = np.random.default_rng(self._stream(smaller, PAIRING, number, reshuffles))
+        together = (wanted >= 0) & (random.random(count) < self.share)
+        chosen = np.flatnonzero(together)
+        again = np.setdiff1d(chosen, chosen[np.unique(wanted[chosen], return_index=True)[1]])
+        together[again] = False  # the larger domain was shuffled anew in this pass
+        images = self._shuffled(smaller, *at, reshuffles)
+        arranged = np.empty_like(images)
+        arranged[together] = wanted[together]
+        arranged[~together] = images[~np.isin(images, wanted[together])]
+        return arranged, together
+
+    def _stream(self, domain: str, purpose: int, number: int, reshuffles: int) -> tuple[Any, ...]:
+        return (self.seed, "XY".index(domain), purpose, number, *([reshuffles] if reshuffles else []))
 
 
-@functools.lru_cache(maxsize=4)  # both domains, in this epoch and in the next one, which is prefetched
+@functools.lru_cache(maxsize=8)  # both domains, in this epoch and in the next one, which is prefetched
 def _permutation(stream: tuple[int, ...], count: int) -> np.ndarray:
     return np.random.default_rng(stream).permutation(count)
 

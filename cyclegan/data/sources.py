@@ -10,40 +10,33 @@ import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 
 from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
-from cyclegan.data import folder_source, loading, memory
-from cyclegan.data.cache import DiskStore, MemoryStore, Store
-from cyclegan.data.lazy_images import LazyImages
-from cyclegan.data.pairs import find_pairs
+from cyclegan.data import embedded, folder_source, loading, machine
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, printable
 from cyclegan.images import geometry
 from cyclegan.images.image_array import ImageArray
 from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
+T = TypeVar("T")
+COMPARED = 2  # images on which exports are compared, at each size
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
-    """Images of one domain and split.
+    """Images of one domain and split."""
 
-    Attributes:
-        images: uint8 or uint16 [N, h, w, C].
-        names: Names of the images.
-        facts: Facts about their files, `reader.FACTS_DTYPE` [N].
-    """
-
-    images: ImageArray
+    images: ImageArray  # uint8 or uint16 [N, h, w, C]
     names: Sequence[str]
-    facts: np.ndarray
+    facts: np.ndarray  # about their files: `reader.FACTS_DTYPE` [N]
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -52,27 +45,16 @@ class ImageSet:
 
 @dataclasses.dataclass(frozen=True)
 class Domains:
-    """Images of both domains.
-
-    Attributes:
-        train_x: Training images of X; `None` if they were not loaded.
-        train_y: Training images of Y; `None` if they were not loaded.
-        test_x: Validation images of X.
-        test_y: Validation images of Y.
-        size: (height, width) in pixels of the crops that the networks see.
-        notes: Remarks for the user.
-        value_ranges: The settings `value_range_x` and `value_range_y`, measured where they were "auto".
-        pairs: Indices of training images of the same name, see `find_pairs`; `None` without `--paired_names`.
-    """
+    """Images of both domains; training images are `None` if they were not loaded."""
 
     train_x: ImageSet | None
     train_y: ImageSet | None
     test_x: ImageSet
     test_y: ImageSet
-    size: tuple[int, int]
-    notes: Sequence[str] = ()
-    value_ranges: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    pairs: np.ndarray | None = None
+    size: tuple[int, int]  # (height, width) in pixels of the crops that the networks see
+    notes: Sequence[str]  # remarks for the user
+    value_ranges: Mapping[str, str | None]  # the settings of these names, measured where they were "auto"
+    pairs: np.ndarray | None  # indices of training images of the same name, with --paired_names
 
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, wherever it lies and however it is cached.
@@ -91,25 +73,10 @@ class Domains:
         return {**counts, **lengths}
 
 
-class Found(NamedTuple):
-    """Images of a dataset that are not decoded.
-
-    Attributes:
-        sources: Paths or contents of files, by split.
-        names: Names of the images, by split.
-        notes: Remarks for the user.
-    """
-
-    sources: Mapping[str, Sequence[Source]]
-    names: Mapping[str, Sequence[str]]
-    notes: Sequence[str] = ()
-
-
 def load_domains(
     data: DataConfig,
     multiple: int,
     *,
-    cache_dir: str | os.PathLike[str] | None = None,
     local_workers: int = 0,
     splits: Sequence[str] = SPLITS,
     bars: bool = False,
@@ -122,7 +89,6 @@ def load_domains(
     Args:
         data: The data section of the configuration.
         multiple: Pixels by which the sides of the networks' input must be divisible.
-        cache_dir: Folder of the file of `--cache disk`; `None` for the temporary folder.
         local_workers: Number of workers on this machine if several train together; 0 if this process trains alone. Workers share
             the memory. Each one needs only some of the images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
@@ -133,86 +99,81 @@ def load_domains(
             --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
     """
     with terminal.phase("Finding the images", bars):
-        found = _find_in_tfds(data, splits, bars) if data.is_tfds else _find_in_folder(data, splits)
-    facts = _check(data, found.sources, bars)
-    data, measured = measure_ranges(data, found.sources, bars)
-    files = _describe(data, multiple, found.sources, facts)
+        sources, names, notes = _find(data, splits, bars)
+    channels = {split: _of_domain(split, data.channels_x, data.channels_y) for split in splits}
+    ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
+    facts = loading.check_files(sources, channels, bars, ranged)
+    data, measured = measure_ranges(data, sources, bars)
+    dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
+    files = {
+        split: loading.ImageFiles(
+            split,
+            sources[split],
+            facts[split],
+            geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
+            channels[split],
+            dtype,
+            data.value_range(_of_domain(split, "x", "y")),
+        )
+        for split in splits
+    }
     size = geometry.final_size(
         data,
         np.concatenate([loading.sizes_of(files[split].facts) for split in splits]),
         np.concatenate([files[split].sizes for split in splits]),
-        [name for split in splits for name in found.names[split]],
+        [name for split in splits for name in names[split]],
     )
-    pairs, counted = _find_pairs(data, found.names, files)
+    pairs, counted = _find_pairs(data, names, files)
     deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
     narrow = [
-        f"{each}, so the networks see little contrast: try --{each.setting} {AUTO}"
-        for each in find_narrow(data, found.sources, deep)
+        f"{text}, so the networks see little contrast: try --{name} {AUTO}"
+        for name, text in find_narrow(data, sources, deep)
     ]
-    images, notes = _decode(data, files, cache_dir, local_workers, bars)
-    sets = {split: ImageSet(images[split], found.names[split], part.facts) for split, part in files.items()}
-    ranges = {name: getattr(data, name) for name in RANGES.values()}
+    images, decoded = _decode(data, files, local_workers, bars)
+    sets = {split: ImageSet(images[split], names[split], facts[split]) for split in splits}
     return Domains(
         sets.get("trainA"),
         sets.get("trainB"),
         sets["testA"],
         sets["testB"],
         size,
-        (*found.notes, *counted, *measured, *narrow, *notes),
-        ranges,
+        (*notes, *counted, *measured, *narrow, *decoded),
+        {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
 
 
-def _find_in_tfds(data: DataConfig, splits: Sequence[str], bars: bool) -> Found:
-    from cyclegan.data import tfds_source  # slow to import
+def _of_domain(split: str, x: T, y: T) -> T:
+    """Return the setting of the domain of a split: of X for trainA and testA, otherwise of Y."""
+    return x if split.endswith("A") else y
 
+
+def _find(
+    data: DataConfig, splits: Sequence[str], bars: bool
+) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[str]], Sequence[str]]:
+    """Return paths or contents of files by split, names of the images by split, and remarks for the user."""
     if data.is_embedded:
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-        builders = tfds_source.drawn_builders(data.dataset, sides, data.data_dir)
-    else:
-        builders = dict.fromkeys(splits, tfds_source.cycle_gan_builder(data.dataset, data.data_dir))
-    return Found(*tfds_source.read(builders, data.max_dataset_size, bars))
-
-
-def _find_in_folder(data: DataConfig, splits: Sequence[str]) -> Found:
-    folder = pathlib.Path(os.path.expanduser(data.dataset))
-    if not folder.is_dir():
-        if folder.exists():
-            raise UserError(f"--dataset {data.dataset}: a file; expected a folder with trainA and trainB")
+        return *embedded.read(data.dataset, sides, data.max_dataset_size), ()
+    if data.is_tfds:
         from cyclegan.data import tfds_source  # slow to import
+
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
+    folder = pathlib.Path(data.dataset).expanduser()
+    if folder.is_file():
+        raise UserError(f"--dataset {data.dataset}: a file; expected a folder with trainA and trainB")
+    if not folder.is_dir():
+        from cyclegan.data import tfds_source
 
         raise UserError(
             f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, scenes, or"
             f" cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
-    names, notes = folder_source.find_splits(folder, splits)
-    names = {split: part[: data.max_dataset_size] for split, part in names.items()}
-    return Found({split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes)
-
-
-def _check(data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool) -> dict[str, np.ndarray]:
-    """Check the headers of all images."""
-    channels = {split: _channels(data, split) for split in sources}
-    ranged = [split for split in sources if getattr(data, RANGES[f"train{split[-1]}"])]
-    return loading.check_files(sources, channels, bars, ranged)
-
-
-def _describe(
-    data: DataConfig, multiple: int, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
-) -> dict[str, loading.ImageFiles]:
-    """Choose one depth for all images, and the size of each."""
-    dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
-    files = {}
-    for split, part in sources.items():
-        domain = "x" if split.endswith("A") else "y"
-        sizes = geometry.resized_sizes(
-            data, multiple, loading.sizes_of(facts[split]), training=split.startswith("train")
-        )
-        value_range = data.value_range(domain)
-        files[split] = loading.ImageFiles(split, part, facts[split], sizes, _channels(data, split), dtype, value_range)
-    return files
+    found, notes = folder_source.find_splits(folder, splits)
+    names = {split: part[: data.max_dataset_size] for split, part in found.items()}
+    return {split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes
 
 
 def _find_pairs(
@@ -221,7 +182,7 @@ def _find_pairs(
     """Return the pairs of training images, if the settings ask for them, and remarks for the user."""
     if not data.has_pairs or "trainA" not in names:
         return None, ()
-    pairs = find_pairs(names, {split: part.sizes for split, part in files.items()})
+    pairs = folder_source.find_pairs(names, {split: part.sizes for split, part in files.items()})
     counts = (f"{len(names[split]) - len(pairs)} more images in {split}" for split in RANGES)
     return pairs, [
         f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
@@ -229,35 +190,73 @@ def _find_pairs(
     ]
 
 
-def _channels(data: DataConfig, split: str) -> int:
-    return data.channels_x if split.endswith("A") else data.channels_y
-
-
 def _decode(
-    data: DataConfig,
-    files: Mapping[str, loading.ImageFiles],
-    cache_dir: str | os.PathLike[str] | None,
-    local_workers: int,
-    bars: bool,
+    data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool
 ) -> tuple[Mapping[str, ImageArray], Sequence[str]]:
     """Return the images by split, decoded now or when they are used, and remarks for the user."""
-    needed, cache = loading.decoded_bytes(files), data.cache
-    if cache == "auto":
-        share = RAM_FRACTION * memory.free_bytes() / (local_workers or 1)
-        cache = "ram" if needed <= (share if data.cache_gb is None else data.cache_gb * 1e9) else "disk"
-    if cache == "ram" and not local_workers:
+    keep = data.cache == "ram"
+    if data.cache == "auto":
+        share = RAM_FRACTION * machine.free_bytes() / (local_workers or 1)
+        needed = sum(part.nbytes for part in files.values())
+        keep = needed <= (share if data.cache_gb is None else data.cache_gb * 1e9)
+    if keep and not local_workers:
         return loading.decode_all(files, bars), ()
-    if cache == "ram":
+    if keep:
         loading.check_memory(files, local_workers)
-    store: Store | None = None
-    if cache != "none":
-        store = MemoryStore() if cache == "ram" else DiskStore(cache_dir)
-    images = {
-        split: LazyImages(part.decode, part.shape, part.sizes, part.dtype, store) for split, part in files.items()
-    }
-    kept = {
-        "ram": "kept in memory from then on",
-        "disk": f"kept on disk from then on ({needed / 1e9:.1f} GB in {cache_dir})",
-        "none": "not kept (--cache none)",
-    }[cache]
+    kept = "kept in memory from then on" if keep else "not kept (--cache none)"
+    images = {split: part.lazy(keep) for split, part in files.items()}
     return images, (f"Images are decoded when they are needed, and {kept}",)
+
+
+def comparison_images(
+    data: DataConfig,
+    direction: str,
+    multiple: int,
+    files: Sequence[str] = (),
+    size: tuple[int, int] | None = None,
+) -> tuple[list[np.ndarray], str]:
+    """Return images of the source domain, uint8 [H, W, C], and a description of them.
+
+    Without `files`, they are the first held-out images of the dataset, or drawn images if the dataset is gone.
+
+    Args:
+        data: Dataset of the run.
+        direction: "x2y" or "y2x".
+        multiple: Pixels by which the sides of the generators' input must be divisible.
+        files: Paths of images.
+        size: (height, width) in pixels; by default, each image is used at the size of the training and at a larger one.
+
+    Raises:
+        UserError: A file is not an image with the generator's number of channels.
+    """
+    split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
+    height, width = data.image_shape
+    sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
+    shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
+    origin, sources = ("given", list(files)) if files else _first_images(data, split)
+    if not sources:
+        dataset, bands = data.dataset if data.is_embedded else "stripes", np.arange(channels) % 3
+        drawn = [(i, *each) for each in sizes for i in range(COMPARED)]
+        images = [embedded.draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
+        return images, f"{COMPARED} drawn images, {shown}"
+    at_each_size = [file for _ in sizes for file in sources]
+    resized = np.array([each for each in sizes for _ in sources])
+    value_range = data.value_range(direction[0])
+    facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
+    found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
+    decoded = loading.decode_all({"": found})[""]
+    return [decoded[i] for i in range(len(decoded))], f"{len(sources)} images ({printable(origin)}), {shown}"
+
+
+def _first_images(data: DataConfig, split: str) -> tuple[str, Sequence[Source]]:
+    """Return the origin of the first held-out images of the dataset and their files; no files if the dataset is gone."""
+    for folder in (pathlib.Path(data.dataset).expanduser() / name for name in (split, split.replace("test", "train"))):
+        if folder.is_dir():
+            return str(folder), [str(folder / name) for name in folder_source.find_images(folder)[:COMPARED]]
+    prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
+    if data.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
+        from cyclegan.data import tfds_source  # slow to import
+
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        return f"{data.dataset}, {split}", tfds_source.read(builder, [split], COMPARED)[0][split]
+    return "", ()

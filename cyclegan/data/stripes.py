@@ -5,86 +5,37 @@ A scene can be drawn with either animal, so that the true translation of every i
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace as Scene  # one animal in one landscape
 from typing import Literal
 
 import numpy as np
 
-Vector = tuple[float, ...]
-Animal = Literal["horse", "zebra"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Scene:
-    """One animal in one landscape. Lengths are in units of the image's side, angles in radians, colors RGB in [0, 1].
-
-    Attributes:
-        center: Middle of the body: (x, y) from the top left.
-        size: Half the length of the body.
-        tilt: Angle of the body.
-        facing: 1 if the animal looks to the right, -1 for the left.
-        leg_swings: Angle by which each of the four legs swings forward.
-        neck_angle: Angle of the neck above the horizontal.
-        coat_color: Color of the horse.
-        stripe_period: Period of the zebra's stripes, in units of `size`.
-        stripe_phase: Phase of the stripes.
-        shading: Difference in brightness between the top of the animal and its belly.
-        sky_color: Color of the sky.
-        grass_color: Color of the grass.
-        horizon: Height of the horizon, from the top.
-        texture_seed: Seed of the texture of the grass.
-    """
-
-    center: Vector
-    size: float
-    tilt: float
-    facing: int
-    leg_swings: Vector
-    neck_angle: float
-    coat_color: Vector
-    stripe_period: float
-    stripe_phase: float
-    shading: float
-    sky_color: Vector
-    grass_color: Vector
-    horizon: float
-    texture_seed: int
-
 
 def random_scene(rng: np.random.Generator) -> Scene:
-    """Return a random scene."""
+    """Return a random scene: lengths in units of the image's side, angles in radians, colors RGB in [0, 1]."""
     tone = rng.uniform(0.8, 1.2)
     return Scene(
-        center=(rng.uniform(0.4, 0.6), rng.uniform(0.48, 0.6)),
-        size=rng.uniform(0.23, 0.29),
+        center=(rng.uniform(0.4, 0.6), rng.uniform(0.48, 0.6)),  # of the body, from the top left
+        size=rng.uniform(0.23, 0.29),  # half the length of the body
         tilt=rng.uniform(-0.15, 0.15),
-        facing=int(rng.choice([-1, 1])),
-        leg_swings=tuple(rng.uniform(-0.25, 0.25, 4)),
-        neck_angle=rng.uniform(0.6, 1.1),
-        coat_color=tuple(tone * np.array([0.52, 0.31, 0.15]) + rng.uniform(-0.03, 0.03, 3)),
-        stripe_period=rng.uniform(0.32, 0.4),
+        facing=int(rng.choice([-1, 1])),  # 1 is to the right
+        leg_swings=tuple(rng.uniform(-0.25, 0.25, 4)),  # forward
+        neck_angle=rng.uniform(0.6, 1.1),  # above the horizontal
+        coat_color=tuple(tone * np.array([0.52, 0.31, 0.15]) + rng.uniform(-0.03, 0.03, 3)),  # of the horse
+        stripe_period=rng.uniform(0.32, 0.4),  # of the zebra, in units of `size`
         stripe_phase=rng.uniform(0, 2 * math.pi),
-        shading=rng.uniform(0.15, 0.35),
+        shading=rng.uniform(0.15, 0.35),  # difference in brightness between the top of the animal and its belly
         sky_color=tuple(np.array([0.55, 0.72, 0.9]) + rng.uniform(-0.06, 0.06, 3)),
         grass_color=tuple(np.array([0.36, 0.58, 0.22]) + rng.uniform(-0.06, 0.06, 3)),
-        horizon=rng.uniform(0.3, 0.5),
-        texture_seed=int(rng.integers(2**31)),
+        horizon=rng.uniform(0.3, 0.5),  # from the top
+        texture_seed=int(rng.integers(2**31)),  # of the grass
     )
 
 
-def draw(scene: Scene, animal: Animal, size: int = 64) -> np.ndarray:
-    """Draw a scene. Horse and zebra differ in their coats only.
-
-    Args:
-        scene: The scene.
-        animal: The animal in it.
-        size: Side of the image in pixels.
-
-    Returns:
-        uint8 [size, size, 3].
-    """
+def draw(scene: Scene, animal: Literal["horse", "zebra"], size: int = 64) -> np.ndarray:
+    """Draw a scene as uint8 [size, size, 3]. Horse and zebra differ in their coats only."""
     y, x = (np.mgrid[:size, :size] + 0.5) / size
     image = _landscape(scene, x, y)
     cos, sin = math.cos(scene.tilt), math.sin(scene.tilt)

@@ -1,4 +1,4 @@
-"""Datasets of TensorFlow Datasets, the embedded ones among them: prepared on disk, and read as encoded images.
+"""Datasets of TensorFlow Datasets: prepared on disk, and read as encoded images.
 
 Import this module only where such a dataset is used: TensorFlow Datasets takes seconds to start.
 """
@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
+import logging
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import requests  # TFDS downloads with it, so this respects the same proxies and certificates
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from absl import logging
 
-from cyclegan.data import drawn_builder
 from cyclegan.errors import UserError, first_line
 
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
 FAMILY = "cycle_gan"  # TFDS's name for the datasets of the CycleGAN paper
 
-logging.set_verbosity(logging.ERROR)  # TFDS warns of a dataset that is not prepared; the errors here name the fix
+# TFDS warns of a dataset that is not prepared; the errors here name the fix.
+logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 def cycle_gan_names() -> list[str]:
@@ -51,25 +51,14 @@ def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBu
     return builder
 
 
-def drawn_builders(dataset: str, sides: Mapping[str, int], data_dir: str | None) -> dict[str, tfds.core.DatasetBuilder]:
-    """Return the builder of an embedded dataset for each split.
-
-    Args:
-        dataset: Name of the dataset.
-        sides: Side of the images in pixels, by split.
-        data_dir: Folder of prepared datasets.
-    """
-    builders = {side: drawn_builder.builder(dataset, side, data_dir) for side in set(sides.values())}
-    return {split: builders[side] for split, side in sides.items()}
-
-
 def read(
-    builders: Mapping[str, tfds.core.DatasetBuilder], max_images: int | None = None, bars: bool = False
+    builder: tfds.core.DatasetBuilder, splits: Sequence[str], max_images: int | None = None, bars: bool = False
 ) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
-    """Read the encoded images of all splits, in the order of the files; prepare datasets that are not prepared.
+    """Read the encoded images of some splits, in the order of the files; prepare the dataset if it is not prepared.
 
     Args:
-        builders: Builder of the dataset of each split.
+        builder: Builder of the dataset.
+        splits: Names of the splits.
         max_images: Number of images to read from each split; `None` reads all.
         bars: Whether TFDS shows its progress bars.
 
@@ -77,62 +66,35 @@ def read(
         The contents of the image files, and the names of the images, by split.
 
     Raises:
-        UserError: A dataset cannot be prepared or read, is damaged, or has an empty split.
+        UserError: The dataset cannot be prepared or read, or is damaged.
     """
-    images, names = {}, {}
-    for split, builder in builders.items():
-        if "://" in os.fspath(builder.data_path):
-            raise UserError(
-                f"{builder.data_path}: expected a folder of this machine, such as a mounted one (--data_dir)"
-            )
-        _prepare(builder, bars)
-        images[split] = _read_split(builder, split, max_images)
-        names[split] = [f"{builder.info.full_name}/{split}[{i}]" for i in range(len(images[split]))]
-    return images, names
-
-
-def _read_split(builder: tfds.core.DatasetBuilder, split: str, max_images: int | None) -> list[bytes]:
-    total, file_format = builder.info.splits[split].num_examples, builder.info.file_format
-    if not total:
-        raise UserError(f"{builder.info.full_name}: {split} is empty; expected at least one image")
-    if file_format and file_format.value != "tfrecord":
-        raise UserError(
-            f"{builder.data_path}: its files are of the format {file_format.value}; expected tfrecord: remove that folder and"
-            " start again, or name another with --data_dir"
-        )
+    _prepare(builder, bars)
     options = tf.data.Options()
     options.autotune.enabled = False  # an iterator with autotuning can take a minute to end
     # A cycle of one file keeps the order of the files.
     config = tfds.ReadConfig(options=options, try_autocache=False, interleave_cycle_length=1)
-    decoders = {"image": tfds.decode.SkipDecoding()}
-    try:
-        dataset = builder.as_dataset(
-            f"{split}[:{min(max_images or total, total)}]", decoders=decoders, read_config=config
-        )
-        return [example["image"] for example in dataset.as_numpy_iterator()]
-    except tf.errors.PermissionDeniedError as error:
-        raise UserError(
-            f"{builder.data_path}: {split} cannot be read ({first_line(error)}); expected readable files"
-        ) from error
-    except tf.errors.OpError as error:  # TFDS compares checksums and the number of images
-        raise UserError(
-            f"{builder.data_path}: {split} is damaged ({first_line(error)}); expected the files that TFDS wrote: remove"
-            " that folder and start again"
-        ) from error
+    images = {}
+    for split in splits:
+        part = f"{split}[:{max_images}]" if max_images else split
+        try:
+            examples = builder.as_dataset(part, decoders={"image": tfds.decode.SkipDecoding()}, read_config=config)
+            images[split] = [example["image"] for example in examples.as_numpy_iterator()]
+        except tf.errors.OpError as error:  # TFDS compares checksums and the number of images
+            raise UserError(
+                f"{builder.data_path}: {split} is damaged or cannot be read ({first_line(error)}); expected the files that TFDS"
+                " wrote, readable: otherwise, remove that folder and start again"
+            ) from error
+    full_name = builder.info.full_name
+    return images, {split: [f"{full_name}/{split}[{i}]" for i in range(len(part))] for split, part in images.items()}
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
-    # The embedded images are drawn in seconds; TFDS's many bars would only hide other lines.
-    quiet = not bars or isinstance(builder, drawn_builder.Drawn)
-    nowhere = io.StringIO()
     # The error of a file that differs from what TFDS expects has no public name, nor a public base.
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
+    nowhere = sys.stdout if bars else io.StringIO()
     try:
-        with contextlib.ExitStack() as stack:
-            if quiet:
-                stack.enter_context(contextlib.redirect_stdout(nowhere))
-                stack.enter_context(contextlib.redirect_stderr(nowhere))
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(sys.stderr if bars else nowhere):
             builder.download_and_prepare()
     except (OSError, tf.errors.OpError, tfds.download.DownloadError, NonMatchingChecksumError) as error:
         raise UserError(

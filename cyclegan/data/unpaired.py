@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from cyclegan.data.cores import available_cores
-from cyclegan.data.paired_sampler import PairedSampler
+from cyclegan.data.machine import available_cores
 from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
 from cyclegan.images.image_array import ImageArray
 
@@ -34,6 +31,7 @@ class UnpairedDataset:
         names: Names of the images of X and of Y.
         steps_per_call: Maximum number of steps in a call of the train function.
         flip: Whether to flip training images at random.
+        epoch_size: Pairs in an epoch: "min" or "max" of the numbers of images, or a number.
 
     Attributes:
         domains: The images of X and Y.
@@ -43,7 +41,7 @@ class UnpairedDataset:
         steps_per_epoch: Steps in an epoch.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  most of them are named
         self,
         x: ImageArray,
         y: ImageArray,
@@ -53,6 +51,7 @@ class UnpairedDataset:
         names: Sequence[Sequence[str]] | None = None,
         steps_per_call: int = 1,
         flip: bool = True,
+        epoch_size: str = "min",
     ) -> None:
         self.domains = (x, y)
         self.global_batch_size = global_batch_size
@@ -60,24 +59,18 @@ class UnpairedDataset:
         self.flip = flip
         self.steps_per_call = steps_per_call
         self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("xy", self.domains))
-        self.sampler = UnpairedSampler((len(x), len(y)), global_batch_size, seed)
+        self.sampler = UnpairedSampler((len(x), len(y)), global_batch_size, seed, epoch_size)
         self.epoch_size = self.sampler.epoch_size
         self.steps_per_epoch = self.steps_left(0)
 
     def set_pairs(self, pairs: np.ndarray, share: float) -> None:
-        """Use partners together with a given probability; see `PairedSampler`.
-
-        Args:
-            pairs: Indices of partners in X and in Y, int [K, 2].
-            share: The probability.
-        """
-        order = self.sampler
-        self.sampler = PairedSampler(order.counts, order.global_batch_size, order.seed, pairs, share)
+        """Use partners together with probability `share`; `pairs` has their indices in X and in Y, int [K, 2]."""
+        self.sampler = dataclasses.replace(self.sampler, partners=pairs, share=share)
 
     @property
     def has_pairs(self) -> bool:
         """Whether partners come together, so that the batches have a fourth array."""
-        return isinstance(self.sampler, PairedSampler)
+        return self.sampler.partners is not None
 
     @property
     def failure(self) -> str | None:
@@ -92,9 +85,9 @@ class UnpairedDataset:
         """Return the steps of a call, counted from a position in training; see `UnpairedSampler.call`."""
         return self.sampler.call(number, epoch, position, self.steps_per_call)
 
-    def image(self, domain: int, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
-        """Return the augmented image of a domain (0 or 1) in a pair of an epoch: [height, width, C]."""
-        image = self.domains[domain][self.sampler.image_index(domain, epoch, position, reshuffles)]
+    def image(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
+        """Return the augmented image of a domain ("X" or "Y") in a pair of an epoch: [height, width, C]."""
+        image = self.domains["XY".index(domain)][self.sampler.image_index(domain, epoch, position, reshuffles)]
         height, width = self.size
         rows, columns = image.shape[0] - height, image.shape[1] - width  # room for the crop to move
         if self.sampler.seed is None:
@@ -109,8 +102,8 @@ class UnpairedDataset:
         """Return the names of the images of X, then of Y, in the batch that begins at a position of an epoch."""
         batch = np.arange(position, min(position + self.global_batch_size, self.epoch_size))
         return [
-            self.names[domain][i]
-            for domain in (0, 1)
+            names[i]
+            for domain, names in zip("XY", self.names)
             for i in self.sampler.image_index(domain, epoch, batch, reshuffles)
         ]
 
@@ -139,10 +132,9 @@ class UnpairedDataset:
         for step, sample in np.ndindex(steps, share):
             at = position + step * self.global_batch_size + replica * share + sample
             pair, weight[step, sample] = sample_at(at, self.epoch_size)
-            x[step, sample] = self.image(0, epoch, pair, reshuffles)
-            y[step, sample] = self.image(1, epoch, pair, reshuffles)
-            if isinstance(self.sampler, PairedSampler):
-                is_pair[step, sample] = self.sampler.is_pair(epoch, pair, reshuffles)
+            x[step, sample] = self.image("X", epoch, pair, reshuffles)
+            y[step, sample] = self.image("Y", epoch, pair, reshuffles)
+            is_pair[step, sample] = self.sampler.is_pair(epoch, pair, reshuffles)
         return (x, y, weight, is_pair) if self.has_pairs else (x, y, weight)
 
     def tf_dataset(
@@ -155,15 +147,8 @@ class UnpairedDataset:
     ) -> tf.data.Dataset:
         """Return an endless dataset of the batches of one call after the other (see `call`), from a position in training.
 
-        Args:
-            epoch: Epoch of the position, from 0.
-            position: Pair, counted in the epoch.
-            reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
-            replicas: Number of replicas, over all workers.
-            local_replicas: Replicas of this worker; `None` for all.
-
-        Returns:
-            The elements are what `batches` returns: for each call, one element per local replica.
+        The elements are what `batches` returns, with the same arguments: for each call, one element per replica of this worker
+        (`local_replicas`, by default all).
         """
         local = range(replicas) if local_replicas is None else local_replicas
         per_sample = 2 if self.has_pairs else 1  # arrays of a number per sample
@@ -180,52 +165,39 @@ class UnpairedDataset:
             return tuple(map(tf.ensure_shape, tf.numpy_function(read, [index], dtypes, stateful=False), shapes))
 
         # A counter has no end: otherwise workers ask each other before every call whether data is left.
-        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=parallel_calls(), deterministic=True)
-        return elements.prefetch(2 * len(local)).with_options(_no_autotuning())
+        elements = tf.data.Dataset.counter().map(element, num_parallel_calls=_parallel_calls(), deterministic=True)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread makes an iterator take up to a minute to end
+        return elements.prefetch(2 * len(local)).with_options(options)
 
     def distributed(
         self, strategy: tf.distribute.Strategy, epoch: int = 0, position: int = 0, reshuffles: int = 0
     ) -> Iterator[tuple[tf.Tensor, ...]]:
-        """Return an iterator of the batches of each call (see `tf_dataset`), with one share per replica of a strategy."""
+        """Return an iterator of the batches of each call (see `tf_dataset`), with one share per replica of a strategy.
 
-        def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            replicas = context.num_replicas_in_sync
-            count = replicas // context.num_input_pipelines
-            first = context.input_pipeline_id * count
-            return self.tf_dataset(epoch, position, reshuffles, replicas, range(first, first + count))
+        Shares are copied to the devices of this worker when they are asked for. TensorFlow's own distributed iterators start a
+        thread for each device, which makes them take up to a minute to end.
+        """
+        devices, distribute = strategy.extended.worker_devices, strategy.experimental_distribute_values_from_function
+        first = strategy.experimental_local_results(distribute(lambda context: context.replica_id_in_sync_group))[0]
+        local = range(first, first + len(devices))
+        elements = iter(self.tf_dataset(epoch, position, reshuffles, strategy.num_replicas_in_sync, local))
+        while True:
+            shares = [_copy(next(elements), device) for device in devices]
+            if len(shares) == 1:
+                yield shares[0]
+            else:
+                yield distribute(lambda context, shares=shares: shares[context.replica_id_in_sync_group - first])
 
-        with _devices_without_autotuning():
-            return iter(strategy.distribute_datasets_from_function(of_worker))
 
-
-def parallel_calls() -> int:
+def _parallel_calls() -> int:
     """Return the number of calls whose images are read at the same time: one per core of this process, within limits."""
     return min(max(MIN_PARALLEL_CALLS, available_cores()), MAX_PARALLEL_CALLS)
 
 
-def _no_autotuning() -> tf.data.Options:
-    """Return options without autotuning, whose thread makes an iterator take up to a minute to end, also with the program."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
-
-
-@contextlib.contextmanager
-def _devices_without_autotuning() -> Iterator[None]:
-    """Let the iterators that are made here do without autotuning on each device, too.
-
-    TensorFlow does not give them the options of the dataset, so this wraps its private function that makes their datasets.
-    """
-    make = multi_device_iterator_ops._create_device_dataset
-
-    def make_without(*arguments: Any) -> tf.data.Dataset:
-        return make(*arguments).with_options(_no_autotuning())
-
-    multi_device_iterator_ops._create_device_dataset = make_without
-    try:
-        yield
-    finally:
-        multi_device_iterator_ops._create_device_dataset = make
+def _copy(tensors: tuple[tf.Tensor, ...], device: str) -> tuple[tf.Tensor, ...]:
+    with tf.device(device):
+        return tuple(map(tf.identity, tensors))
 
 
 def _flipped(image: np.ndarray) -> np.ndarray:

@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from cyclegan.config.data import AUTO, DataConfig, ValueRange, parse_range
+from cyclegan.config.data import AUTO, DataConfig, parse_range
 from cyclegan.data import loading
 from cyclegan.errors import UserError
+from cyclegan.images import reader
 from cyclegan.images.reader import Source
-from cyclegan.images.value_range import FULL_RANGE
+from cyclegan.images.value_range import FULL_RANGE, check_numbers
 
 RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
 NARROW = 1 / 8  # share of the range; values that fill less are reported
-SAMPLED = 4  # images that are decoded to find this
+FEW_SAMPLED = 4  # images that are decoded to find this
+MAX_SAMPLED = 200  # images that are decoded to measure a range
+SAMPLED_VALUES = 20_000  # of each of them
 
 
-class NarrowValues(NamedTuple):
-    """Values of training images that fill a small part of their range.
+def sample_values(
+    sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
+) -> np.ndarray:
+    """Return values of random pixels of some images, which lie at equal distances in `sources`.
 
-    Attributes:
-        split: The split.
-        setting: Name of the setting of the range.
-        values: Lowest and highest value, without outliers.
-        value_range: The range.
+    Args:
+        sources: Paths or contents of files.
+        channels: See `reader.decode`.
+        bars: Whether to show a progress bar.
+        skip_unreadable: Whether to leave out images that cannot be decoded.
+
+    Returns:
+        float64 [number of images, values of an image].
+
+    Raises:
+        UserError: Some images cannot be decoded; the text names at most ten.
     """
+    indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
+    values = np.full((len(indices), SAMPLED_VALUES), np.nan)
+    skipped = (loading.UnreadableImageError,) if skip_unreadable else ()
 
-    split: str
-    setting: str
-    values: tuple[float, float]
-    value_range: ValueRange
+    def sample(split: str, position: int) -> None:
+        index = indices[position]
+        with contextlib.suppress(*skipped), loading.named(sources[index], split, index):
+            pixels = reader.decode_values(sources[index], channels).pixels
+            chosen = np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)
+            values[position] = check_numbers(pixels.flat[chosen])
 
-    def __str__(self) -> str:
-        """Describe the values and the range."""
-        (low, high), (low_level, high_level) = self.values, self.value_range
-        return f"{self.split} has values from {low:.9g} to {high:.9g}, and its range is {low_level:.9g} to {high_level:.9g}"
+    loading.for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
+    return values[~np.isnan(values[:, 0])]
 
 
 def measure_ranges(
@@ -59,7 +74,7 @@ def measure_ranges(
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
             continue
-        values = loading.sample_values(sources[split], _channels(data, name), bars, skip_unreadable)
+        values = sample_values(sources[split], _channels(data, name), bars, skip_unreadable)
         if not len(values):
             raise UserError(f"--{name} {AUTO}: no image of {split} can be read; expected readable ones: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
@@ -74,8 +89,8 @@ def measure_ranges(
 
 def find_narrow(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], deep: Mapping[str, np.ndarray]
-) -> Iterator[NarrowValues]:
-    """Yield the splits whose values fill a small part of their range, as some images show.
+) -> Iterator[tuple[str, str]]:
+    """Yield (name of the setting, text) for splits whose values fill a small part of their range, as some images show.
 
     Args:
         data: The data section of the configuration, without "auto".
@@ -86,15 +101,16 @@ def find_narrow(
         chosen = deep.get(split, np.empty(0, int))
         if not len(chosen):
             continue
-        sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // SAMPLED)]]
+        sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // FEW_SAMPLED)]]
         try:
-            low, high = np.percentile(loading.sample_values(sampled, _channels(data, name)), PERCENTILES).tolist()
+            values = np.percentile(sample_values(sampled, _channels(data, name)), PERCENTILES)
         except UserError:  # decoding will name all files that cannot be read
             continue
-        value_range = data.value_range(name[-1]) or FULL_RANGE
-        if np.ptp(np.clip([low, high], *value_range)) < NARROW * np.ptp(value_range):
-            yield NarrowValues(split, name, (low, high), value_range)
+        low, high = data.value_range(name[-1]) or FULL_RANGE
+        if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
+            shown = "{:.9g} to {:.9g}".format(*values)
+            yield name, f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}"
 
 
 def _channels(data: DataConfig, setting: str) -> int:
-    return {"value_range_x": data.channels_x, "value_range_y": data.channels_y}[setting]
+    return data.channels_x if setting == "value_range_x" else data.channels_y

@@ -11,7 +11,7 @@ import numpy as np
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.lazy_images import LazyImages
+from cyclegan.data.loading import LazyImages
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 
@@ -53,8 +53,7 @@ def read_folder(
             f" {geometry.format_size(size)}: resize them"
         )
     dtype = np.uint16 if facts["deep"].any() else np.uint8
-    files = loading.ImageFiles("real", paths, facts, resized, channels, dtype, value_range)
-    return LazyImages(files.decode, files.shape, files.sizes, files.dtype)
+    return loading.ImageFiles("real", paths, facts, resized, channels, dtype, value_range).lazy()
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 import tqdm
 
 from cyclegan.config.directions import DIRECTIONS
-from cyclegan.data.cores import available_cores
+from cyclegan.data.machine import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.inference import file_plan
 from cyclegan.inference.conversions import Path, Size, check_size

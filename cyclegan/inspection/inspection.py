@@ -1,68 +1,69 @@
-"""Inspection of a folder of images."""
+"""Inspection of a folder of images: each is decoded once, and only a few numbers of it are kept."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Optional
 
 import numpy as np
+from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import MissingPackageError, UserError, printable
-from cyclegan.images import writer
-from cyclegan.inspection import copies, findings
+from cyclegan.images import color, reader, writer
+from cyclegan.images.image import Header, row_blocks
+from cyclegan.images.reader import Source
+from cyclegan.images.value_range import image_to_levels, to_depth
+from cyclegan.inspection import findings
 from cyclegan.inspection.findings import Finding
-from cyclegan.inspection.measure import MEASURES, measure
 
 FLAGS = (  # settings that an inspection takes from training
-    *(
-        "preprocess",
-        "image_size",
-        "image_width",
-        "load_size",
-        "channels_x",
-        "channels_y",
-        "value_range_x",
-        "value_range_y",
-    ),
+    *("preprocess", "image_size", "image_width", "load_size"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y"),
 )
-ValueRanges = tuple[Optional[ValueRange], Optional[ValueRange]]
-
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
 EXTENSIONS = {name.upper(): endings for name, endings in writer.FORMATS.items()}
 EXTENSIONS["MPO"] = EXTENSIONS["JPEG"]  # cameras write MPO
+MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
+MEASURES = np.dtype(
+    [
+        ("readable", bool),
+        ("height", np.int32),  # in pixels, upright
+        ("width", np.int32),
+        ("format", "U5"),  # by content
+        ("kind", "U24"),  # bands and depth
+        ("pixels", np.uint64),  # hash of the decoded pixels
+        ("look", np.uint64),  # perceptual hash
+        ("miniature", np.uint8, (MINIATURE, MINIATURE, 3)),
+        ("mean", np.float32, (3,)),  # by channel, in levels of 255; gray images have one channel three times
+        ("deviation", np.float32, (3,)),
+        ("colored", bool),
+    ]
+)
+GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
+THUMBNAIL = 128  # pixels; hashes of images that are reduced first are the same, but need less memory
+BAND_NAMES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """Facts about the images of a folder; N in all splits together.
-
-    Attributes:
-        folder: The folder.
-        channels: Number of channels of the images of both domains.
-        value_ranges: Value ranges of both domains.
-        names: Paths relative to the folder; N of them.
-        splits: Index of the split of each image in `SPLITS`: int [N].
-        measures: `MEASURES` [N].
-        findings: The findings, most serious first; empty if nothing was found.
-        notes: Remarks for the user.
-    """
+    """Facts about the images of a folder; N in all splits together."""
 
     folder: pathlib.Path
-    channels: tuple[int, int]
-    value_ranges: ValueRanges
-    names: Sequence[str]
-    splits: np.ndarray
-    measures: np.ndarray
-    findings: Sequence[Finding]
-    notes: Sequence[str]
+    channels: tuple[int, int]  # of X and Y
+    value_ranges: tuple[ValueRange | None, ValueRange | None]
+    names: Sequence[str]  # paths relative to the folder
+    splits: np.ndarray  # index of the split of each image in `SPLITS`: int [N]
+    measures: np.ndarray  # `MEASURES` [N]
+    findings: Sequence[Finding]  # most serious first
+    notes: Sequence[str]  # remarks for the user
 
     def path(self, index: int) -> str:
         """Return the path of an image."""
@@ -89,35 +90,27 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     paths = {split: [os.path.join(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
     channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("x"), data.value_range("y"))
-    parts = {split: np.zeros(len(part), MEASURES) for split, part in found.items()}
-    starts = dict(zip(SPLITS, np.cumsum([0, *map(len, parts.values())]).tolist()))
-    reasons: dict[int, str] = {}
+    names = [name for split in SPLITS for name in found[split]]
+    splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
+    measures, reasons = np.zeros(len(names), MEASURES), {}
 
-    def measure_image(split: str, index: int) -> None:
+    def measure_image(_: str, index: int) -> None:
+        domain = splits[index] % 2
         try:
-            domain = "AB".index(split[-1])
-            parts[split][index] = measure(paths[split][index], channels[domain], value_ranges[domain])
+            measures[index] = measure(os.path.join(folder, names[index]), channels[domain], value_ranges[domain])
         except MissingPackageError:
             raise
         except Exception as error:  # the libraries raise almost anything for a damaged file
-            reasons[starts[split] + index] = printable(loading.describe_error(error))
+            reasons[index] = printable(loading.describe_error(error))
 
-    loading.for_each_image(found, measure_image, "Inspecting", bars)
-    names = [name for split in SPLITS for name in found[split]]
-    splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
-    measures = np.concatenate([parts[split] for split in SPLITS])
-    found_kinds = _find(data, multiple, names, splits, measures, reasons)
-    found_kinds.append(
-        findings.of_values(find_narrow(data, paths, {split: _deep(data, split, parts[split]) for split in parts}))
-    )
-    kept = [finding for finding in found_kinds if finding.count]
+    loading.for_each_image({"all": names}, measure_image, "Inspecting", bars)
+    has_range = np.array([each is not None for each in value_ranges])[splits % 2]
+    is_deep = measures["readable"] & (has_range | np.char.endswith(measures["kind"], "16 bit"))
+    deep = {split: np.flatnonzero(is_deep[splits == number]) for number, split in enumerate(SPLITS)}
+    narrow = "; ".join(text for _, text in find_narrow(data, paths, deep))
+    kinds = _find(data, multiple, names, splits, measures, reasons)
+    kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
     return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured])
-
-
-def _deep(data: DataConfig, split: str, measures: np.ndarray) -> np.ndarray:
-    """Return the indices of the readable images of a split that have 16 bits or a value range."""
-    has_range = data.value_range("xy"["AB".index(split[-1])]) is not None
-    return np.flatnonzero(measures["readable"] & (has_range | np.char.endswith(measures["kind"], "16 bit")))
 
 
 def _find(
@@ -155,11 +148,11 @@ def _has_extension(name: str, expected: tuple[str, ...]) -> bool:
 
 def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> list[Finding]:
     """Return the findings of equal and of similar images among those with these indices."""
-    equal = _to_indices(copies.equal_groups(measures["pixels"][rich]), rich)
+    equal = _to_indices(findings.equal_groups(measures["pixels"][rich]), rich)
     distinct = np.setdiff1d(rich, [index for group in equal for index in group[1:]])
     colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)
     looks = measures[distinct]
-    near = _to_indices(copies.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"]), distinct)
+    near = _to_indices(findings.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"]), distinct)
     same = {group[0]: group for group in equal}
     near = [sorted(index for first in group for index in same.pop(first, [first])) for group in near]
     duplicates = findings.of_copies(findings.DUPLICATES, equal, splits)[-1]
@@ -177,3 +170,63 @@ def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) 
     """Return the indices of the gray images of each domain, or of the colored ones if these are fewer."""
     are_few = np.array([domain in domains and np.mean(colored[domains == domain]) < 0.5 for domain in (0, 1)])
     return indices[colored == are_few[domains]]
+
+
+def measure(source: Source, channels: int, value_range: ValueRange | None = None) -> tuple:
+    """Decode an image; return its `MEASURES`.
+
+    Args:
+        source: A path, or the content of a file.
+        channels: Number of channels, see `reader.decode`.
+        value_range: Values of the file that become the lowest and the highest level.
+
+    Raises:
+        The errors of `reader.decode`.
+    """
+    import imagehash  # slow to import
+
+    header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
+    pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
+    mean, deviation, spread = _colors(color.visible(pixels))
+    reduced = thumbnail(pixels, THUMBNAIL)
+    look = int.from_bytes(np.packbits(imagehash.phash(reduced).hash).tobytes(), "big")
+    miniature = np.asarray(reduced.convert("RGB").resize((MINIATURE, MINIATURE), Image.Resampling.BOX))
+    looks = _hash_pixels(decoded.pixels), look, miniature
+    return (True, *pixels.shape[:2], header.format, _kind(header), *looks, mean, deviation, spread > GRAY_SPREAD)
+
+
+def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
+    """Return a reduced image of 8 bits, at most `side` pixels wide and high; `pixels` are as decoded: [h, w, C]."""
+    levels = to_depth(color.visible(pixels), np.uint8)
+    image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
+    image.thumbnail((side, side))
+    return image
+
+
+def _kind(header: Header) -> str:
+    """Return the name of the bands and the depth of a file."""
+    if header.mode and not header.deep:
+        return header.mode
+    depth = f" {header.other_values}" if header.other_values else " 16 bit" * header.deep
+    return BAND_NAMES.get(header.bands, f"{header.bands} bands") + depth
+
+
+def _colors(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return mean and standard deviation by channel, and the largest difference between channels of a pixel."""
+    total = squares = np.zeros(pixels.shape[2])
+    spread = 0.0
+    for rows in row_blocks(pixels.shape):
+        block = pixels[rows].reshape(-1, pixels.shape[2]).astype(np.float64)
+        total, squares = total + block.sum(axis=0), squares + np.square(block).sum(axis=0)
+        spread = max(spread, np.ptp(block, axis=1).max())
+    level = np.iinfo(pixels.dtype).max / 255
+    count = pixels.shape[0] * pixels.shape[1]
+    mean = total / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    return np.broadcast_to(mean / level, 3), np.broadcast_to(deviation / level, 3), spread / level
+
+
+def _hash_pixels(pixels: np.ndarray) -> int:
+    digest = hashlib.blake2b(f"{pixels.shape} {pixels.dtype}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(pixels).data)
+    return int.from_bytes(digest.digest(), "big")

@@ -12,7 +12,7 @@ from cyclegan.config import defaults
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
-from cyclegan.inspection import copies, findings, inspection
+from cyclegan.inspection import findings, inspection
 from cyclegan.inspection.findings import Finding
 
 MAX_LINES = 5
@@ -57,7 +57,7 @@ def _find(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[
     splits = np.repeat(np.arange(len(SPLITS)), [len(part) for part in facts])
     known = np.flatnonzero(merged["end"])
     keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
-    groups = [known[group].tolist() for group in copies.equal_groups(keys)]
+    groups = [known[group].tolist() for group in findings.equal_groups(keys)]
     yield from findings.of_copies(findings.DUPLICATES, groups, splits)
     sizes = loading.sizes_of(merged)
     yield findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))

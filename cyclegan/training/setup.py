@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from typing import cast
 
@@ -91,12 +90,10 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     is_tfds = config.data.is_tfds
     same = {"dataset of TensorFlow Datasets": is_tfds, "output_dir": os.path.abspath(config.run.output_dir)}
     workers.check_equal({**config.shared_settings, **compat.stack(), **same})
-    cache_folder = run.path if workers.count == 1 else tempfile.gettempdir()
     with workers.chief_first(is_tfds):  # the others read what the chief has prepared
         data = sources.load_domains(
             run.config.data,
             config.networks.multiple,
-            cache_dir=cache_folder,
             local_workers=workers.count_on_this_host(),
             bars=config.run.verbose > 0,
         )

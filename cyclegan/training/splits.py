@@ -85,7 +85,7 @@ def make_splits(
         model: The networks.
         data: The images.
         workers: All workers.
-        settings: Flips, and the share of pairs among the training samples.
+        settings: Flips, the pairs of an epoch, and the share of partners among them.
         steps_per_call: Steps of a call of the functions.
         uses_pairs: Whether training uses pairs of images of the same name, if there are any.
         peak: FLOP/s of a device; 0 if not measured.
@@ -103,10 +103,11 @@ def make_splits(
             names=(x.names, y.names),
             steps_per_call=steps_per_call,
             flip=not settings.no_flip,
+            epoch_size=epoch_size,
         )
-        for x, y, seed in (
-            (data.train_x, data.train_y, model.optimization.seed),
-            (data.test_x, data.test_y, None),
+        for x, y, seed, epoch_size in (
+            (data.train_x, data.train_y, model.optimization.seed, settings.epoch_size),
+            (data.test_x, data.test_y, None, "min"),
         )
     )
     if uses_pairs and data.pairs is not None:

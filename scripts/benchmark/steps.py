@@ -15,9 +15,9 @@ import numpy as np
 import plain
 import tensorflow as tf
 import tqdm
+from cyclegan.data.loading import LazyImages
 
 from cyclegan.config import Config
-from cyclegan.data.lazy_images import LazyImages
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
@@ -148,8 +148,7 @@ def as_jpegs(images: np.ndarray) -> LazyImages:
     """Return JPEGs of noise, as many and as large as the images, which are decoded on each access."""
     coarse = images[:8].repeat(4, axis=1).repeat(4, axis=2)[:, : images.shape[1], : images.shape[2]]
     files = [tf.io.encode_jpeg(image).numpy() for image in coarse]  # a photograph is no finer
-    sizes = np.broadcast_to(images.shape[1:3], (len(images), 2))
-    return LazyImages(lambda i: reader.decode(files[i % len(files)]), images.shape, sizes, images.dtype)
+    return LazyImages(lambda i: reader.decode(files[i % len(files)]), images.shape, images.dtype)
 
 
 def build(settings: Iterable[Setting]) -> list[TimedStep]:

@@ -1,11 +1,9 @@
-"""Folders of images, and images that are decoded on demand."""
+"""Folders of images."""
 
 import numpy as np
 import pytest
 
-from cyclegan.data import cache
 from tests.data.image_folders import noise, photograph, save
-from tests.data.noise_source import Source
 
 
 @pytest.fixture
@@ -35,14 +33,3 @@ def photos(tmp_path):
             extension = ("jpg", "png", "webp", "bmp", "gif")[i % 5]
             photograph(tmp_path / "photos" / split / f"s{i % 2}" / f"{i}.{extension}", i, 24 + i)
     return tmp_path / "photos"
-
-
-@pytest.fixture
-def source():
-    return Source()
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "RESERVED_BYTES", 0)  # the disk of the tests may be full
-    return cache.DiskStore(tmp_path)

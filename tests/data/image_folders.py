@@ -8,7 +8,7 @@ from PIL import Image
 from cyclegan.config import Config
 from cyclegan.data import sources
 
-CACHES = ("ram", "disk", "none")
+CACHES = ("ram", "none")
 BANDS = {"channels_x": 1, "channels_y": 5}  # settings for the fixture `bands`
 
 
@@ -38,10 +38,10 @@ def noise(path, seed, size=(20, 30), bands=3, dtype=np.uint16):
     return values
 
 
-def load(dataset, image_size=16, load_size=24, cache_dir=None, **settings):
+def load(dataset, image_size=16, load_size=24, **settings):
     """Load a dataset, into memory by default."""
     defaults = {"image_size": image_size, "load_size": load_size, "cache": "ram"}
-    return load_config(Config.from_settings(dataset=str(dataset), **{**defaults, **settings}), cache_dir=cache_dir)
+    return load_config(Config.from_settings(dataset=str(dataset), **{**defaults, **settings}))
 
 
 def load_config(config, **options):
@@ -54,10 +54,9 @@ def image_sets(domains):
     return domains.train_x, domains.train_y, domains.test_x, domains.test_y
 
 
-def split_images(domains):
-    """Yield the images of each split as an array, after reading each image twice."""
-    for part in image_sets(domains):
-        first, again = (np.stack([part.images[i] for i in range(len(part.images))]) for _ in range(2))
-        np.testing.assert_array_equal(first, again)
-        assert part.images.shape == first.shape and len(part) == len(first)
-        yield first
+def stack(images):
+    """Return images as an array, after reading each image twice."""
+    first, again = (np.stack([images[i] for i in range(len(images))]) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert images.shape == first.shape and images.dtype == first.dtype
+    return first

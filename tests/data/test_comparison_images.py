@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from cyclegan.config import Config
-from cyclegan.data import scenes
-from cyclegan.data.comparison_images import comparison_images
+from cyclegan.data import embedded
+from cyclegan.data.sources import comparison_images
 
 
 @pytest.fixture
@@ -51,5 +51,4 @@ def test_drawn_images_replace_a_missing_dataset(data):
 
 def test_drawn_images_are_of_the_embedded_dataset(data):
     images, _ = comparison_images(dataclasses.replace(data, dataset="scenes", channels_y=3), "y2x", 4, size=(32, 32))
-    expected = scenes.draw(scenes.random_scene(np.random.default_rng([3, 0])), "rendering", 32)
-    np.testing.assert_array_equal(images[0], expected)
+    np.testing.assert_array_equal(images[0], embedded.draw("scenes", "testB", 0, 32))

@@ -1,15 +1,17 @@
-"""Checking and decoding of many image files."""
+"""Checking and decoding of many image files, before training or when they are used."""
 
+import concurrent.futures
 import io
+import os
+import re
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 
-from cyclegan.data import folder_source, loading, memory
-from cyclegan.errors import UserError, printable
+from cyclegan.data import folder_source, loading, machine
+from cyclegan.errors import TrainingError, UserError, printable
 from tests.data.image_folders import load, save
 
 NAMES = [
@@ -24,22 +26,16 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_a_file_may_have_any_name(tmp_path, name):
-    save(tmp_path / "a.png").rename(tmp_path / name)
-    assert folder_source.find_images(tmp_path) == [name]
-    images = read(tmp_path / name)
-    assert images.shape == (1, 8, 8, 3) and (images == [200, 100, 50]).all()
-
-
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
-@pytest.mark.parametrize("content", [b"no image", b"\x89PNG\r\n\x1a\n", None])
-def test_a_broken_file_is_named_in_one_printable_line(tmp_path, name, content):
     path = tmp_path / name
-    if content:
-        path.write_bytes(content)  # without content, the file is missing
-    text = refused(path)
-    assert f"{printable(path)} (" in text and text.startswith(
-        "1 of 1 images cannot be used; expected readable ones: repair or remove them: "
-    )
+    save(tmp_path / "a.png").rename(path)
+    assert folder_source.find_images(tmp_path) == [name]
+    images = read(path)
+    assert images.shape == (1, 8, 8, 3) and (images[0] == [200, 100, 50]).all()
+    for content in (b"no image", b"\x89PNG\r\n\x1a\n", None):
+        path.write_bytes(content) if content else path.unlink()
+        text = refused(path)
+        assert text.startswith("1 of 1 images cannot be used; expected readable ones: repair or remove them: ")
+        assert f"{printable(path)} (" in text
 
 
 def read(path, size=(8, 8), channels=3):
@@ -58,16 +54,6 @@ def refused(path):
     return text
 
 
-def test_at_most_ten_files_with_broken_headers_are_named(tmp_path):
-    paths = [str(tmp_path / f"{i:02d}.png") for i in range(12)]
-    good = str(save(tmp_path / "good.png"))
-    with pytest.raises(UserError) as error:
-        loading.check_files({"a": paths, "b": [good]}, {"a": 3, "b": 3})
-    text = str(error.value)
-    assert text.startswith("12 of 13 images cannot be used") and text.endswith(" and 2 more")
-    assert all(path in text for path in paths[:10]) and paths[10] not in text and good not in text
-
-
 def test_broken_images_of_several_splits_are_named(folder):
     for i in range(12):
         (folder / "trainA" / f"bad{i:02d}.png").write_bytes(b"no image")
@@ -82,15 +68,8 @@ def test_broken_images_of_several_splits_are_named(folder):
     assert [f"bad{i:02d}.png" in text for i in range(12)] == 10 * [True] + 2 * [False]
 
 
-def test_a_truncated_image_is_named(folder):
-    whole = (folder / "trainB" / "0.jpg").read_bytes()
-    (folder / "trainB" / "0.jpg").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"1 of 23 images cannot be used.*trainB/0\.jpg"):
-        load(folder)
-
-
 def test_images_that_do_not_fit_into_memory_are_refused(folder, monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda: 10**9)
+    monkeypatch.setattr(machine, "free_bytes", lambda: 10**9)
     with pytest.raises(UserError, match="need .* GB of memory, but only 1.0 GB are free.*smaller --load_size"):
         load(folder, load_size=60_000)
 
@@ -98,6 +77,19 @@ def test_images_that_do_not_fit_into_memory_are_refused(folder, monkeypatch):
 def test_several_images_are_read_at_the_same_time():
     meeting = threading.Barrier(2, timeout=60)  # a single thread would time out
     loading.for_each_image({"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False)
+
+
+@pytest.mark.parametrize("cores, threads", [(2, 6), (64, 32)])
+def test_images_are_read_on_the_cores_of_this_process(monkeypatch, cores, threads):
+    """Check that a job of two cores on a large machine does not start a thread for each core of the machine."""
+    started, pool = [], concurrent.futures.ThreadPoolExecutor
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    monkeypatch.setattr(
+        concurrent.futures, "ThreadPoolExecutor", lambda *count: started.append(pool(*count)) or started[-1]
+    )
+    loading.for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", False)
+    assert started[0]._max_workers == threads
 
 
 @pytest.mark.parametrize("bars, terminal", [(True, True), (True, False), (False, True)])
@@ -109,9 +101,37 @@ def test_progress_bars_of_short_passes_are_for_terminals(monkeypatch, bars, term
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)
 
 
-def test_a_slow_pass_is_shown_in_a_log(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(loading.terminal, "LOG_SECONDS", 0.01)
-    loading.for_each_image({"trainA": range(99)}, lambda split, i: time.sleep(0.01), "Decoding", True)
-    assert "Decoding: " in screen.getvalue()
+def image(index, size=(6, 5)):
+    return np.random.default_rng(index).integers(0, 65536, (*size, 3)).astype(np.uint16)
+
+
+@pytest.mark.parametrize("keep, decoded", [(True, [3, 1, 0, 2, 4]), (False, [3, 3, 1, 3, 3, 0, 1, 2, 3, 4])])
+def test_images_are_decoded_when_they_are_used(keep, decoded):
+    calls = []
+    images = loading.LazyImages(lambda i: calls.append(i) or image(i), (5, 6, 5, 3), np.uint16, keep)
+    assert len(images) == 5 and images.shape == (5, 6, 5, 3) and images.dtype == np.uint16 and not calls
+    for i in (3, np.int64(3), 1, -2, 3, *range(5)):
+        np.testing.assert_array_equal(images[i], image(i % 5))
+    assert calls == decoded
+    with pytest.raises(IndexError):
+        images[5]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_image_that_cannot_be_decoded_ends_training(keep):
+    gone = {1: "b.png (gone)", 2: "c.png (gone too)"}
+
+    def decode(index):
+        if index in gone:
+            raise ValueError(gone[index])
+        return image(index)
+
+    images = loading.LazyImages(decode, (3, 6, 5, 3), np.uint16, keep)
+    images[0]
+    assert images.failure is None
+    for i in (1, 2, 1):
+        text = re.escape(f"an image cannot be decoded: {gone[i]}; repair it or put it back")
+        with pytest.raises(TrainingError, match=f"{text}.*then the same command resumes"):
+            images[i]
+    assert "b.png (gone)" in images.failure
+    np.testing.assert_array_equal(images[0], image(0))

@@ -1,4 +1,4 @@
-"""Loading of datasets: splits, sizes, depths, channels, fingerprints."""
+"""Loading of datasets: splits, sizes, depths, channels, caches, fingerprints."""
 
 import pathlib
 import subprocess
@@ -8,30 +8,48 @@ import numpy as np
 import pytest
 
 from cyclegan.config import Config
-from cyclegan.data import drawn_builder, sources
-from cyclegan.errors import UserError
-from tests.data.image_folders import BANDS, CACHES, image_sets, load, load_config, noise, photograph, save
+from cyclegan.data import embedded, machine, sources
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.images import reader
+from tests.data.image_folders import (
+    BANDS,
+    CACHES,
+    image_sets,
+    load,
+    load_config,
+    noise,
+    photograph,
+    save,
+    stack,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_test_splits_can_be_loaded_alone(folder, stripes_dir):
+@pytest.fixture(autouse=True)
+def few_drawings(monkeypatch):
+    """Draw few images of the embedded datasets."""
+    monkeypatch.setattr(embedded, "SPLIT_SIZES", {"trainA": 5, "trainB": 6, "testA": 4, "testB": 4})
+
+
+def test_test_splits_can_be_loaded_alone(folder):
     save(folder / "testA" / "x.png", (77, 0, 0))
     config = Config.from_settings(dataset=str(folder), image_size=16, load_size=24, cache="ram")
     (folder / "trainA" / "03.png").write_bytes(b"no image")
     domains = load_config(config, splits=sources.TEST_SPLITS)
     assert domains.train_x is None and domains.train_y is None and domains.size == (16, 16)
     assert domains.test_x.names == ["testA/x.png"] and domains.test_y.names == ["trainB/2.jpg"]  # held out
-    drawn = Config.from_settings(dataset="stripes", image_size=32, load_size=32, data_dir=stripes_dir, cache="ram")
+    drawn = Config.from_settings(dataset="stripes", image_size=32, load_size=32)
     whole, alone = load_config(drawn), load_config(drawn, splits=sources.TEST_SPLITS)
     assert alone.train_y is None
-    np.testing.assert_array_equal(alone.test_y.images, whole.test_y.images)
+    np.testing.assert_array_equal(stack(alone.test_y.images), stack(whole.test_y.images))
     (folder / "trainB").rename(folder / "B")
     with pytest.raises(UserError, match="trainB: no such folder, and no testB; expected images of one domain"):
         load_config(config, splits=sources.TEST_SPLITS)
 
 
-@pytest.mark.parametrize("cache", ["ram", "disk"])
+@pytest.mark.parametrize("cache", CACHES)
 def test_one_16_bit_image_makes_all_16_bit(folder, cache):
     assert load(folder, cache=cache).test_y.images[0].dtype == np.uint8
     noise(folder / "trainA" / "05.png", 0)
@@ -41,9 +59,9 @@ def test_one_16_bit_image_makes_all_16_bit(folder, cache):
     np.testing.assert_array_equal(domains.train_x.images[3][0, 0], [257 * 3, 0, 0])
 
 
-@pytest.mark.parametrize("cache", ["ram", "disk", "none"])
-def test_crop_keeps_sizes_and_depth(bands, tmp_path, cache):
-    domains = load(bands, cache=cache, cache_dir=tmp_path, preprocess="crop", **BANDS)
+@pytest.mark.parametrize("cache", CACHES)
+def test_crop_keeps_sizes_and_depth(bands, cache):
+    domains = load(bands, cache=cache, preprocess="crop", **BANDS)
     assert domains.train_x.images.shape == (3, None, None, 1) and domains.train_y.images.shape == (3, None, None, 5)
     for i in range(3):
         x = np.random.default_rng(i).integers(0, 65535, (24 + i, 30, 1)).astype(np.uint16)
@@ -55,7 +73,7 @@ def test_crop_keeps_sizes_and_depth(bands, tmp_path, cache):
     assert domains.test_y.images.shape == (1, 40, 35, 5)
 
 
-@pytest.mark.parametrize("cache", ["ram", "disk"])
+@pytest.mark.parametrize("cache", CACHES)
 def test_training_images_of_equal_names_are_pairs(photos, cache):
     settings = {"cache": cache, "paired_names": True, "paired_share": 0.25}
     domains = load(photos, **settings)
@@ -75,10 +93,8 @@ def test_training_images_of_equal_names_are_pairs(photos, cache):
         load(photos, preprocess="crop", **settings)
 
 
-def test_images_of_scenes_are_pairs(monkeypatch, tmp_path):
-    monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", {"trainA": 2, "trainB": 3, "testA": 1, "testB": 1})
-    domains = load("scenes", load_size=16, data_dir=str(tmp_path), paired_names=True)
-    assert domains.pairs.tolist() == [[0, 0], [1, 1]]
+def test_images_of_scenes_are_pairs():
+    assert load("scenes", load_size=16, paired_names=True).pairs.tolist() == [[i, i] for i in range(5)]
 
 
 def test_files_with_other_bands_are_named(bands, folder):
@@ -97,8 +113,8 @@ def test_files_with_other_bands_are_named(bands, folder):
     assert load(folder, channels_x=1, channels_y=1).train_x.images.shape == (19, 24, 24, 1)
 
 
-@pytest.mark.parametrize("cache", ["ram", "disk", "none"])
-def test_without_a_crop_all_sizes_must_agree(photos, tmp_path, cache):
+@pytest.mark.parametrize("cache", CACHES)
+def test_without_a_crop_all_sizes_must_agree(photos, cache):
     text = (
         r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels, resized to"
         r" 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"
@@ -122,17 +138,14 @@ def test_image_width_sets_another_width(folder):
     assert domains.train_x.images.shape == (19, 24, 48, 3) and domains.test_y.images.shape == (1, 16, 32, 3)
 
 
-def test_max_dataset_size_uses_the_first_images(folder, stripes_dir):
-    whole, domains = load(folder), load(folder, max_dataset_size=2)
-    assert domains.train_x.names == ["trainA/00.png", "trainA/01.png"] == whole.train_x.names[:2]
-    assert domains.test_x.names == whole.test_x.names == ["trainA/19.png"]
-    assert len(domains.train_y) == 2 and len(load(folder, max_dataset_size=1).train_y) == 1
-    assert len(load(folder, max_dataset_size=1000).train_x) == 19
-    whole, domains = (load("stripes", 32, data_dir=stripes_dir, load_size=32, max_dataset_size=n) for n in (None, 3))
-    assert [len(part) for part in image_sets(domains)] == [3, 3, 3, 3]
-    np.testing.assert_array_equal(domains.train_y.images, whole.train_y.images[:3])
-    assert domains.train_y.names == whole.train_y.names[:3]
-    assert len(load("stripes", 32, data_dir=stripes_dir, load_size=32, max_dataset_size=40).test_x) == 32
+@pytest.mark.parametrize("dataset", ["folder", "stripes"])
+def test_max_dataset_size_uses_the_first_images(folder, dataset):
+    dataset = folder if dataset == "folder" else dataset
+    whole, few = load(dataset), load(dataset, max_dataset_size=2)
+    for part, first in zip(image_sets(whole), image_sets(few)):
+        assert len(first) == min(2, len(part)) and first.names == part.names[:2]
+        np.testing.assert_array_equal(stack(first.images), stack(part.images)[:2])
+    assert len(load(dataset, max_dataset_size=1000).train_x) == len(whole.train_x)
 
 
 FOLDER_ALONE = """
@@ -143,6 +156,9 @@ config = Config.from_settings(dataset=sys.argv[1], image_size=16, load_size=24)
 domains = sources.load_domains(config.data, config.networks.multiple)
 slow = {"tensorflow", "tensorflow_datasets", "requests", "matplotlib"}
 print(len(domains.train_x), slow & set(sys.modules))
+config = Config.from_settings(dataset="stripes", image_size=16, load_size=16)
+sources.load_domains(config.data, config.networks.multiple)
+print(slow & set(sys.modules))
 import tensorflow as tf
 tf.keras.layers.Layer  # Keras 3 imports matplotlib itself
 brought = set(sys.modules)
@@ -150,46 +166,154 @@ from cyclegan.data import unpaired
 from cyclegan.training import trainer
 from cyclegan.run import summaries
 print({"tensorflow_datasets", "matplotlib"} & set(sys.modules) - brought)
-config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=sys.argv[2])
-sources.load_domains(config.data, config.networks.multiple)
-print("tensorflow_datasets" in sys.modules)
 """
 
 
 @pytest.mark.slow
-def test_a_folder_needs_neither_tfds_nor_matplotlib(folder, tmp_path):
+def test_images_need_neither_tfds_nor_matplotlib(folder):
     """Check the imported modules, except `requests`, which TensorFlow imports itself."""
-    command = [sys.executable, "-c", FOLDER_ALONE, str(folder), str(tmp_path / "tfds")]
+    command = [sys.executable, "-c", FOLDER_ALONE, str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["19 set()", "set()", "True"], done.stderr
+    assert done.stdout.splitlines() == ["19 set()", "set()", "set()"], done.stderr
 
 
-def test_the_fingerprint_distinguishes_names_and_lengths(folder):
+def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_path):
     before = load(folder).fingerprint()
     assert before["trainA"].startswith("19 images (")
+    folder = folder.rename(tmp_path / "moved")
+    assert load(folder).fingerprint() == before
     photograph(folder / "trainA" / "00.png", 0, 30)
-    for cache in CACHES:
-        after = load(folder, cache=cache).fingerprint()
-        assert [part for part in after if after[part] != before[part]] == ["trainA bytes"]
+    after = load(folder, cache="none").fingerprint()
+    assert [part for part in after if after[part] != before[part]] == ["trainA bytes"]
     (folder / "trainA" / "00.png").rename(folder / "trainA" / "000.png")
     renamed = load(folder).fingerprint()
     assert [part for part in renamed if renamed[part] != after[part]] == ["trainA"]
 
 
-def test_the_fingerprint_does_not_depend_on_the_folder(folder, tmp_path):
-    before = load(folder).fingerprint()
-    folder.rename(tmp_path / "moved")
-    assert load(tmp_path / "moved").fingerprint() == before
-    save(tmp_path / "moved" / "trainA" / "99.png")
-    after = load(tmp_path / "moved").fingerprint()
-    differ = [split for split in sources.SPLITS if after[split] != before[split]]
-    assert differ == ["trainA", "testA"]
-
-
 @pytest.mark.parametrize("image_size, load_size", [(32, 32), (32, 40)])
-def test_stripes_are_drawn_at_the_size_of_the_networks(stripes_dir, image_size, load_size):
-    domains = load("stripes", image_size, load_size, data_dir=stripes_dir)
-    assert domains.train_x.images.shape == (256, load_size, load_size, 3)
-    assert domains.test_y.images.shape == (32, image_size, image_size, 3)
-    coats = (domains.test_x.images != domains.test_y.images).any(axis=-1).mean(axis=(1, 2))
-    assert 0.05 < coats.min() and coats.max() < 0.4  # pairs of one scene
+def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
+    domains = load("stripes", image_size, load_size)
+    assert domains.test_x.names[3] == f"stripes/{image_size}/testA[3]"
+    for split, part in zip(sources.SPLITS, image_sets(domains)):
+        side = load_size if split.startswith("train") else image_size
+        expected = [embedded.draw("stripes", split, i, side) for i in range(len(part))]
+        np.testing.assert_array_equal(stack(part.images), expected)
+
+
+@pytest.mark.parametrize("mode", ["resize_and_crop", "crop", "scale_width", "scale_width_and_crop"])
+def test_16_bit_images_of_any_channels_are_the_same_in_every_cache(bands, mode):
+    (bands / "trainA" / "3.png").unlink()
+    for i in range(1, 3):  # all images then have one shape
+        noise(bands / "trainA" / f"{i}.png", i, (24, 30), 1)
+    for i in range(4):
+        noise(bands / "trainB" / f"{i}.tif", i, (48, 60), 5, np.uint8)
+    ram, none = (load(bands, cache=cache, preprocess=mode, **BANDS) for cache in CACHES)
+    for kept, decoded in zip(image_sets(ram), image_sets(none)):
+        assert kept.images.dtype == np.uint16
+        np.testing.assert_array_equal(stack(kept.images), stack(decoded.images))
+    assert ram.size == none.size == ((20, 24) if mode == "scale_width" else (16, 16))
+    assert ram.fingerprint() == none.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "cache, local_workers, at_start, decoded",
+    [
+        ("ram", 0, 13, 13),
+        ("ram", 1, 0, 13),
+        ("none", 0, 0, 26),
+        ("auto", 0, 13, 13),
+    ],
+)
+def test_number_of_decodings_by_cache(photos, monkeypatch, cache, local_workers, at_start, decoded):
+    decode, calls = reader.decode, []
+    monkeypatch.setattr(reader, "decode", lambda source, *how: calls.append(source) or decode(source, *how))
+    config = Config.from_settings(dataset=str(photos), image_size=16, load_size=24, cache=cache)
+    domains = load_config(config, local_workers=local_workers)
+    assert len(calls) == at_start
+    for part in image_sets(domains):
+        stack(part.images)  # reads each image twice
+    assert len(calls) == decoded
+    kept = {"none": "not kept (--cache none)"}.get(cache, "kept in memory from then on")
+    assert any(kept in note for note in domains.notes) == (at_start == 0)
+
+
+def is_kept(domains):
+    return domains.train_x.images[0] is domains.train_x.images[0]
+
+
+def test_auto_is_ram_up_to_cache_gb(photos, monkeypatch):
+    needed = 3 * (24**2 * (5 + 5) + 16**2 * (1 + 2))
+    for cache_gb, in_memory in ((needed / 1e9, True), ((needed - 1) / 1e9, False), (0, False)):
+        assert is_kept(load(photos, cache="auto", cache_gb=cache_gb)) == in_memory
+    for free, in_memory in ((4 * needed, True), (4 * needed - 4, False)):
+        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
+        assert is_kept(load(photos, cache="auto")) == in_memory
+
+
+def test_workers_of_one_machine_share_its_memory(photos, monkeypatch):
+    needed = 3 * (24**2 * (5 + 5) + 16**2 * (1 + 2))
+    config = Config.from_settings(dataset=str(photos), load_size=24, image_size=16, cache="auto")
+    for free, kept in ((12 * needed, "kept in memory"), (12 * needed - 12, "not kept")):
+        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
+        assert kept in load_config(config, local_workers=3).notes[-1]
+    monkeypatch.setattr(machine, "free_bytes", lambda: 3 * needed - 1)
+    with pytest.raises(UserError, match="need 0.0 GB of memory for each of 3 workers"):
+        load_config(config.replace(cache="ram"), local_workers=3)
+
+
+def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monkeypatch):
+    monkeypatch.setattr(machine, "free_bytes", lambda: 100)
+    with pytest.raises(UserError, match="the decoded images need 0.0 GB of memory.*--cache none"):
+        load(photos)
+    for cache in ("auto", "none"):
+        assert not is_kept(load(photos, cache=cache))
+
+
+def test_broken_headers_and_ends_are_found_at_the_start(photos):
+    for name, damage in {
+        "trainA/s0/0.jpg": lambda whole: whole[: len(whole) // 2],
+        "trainA/s1/1.png": lambda whole: whole[:-30],
+        "trainB/s0/2.webp": lambda whole: b"RIFF" + bytes(20),
+        "trainB/s1/3.bmp": lambda whole: b"",
+        "testB/s1/1.png": lambda whole: b"<svg/>",
+    }.items():
+        (photos / name).write_bytes(damage((photos / name).read_bytes()))
+    texts = []
+    for cache in CACHES:
+        with pytest.raises(UserError) as error:
+            load(photos, cache=cache)
+        texts.append(str(error.value))
+    assert texts[0].startswith("5 of 13 images cannot be used; expected readable ones: repair or remove them")
+    assert texts[0] == texts[1] and "1.png (not an image)" in texts[0] and "0.jpg (" in texts[0]
+
+
+def test_an_image_that_changes_or_disappears_is_named(photos):
+    images = load(photos, cache="none").train_x.images
+    photograph(photos / "trainA" / "s0" / "0.jpg", 0, 50)
+    (photos / "trainA" / "s0" / "2.webp").unlink()
+    (photos / "trainA" / "s0" / "4.gif").write_bytes(b"overwritten")
+    for i, text in enumerate(
+        (
+            r"0\.jpg \(it has 45 x 50 pixels, but had another size when training started",
+            r"an image cannot be decoded: .*photos/trainA/s0/2\.webp \(.*No such file",
+            r"trainA/s0/4\.gif \(not an image\); repair it or put it back",
+        )
+    ):
+        with pytest.raises(TrainingError, match=text):
+            images[i]
+    assert "0.jpg" in images.failure
+    photograph(photos / "trainA" / "s0" / "2.webp", 2, 26)
+    assert images[1].shape == (24, 24, 3)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_worker_decodes_only_its_share(monkeypatch, cache):
+    config = Config.from_settings(dataset="scenes", image_size=16, load_size=16, cache=cache)
+    decoded, decode = [], reader.decode
+    monkeypatch.setattr(reader, "decode", lambda source, *how: decoded.append(source) or decode(source, *how))
+    domains = load_config(config, local_workers=1)
+    dataset = UnpairedDataset(domains.train_x.images, domains.train_y.images, 3, (16, 16), seed=0)
+    x, *_ = dataset.batches(0, 0, steps=1, replica=1, replicas=3)
+    assert len(decoded) == 2  # of X and of Y
+    whole, *_ = dataset.batches(0, 0, 1)
+    np.testing.assert_array_equal(x, whole[:, 1:2])

@@ -2,7 +2,6 @@
 
 import socket
 import time
-import types
 
 import numpy as np
 import pytest
@@ -10,11 +9,10 @@ import requests
 import tensorflow_datasets as tfds
 
 from cyclegan.config import Config
-from cyclegan.data import drawn_builder, sources, tfds_source
-from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.data import sources, tfds_source
 from cyclegan.errors import UserError
 from cyclegan.images import reader
-from tests.data.image_folders import CACHES, load_config
+from tests.data.image_folders import image_sets, load_config, stack
 
 
 def load(dataset, image_size=16, load_size=16, **flags):
@@ -46,97 +44,72 @@ def test_a_silent_host_is_given_up(monkeypatch):
     assert time.perf_counter() - start < 5
 
 
-@pytest.fixture(scope="module")
-def damaged(tmp_path_factory):
-    """Return a data_dir with a damaged dataset."""
-    folder = tmp_path_factory.mktemp("damaged")
-    load("stripes", 16, 16, data_dir=str(folder))
-    record = next(folder.glob("stripes/16/*/stripes-trainB.tfrecord*"))
-    record.write_bytes(record.read_bytes()[:-100])
-    return str(folder)
+class Levels(tfds.core.GeneratorBasedBuilder):
+    """Gray levels in the splits and with the features of `cycle_gan`."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        image = tfds.features.Image(shape=(16, 16, 3), encoding_format="png")
+        features = tfds.features.FeaturesDict({"image": image})
+        return tfds.core.DatasetInfo(builder=self, disable_shuffling=True, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(number) for number, split in enumerate(sources.SPLITS)}
+
+    def _generate_examples(self, number):
+        for i in range(20):
+            yield i, {"image": np.full((16, 16, 3), 50 * number + i, np.uint8)}
 
 
-@pytest.mark.parametrize("cache", CACHES)
-def test_a_damaged_dataset_is_named(damaged, cache):
-    with pytest.raises(
-        UserError, match=r"stripes.16.*: trainB is damaged \(truncated record .*\); expected .*: remove that folder"
-    ):
-        load("stripes", 16, 16, data_dir=damaged, cache=cache)
-
-
-def shards(folder, count):
-    """Prepare the embedded dataset with several files per split; return its builder."""
-    builder = drawn_builder.builder("stripes", 16, str(folder))
-    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=count))
+def prepared(folder, files=1):
+    """Prepare the gray levels with several files per split; return the builder."""
+    builder = Levels(data_dir=str(folder))
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=files))
     return builder
 
 
+def test_a_prepared_dataset_is_loaded(tmp_path, monkeypatch):
+    builder = prepared(tmp_path)
+    monkeypatch.setattr(tfds_source, "cycle_gan_builder", lambda dataset, data_dir: builder)
+    domains = load("cycle_gan/horse2zebra")
+    assert domains.test_y.names[3] == "levels/1.0.0/testB[3]"
+    for number, part in enumerate(image_sets(domains)):
+        assert stack(part.images)[:, 0, 0, 0].tolist() == [50 * number + i for i in range(20)]
+
+
 def test_several_files_are_read_in_their_order(tmp_path):
-    whole, split = drawn_builder.builder("stripes", 16, str(tmp_path / "1")), shards(tmp_path / "3", 3)
-    assert len(split.info.splits["trainA"].filepaths) == 3
-    (first, names), (second, _) = (tfds_source.read(dict.fromkeys(sources.SPLITS, each)) for each in (whole, split))
-    assert names["testB"][31] == "stripes/16/1.0.0/testB[31]"
-    for part in sources.SPLITS:
-        assert len(first[part]) == len(second[part]) == drawn_builder.SPLIT_SIZES[part]
-        assert all((reader.decode(a) == reader.decode(b)).all() for a, b in zip(first[part], second[part]))
-    few, _ = tfds_source.read(dict.fromkeys(sources.SPLITS, split), max_images=100)
-    assert [len(few[part]) for part in sources.SPLITS] == [100, 100, 32, 32]
+    builder = prepared(tmp_path, 3)
+    assert len(builder.info.splits["trainA"].filepaths) == 3
+    files, names = tfds_source.read(builder, sources.SPLITS, max_images=12)
+    assert names["trainB"] == [f"levels/1.0.0/trainB[{i}]" for i in range(12)]
+    assert [reader.decode(file)[0, 0, 0] for file in files["trainB"]] == [50 + i for i in range(12)]
 
 
-@pytest.mark.parametrize("left", [None, 1])
-def test_a_missing_or_foreign_file_is_damage(tmp_path, left):
-    paths = shards(tmp_path, 3).info.splits["testA"].filepaths
-    if left is None:
-        paths[1].unlink()
-    else:  # another number of images: 32 are 11, 10 and 11
-        paths[1].write_bytes(paths[0].read_bytes())
-    with pytest.raises(UserError, match="testA is damaged .*: remove that folder and start again"):
-        load("stripes", 16, 16, data_dir=str(tmp_path))
+def truncate(paths):
+    paths[0].write_bytes(paths[0].read_bytes()[:-10])
 
 
-def test_a_changed_byte_is_damage(tmp_path):
-    (path,) = shards(tmp_path, 1).info.splits["testB"].filepaths
-    content = bytearray(path.read_bytes())
+def change_a_byte(paths):
+    content = bytearray(paths[1].read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="testB is damaged .*: remove that folder and start again"):
-        load("stripes", 16, 16, data_dir=str(tmp_path))
+    paths[1].write_bytes(content)
 
 
-def test_a_dataset_in_a_bucket_is_refused():
-    builder = types.SimpleNamespace(data_path="gs://bucket/stripes/16/1.0.0")
-    with pytest.raises(UserError, match="gs://bucket/stripes/16/1.0.0: expected a folder of this machine"):
-        tfds_source.read({"trainA": builder})
-
-
-def test_another_file_format_is_refused(tmp_path, monkeypatch):
-    builder = shards(tmp_path, 1)
-    info = next(tmp_path.glob("stripes/16/*/dataset_info.json"))
-    info.write_text(info.read_text().replace('"tfrecord"', '"riegeli"'))
-    with pytest.raises(UserError, match="of the format riegeli; expected tfrecord: remove that folder"):
-        tfds_source.read({"trainA": tfds.builder_from_directory(builder.data_path)})
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("cache", CACHES)
-def test_a_worker_decodes_only_its_share(stripes_dir, tmp_path, monkeypatch, cache):
-    config = Config.from_settings(dataset="stripes", image_size=16, load_size=16, data_dir=stripes_dir, cache=cache)
-    decoded, decode = [], reader.decode
-    monkeypatch.setattr(reader, "decode", lambda source, *how: decoded.append(source) or decode(source, *how))
-    domains = load_config(config, cache_dir=tmp_path, local_workers=1)
-    assert not decoded
-    parts = (domains.train_x.images, domains.train_y.images)
-    dataset = UnpairedDataset(*parts, 6, (16, 16), seed=0, steps_per_call=2)
-    x, *_ = dataset.batches(0, 0, steps=2, replica=1, replicas=3)
-    builder = drawn_builder.builder("stripes", 16, stripes_dir)
-    encoded, _ = tfds_source.read(dict.fromkeys(("trainA", "trainB"), builder))
-    share = [pair for pair in range(12) if pair % 6 in (2, 3)]
-    index = dataset.sampler.image_index
-    assert decoded == [encoded[f"train{'AB'[d]}"][index(d, 0, pair)] for pair in share for d in (0, 1)]
-    monkeypatch.undo()
-    alone = load_config(config, cache_dir=tmp_path)
-    whole, *_ = UnpairedDataset(alone.train_x.images, parts[1], 6, (16, 16), seed=0, steps_per_call=2).batches(0, 0, 2)
-    np.testing.assert_array_equal(x, whole[:, 2:4])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        change_a_byte,
+        lambda paths: paths[1].unlink(),
+        lambda paths: paths[1].write_bytes(paths[0].read_bytes()),  # another number of images
+    ],
+)
+def test_damage_is_named(tmp_path, damage):
+    builder = prepared(tmp_path, 3)
+    damage(builder.info.splits["testA"].filepaths)
+    with pytest.raises(UserError, match="levels.*: testA is damaged .*: otherwise, remove that folder and start again"):
+        tfds_source.read(builder, ["testA"])
 
 
 def test_a_missing_archive_is_one_error(tmp_path, monkeypatch):

@@ -10,9 +10,8 @@ from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import config  # not in tf: `disable_op_determinism`
 
 from cyclegan.data import unpaired
-from cyclegan.data.cores import available_cores
+from cyclegan.data.machine import available_cores
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.images.value_range import to_float
 
 
 def numbered(count, size=6):
@@ -41,29 +40,11 @@ def rest(dataset, epoch, position=0, reshuffles=0):
     return batches(dataset, calls, epoch, position, reshuffles)
 
 
-def test_all_images_of_the_larger_domain_come_out():
-    dataset = UnpairedDataset(numbered(4), numbered(9), 2, (6, 6), seed=0)
-    seen = [image[0, 0, 0] for epoch in range(3) for _, y, _ in rest(dataset, epoch) for image in y]
-    assert set(seen) == set(range(9))
-
-
-def test_augmentation_depends_on_seed_and_epoch():
-    def epoch(seed, number):
-        dataset = UnpairedDataset(numbered(4, 12), numbered(4, 12), 1, (8, 8), seed)
-        x = np.concatenate([x for x, _, _ in rest(dataset, number)])
-        return x[np.argsort(x[:, 0, 0, 0])]  # sorted by image, so only the augmentation differs
-
-    assert not np.array_equal(epoch(0, 0), epoch(0, 1))
-    assert not np.array_equal(epoch(0, 0), epoch(1, 0))
-    for number in (0, 1):
-        np.testing.assert_array_equal(epoch(0, number), epoch(0, number))
-
-
 def test_all_crops_occur_flipped_and_not_flipped():
     dataset = UnpairedDataset(numbered(40, 7), numbered(40, 7), 1, (5, 5), seed=0)
     seen = set()
     for epoch, pair in itertools.product(range(2), range(40)):
-        image = dataset.image(0, epoch, pair)
+        image = dataset.image("X", epoch, pair)
         assert image.shape == (5, 5, 3)
         flipped = image[0, 0, 2] > image[0, -1, 2]
         seen.add((int(image[0, 0, 1]), int(image[..., 2].min()), bool(flipped)))
@@ -77,7 +58,7 @@ def test_no_flip_keeps_the_crops():
     )
     flipped = 0
     for epoch, pair in itertools.product(range(2), range(20)):
-        one, other = flipping.image(1, epoch, pair), plain.image(1, epoch, pair)
+        one, other = flipping.image("Y", epoch, pair), plain.image("Y", epoch, pair)
         assert (np.diff(other[0, :, 2].astype(int)) == 1).all()
         flipped += not np.array_equal(one, other)
         np.testing.assert_array_equal(one if np.array_equal(one, other) else one[:, ::-1], other)
@@ -105,17 +86,8 @@ def test_crops_cover_images_of_different_sizes():
                 places[number].add((int(top), int(left)))
     for (height, width), found in zip(sizes, places):
         assert found == set(itertools.product(range(height - 4), range(width - 6)))
-    middles = [UnpairedDataset(images, images, 1, (5, 7)).image(0, 0, i)[0, 0, 1:].tolist() for i in range(4)]
+    middles = [UnpairedDataset(images, images, 1, (5, 7)).image("X", 0, i)[0, 0, 1:].tolist() for i in range(4)]
     assert middles == [[0, 0], [0, 1], [3, 0], [0, 0]]
-
-
-def test_crops_do_not_depend_on_the_sizes():
-    small, large = (UnpairedDataset(numbered(9, size), numbered(9, size), 1, (5, 5), seed=4) for size in (6, 20))
-    assert small.sampler == large.sampler
-    for pair in range(9):
-        tops, lefts = zip(*(p.image(0, 3, pair)[0, :, 1:].min(axis=0) for p in (small, large)))
-        assert [int(top * 8) for top in tops[:1]] == [int(tops[1] >= 8) * 8]  # both crops lie in the same half
-        assert int(lefts[0]) == int(lefts[1] >= 8)
 
 
 def test_testing_does_not_augment():
@@ -125,6 +97,18 @@ def test_testing_does_not_augment():
         np.testing.assert_array_equal(x[:3], numbered(3))
         np.testing.assert_array_equal(y[:3], numbered(5)[:3])
         assert weight.tolist() == [1, 1, 1, 0]
+
+
+def test_an_epoch_of_the_larger_domain_resumes_at_any_pair():
+    """Check batches of 10 pairs of 4 and 10 images: each Y once, each X twice or three times."""
+    dataset = UnpairedDataset(numbered(4, 8), numbered(10, 8), 3, (6, 6), seed=1, epoch_size="max")
+    assert (dataset.epoch_size, dataset.steps_per_epoch) == (10, 4)
+    whole = samples(rest(dataset, 1))
+    assert sorted(y[0, 0, 0] for _, y in whole) == list(range(10))
+    assert {2, 3} == {[x[0, 0, 0] for x, _ in whole].count(i) for i in range(4)}
+    for first in (3, 4, 9):
+        for one, other in itertools.zip_longest(samples(rest(dataset, 1, first)), whole[first:]):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_a_short_batch_is_padded_with_weight_0():
@@ -165,12 +149,6 @@ def test_batches_continue_into_the_next_epochs(first, steps):
             np.testing.assert_array_equal(one, other)
 
 
-def test_reshuffling_reorders_the_batches():
-    dataset = UnpairedDataset(numbered(7), numbered(9), 2, (4, 4), seed=1)
-    x, _, _ = rest(dataset, 1, 2, reshuffles=2)[0]
-    np.testing.assert_array_equal(x[:, 0, 0, 0], dataset.sampler.image_index(0, 1, np.arange(2, 4), 2))
-
-
 def test_batch_names_are_the_images_without_padding():
     names = ([f"horse {i}" for i in range(3)], [f"zebra {i}" for i in range(5)])
     dataset = UnpairedDataset(numbered(3), numbered(5), 2, (6, 6), seed=0, names=names)
@@ -205,12 +183,13 @@ def test_no_iterator_has_a_thread_that_takes_a_minute_to_end(strategies, monkeyp
 
     monkeypatch.setattr(iterator_ops.OwnedIterator, "__init__", make_and_note)
     dataset = UnpairedDataset(numbered(8), numbered(8), 6, (6, 6), seed=0)
-    assert dataset.tf_dataset().options().autotune.enabled is False
-    next(dataset.distributed(strategies[replicas]))
-    assert tuned == [False] * replicas
+    for part in next(dataset.distributed(strategies[replicas])):
+        devices = [each.device for each in strategies[replicas].experimental_local_results(part)]
+        assert devices == list(strategies[replicas].extended.worker_devices)
+    assert tuned == [False]
 
 
-@pytest.mark.parametrize("cores, calls", [(1, 4), (2, 4), (6, 6), (16, 16), (128, 16)])
+@pytest.mark.parametrize("cores, calls", [(1, 4), (6, 6), (128, 16)])
 def test_calls_are_read_on_all_cores_of_the_process(monkeypatch, cores, calls):
     seen, real = [], tf.data.Dataset.map
     monkeypatch.setattr(unpaired, "available_cores", lambda: cores)
@@ -267,8 +246,7 @@ def test_partners_are_equal_in_number_crop_and_flip():
     assert sum((weight * is_pair).sum() for *_, weight, is_pair in everything) == 6
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_replicas_share_partners_in_order(replicas):
+def test_replicas_share_partners_in_order(replicas=3):
     whole = paired(batch=6, steps=2).batches(0, 0, 2)
     shares = [paired(batch=6, steps=2).batches(0, 0, 2, 0, replica, replicas) for replica in range(replicas)]
     for part, *others in zip(whole, *shares):
@@ -294,13 +272,3 @@ def test_batches_have_static_shapes():
     assert [part.dtype for part in spec] == [tf.uint16, tf.uint8, tf.float32]
     spec = paired(batch=6, steps=5).tf_dataset(0).element_spec
     assert tuple(spec[3].shape) == (5, 6) and spec[3].dtype == tf.float32
-
-
-@pytest.mark.parametrize("dtype, most", [(np.uint8, 255), (np.uint16, 65535)])
-def test_values_of_a_batch_become_floats_in_minus_1_to_1(dtype, most):
-    images = np.array([0, 1, most // 2, most - 1, most], dtype).reshape(1, 1, 5, 1)
-    x, _, _ = next(iter(UnpairedDataset(images, images, 1, (1, 5)).tf_dataset()))
-    floats = to_float(x[0]).numpy().ravel()
-    assert floats.dtype == np.float32
-    np.testing.assert_allclose(floats, images.ravel() / (most / 2) - 1, atol=1e-7)
-    assert len(set(floats)) == 5 and floats[0] == -1 and floats[-1] == 1

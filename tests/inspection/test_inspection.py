@@ -1,15 +1,17 @@
 import re
 import sys
 
+import imagecodecs
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from cyclegan.errors import MissingPackageError, UserError
-from cyclegan.inspection import table
+from cyclegan.errors import MissingPackageError
+from cyclegan.inspection import report
 from cyclegan.inspection.findings import MIXED, UNREADABLE
+from cyclegan.inspection.inspection import MEASURES, measure
 from tests.images.dicom_samples import dicom, twelve_bits
-from tests.images.samples import tiff_of
+from tests.images.samples import deep_values, tiff_of
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
 
 
@@ -108,17 +110,6 @@ def test_masks_and_drawings_are_no_copies(tmp_path):
     assert [finding.kind for finding in inspect(tmp_path).findings] == [MIXED]
 
 
-def test_a_group_is_found_for_each_reason(tmp_path):
-    sound_folder(tmp_path)
-    for name in ("trainA/a", "trainA/b", "testA/c", "trainB/d"):
-        save(texture(900), tmp_path / f"{name}.png")
-    assert findings_of(inspect(tmp_path)) == {
-        "images in both domains": [["trainA/a.png", "trainA/b.png", "trainB/d.png", "testA/c.png"]],
-        "images in training and test": [["trainA/a.png", "trainA/b.png", "testA/c.png"]],
-        "duplicates": [["trainA/a.png", "trainA/b.png"]],
-    }
-
-
 def test_gray_domains_are_not_mixed(tmp_path):
     sound_folder(tmp_path)
     for path in tmp_path.glob("t*A/*"):
@@ -174,7 +165,7 @@ def test_files_with_other_bands_are_unreadable(tmp_path):
 def test_nothing_but_unreadable_files(tmp_path):
     inspection = inspect(sound_folder(tmp_path), channels_x=5, channels_y=5)
     assert [(finding.kind, len(finding)) for finding in inspection.findings] == [(UNREADABLE, 18)]
-    assert table.statistics(inspection)[1] == ["images", "0", "0", "0", "0"]
+    assert report.statistics(inspection)[1] == ["images", "0", "0", "0", "0"]
 
 
 def test_dicom_under_another_name(tmp_path):
@@ -189,13 +180,6 @@ def test_dicom_under_another_name(tmp_path):
     }
 
 
-def test_auto_is_measured_beside_unreadable_images(tmp_path):
-    (sound_folder(tmp_path) / "trainA/broken.png").write_bytes(b"no image")
-    inspection = inspect(tmp_path, value_range_x="auto")
-    assert findings_of(inspection) == {"unreadable files": [["trainA/broken.png"]]}
-    assert "of the values of 6 images of trainA" in inspection.notes[0]
-
-
 def test_a_missing_package_is_no_damage(tmp_path, monkeypatch):
     pytest.importorskip("pydicom")
     (sound_folder(tmp_path) / "trainA/1.dcm").write_bytes(dicom(twelve_bits()))
@@ -204,6 +188,45 @@ def test_a_missing_package_is_no_damage(tmp_path, monkeypatch):
         inspect(tmp_path, value_range_x="0:4095")
 
 
-def test_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no such folder; expected a folder with trainA and trainB"):
-        inspect(tmp_path / "missing")
+def measured(source, channels=3):
+    return np.array(measure(source, channels), MEASURES)
+
+
+def test_colors_are_means_and_deviations_in_levels(tmp_path):
+    gray = texture(0).convert("L").convert("RGB")
+    assert not measured(save(gray, tmp_path / "a.jpg", quality=50))["colored"]
+    pixels = np.zeros((2, 4, 3), np.uint8)
+    pixels[0, :, 0], pixels[..., 1] = 200, 30
+    image = measured(save(Image.fromarray(pixels), tmp_path / "a.png"))
+    np.testing.assert_allclose(image["mean"], [100, 30, 0], rtol=1e-6)
+    np.testing.assert_allclose(image["deviation"], [100, 0, 0], rtol=1e-6)
+    assert image["colored"] and (image["height"], image["width"], image["format"]) == (2, 4, "PNG")
+    deep = measured(imagecodecs.png_encode(pixels.astype(np.uint16) * 257))
+    np.testing.assert_allclose(deep["mean"], image["mean"], rtol=1e-6)
+
+
+def test_kinds_of_files_are_named(tmp_path):
+    for mode in ("RGB", "L", "RGBA", "P", "1", "CMYK"):
+        assert measured(save(texture(0).convert(mode), tmp_path / "a.tif"))["kind"] == mode
+    assert measured(tiff_of(deep_values(3)))["kind"] == "RGB 16 bit"
+    assert measured(tiff_of(deep_values(5)), 5)["kind"] == "5 bands 16 bit"
+    assert measured(imagecodecs.png_encode(deep_values(1).squeeze()))["kind"] == "L 16 bit"
+
+
+def test_values_become_levels_with_a_range():
+    values = np.array([[0, 1000], [4000, 5000]], np.float32)[..., None]
+    image = np.array(measure(tiff_of(values), 3, (0.0, 4000.0)), MEASURES)
+    np.testing.assert_allclose(image["mean"], 255 * (0 + 0.25 + 1 + 1) / 4, rtol=1e-4)
+    with pytest.raises(ValueError, match="others need --value_range_x"):
+        measure(tiff_of(values), 3)
+
+
+def test_hashes_tell_pixels_and_look(tmp_path):
+    image = measured(save(texture(0), tmp_path / "a.png"))
+    same = measured(save(texture(0), tmp_path / "b.bmp"))
+    turned = measured(save(texture(0).transpose(Image.Transpose.ROTATE_90), tmp_path / "c.png"))
+    assert image["pixels"] == same["pixels"] != turned["pixels"]
+    assert image["look"] == same["look"] != turned["look"]
+    halves = [np.zeros(shape, np.uint8) for shape in ((2, 8), (4, 4))]
+    first, second = (measured(save(Image.fromarray(half), tmp_path / "d.png")) for half in halves)
+    assert first["pixels"] != second["pixels"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cyclegan.config import Config, serialization
-from cyclegan.data import drawn_builder, sources
+from cyclegan.data import embedded, sources
 from cyclegan.errors import UserError
 from cyclegan.inference.model import Model
 from cyclegan.networks import compat
@@ -33,7 +33,7 @@ def stripes_run(tmp_path, stripes_dir):
 
 @pytest.fixture
 def scenes_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
+    monkeypatch.setattr(embedded, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     return make_run(tmp_path, "scenes", str(tmp_path))
 
 
@@ -65,10 +65,8 @@ def test_the_truth_scores_best(run, request, monkeypatch):
     run = request.getfixturevalue(run)
     config, *_ = serialization.load(run / "config.json")
     domains = sources.load_domains(config.data, config.networks.multiple)
-    pairs = {
-        "x2y": (domains.test_x.images, domains.test_y.images),
-        "y2x": (domains.test_y.images, domains.test_x.images),
-    }
+    x, y = (np.stack([*part.images]) for part in (domains.test_x, domains.test_y))
+    pairs = {"x2y": (x, y), "y2x": (y, x)}
 
     def perfect(direction, self, given, size=None):
         source, truth = pairs[direction]

@@ -56,7 +56,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
         "No identity losses: X and Y have different numbers of channels" in output.out and "Warning" not in output.err
     )
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "1", "--cache", "none"])
-    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2", "--cache", "disk"])
+    train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2", "--cache", "ram"])
     assert "1 of 2 epochs are done" in capsys.readouterr().out
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))
     assert_same(whole, parts)
@@ -74,7 +74,7 @@ def test_resume_between_epochs_with_another_cache_is_bit_exact(photos, tmp_path,
     train.main([*flags, "--cache", "none", "--output_dir", str(tmp_path / "parts"), "--epochs", "1"])
     train.main(
         [*flags, "--cache_gb", "0", "--output_dir", str(tmp_path / "parts"), "--epochs", "2"]
-    )  # 0 GB of memory: cached on disk
+    )  # 0 GB of memory: decoded at each use
     warnings = capsys.readouterr().err.splitlines()
     assert not [line for line in warnings if "is nearly the same for all" not in line]  # true after a few steps
     whole, parts = (variables(tmp_path / name / "checkpoints" / "epoch_0002") for name in ("whole", "parts"))

@@ -19,7 +19,7 @@ from cyclegan.cli import train
 from cyclegan.config import serialization
 from cyclegan.config.command_line import parse_args
 from cyclegan.data import tfds_source
-from cyclegan.data.comparison_images import comparison_images
+from cyclegan.data.sources import comparison_images
 from cyclegan.errors import UserError
 from cyclegan.networks.compat import stack
 from cyclegan.run import run_directory

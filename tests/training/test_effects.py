@@ -18,7 +18,7 @@ from PIL import Image
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import SECTION_OF, SECTIONS
 from cyclegan.config.flags_without_effect import find_unused
-from cyclegan.data import drawn_builder, sources, tfds_source
+from cyclegan.data import embedded, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.training import schedule
@@ -70,7 +70,7 @@ DATA_FLAGS = {
     **{"image_size": [16], "image_width": [28], "load_size": [44], "no_flip": [True], "max_dataset_size": [1]},
     "preprocess": ["crop", "scale_width", "scale_width_and_crop", "none"],
     **{"channels_x": [1], "channels_y": [1], "batch_size": [2], "epochs": [7], "seed": [1]},
-    **{"cache": ["disk", "none"], "cache_gb": [0.0], "data_dir": ["elsewhere"]},
+    **{"cache": ["none"], "cache_gb": [0.0], "epoch_size": ["2"]},
 }
 LATER = ("epochs", "cache", "cache_gb")  # these do not change the first steps
 RANGE_FLAGS = {"value_range_x": ["10:200"], "value_range_y": ["10:200"]}  # these act alike in all contexts
@@ -102,17 +102,6 @@ def home(tmp_path_factory):
             image = np.random.default_rng([i, len(split)]).integers(0, 256, (34, 40, 3)).astype(np.uint8)
             Image.fromarray(image).save(home / "folder" / split / f"{i}.png")
     return home
-
-
-READ = {}  # prepared images by their folders and number
-
-
-def read_once(builders, limit, bars, read=tfds_source.read):
-    """Stand in for `tfds_source.read`, which takes half a second each time."""
-    key = (limit, *(f"{split}: {builder.data_path}" for split, builder in builders.items()))
-    if key not in READ:
-        READ[key] = read(builders, limit, bars)
-    return READ[key]
 
 
 PROGRAMS = {}  # GANs, their initial state, and functions that train a step, by what the networks and losses depend on
@@ -154,11 +143,13 @@ def digest(array):
 @functools.cache
 def first_epoch(config):
     """Return the weights after three steps, and how training continues: validation, learning rates, where images are kept."""
-    domains = sources.load_domains(config.data, config.networks.multiple, cache_dir=".")
+    domains = sources.load_domains(config.data, config.networks.multiple)
     sets = ((domains.train_x, domains.train_y, config.optimization.seed), (domains.test_x, domains.test_y, None))
     train, test = (
         UnpairedDataset(
-            *(x.images, y.images, config.optimization.batch_size, domains.size, seed), flip=not config.data.no_flip
+            *(x.images, y.images, config.optimization.batch_size, domains.size, seed),
+            flip=not config.data.no_flip,
+            epoch_size=config.data.epoch_size,
         )
         for x, y, seed in sets
     )
@@ -184,18 +175,14 @@ def first_epoch(config):
 )
 def test_flags_of_the_images_change_the_training_or_are_refused(home, monkeypatch, contexts, name, value):
     """Compare trainings in all contexts that accept the flag; settings that would follow from it keep their values."""
-    monkeypatch.setattr(drawn_builder, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
-    monkeypatch.setattr(tfds_source, "read", read_once)
+    monkeypatch.setattr(embedded, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     monkeypatch.chdir(home)
     compared = 0
     for context in (context for context in contexts if name not in context):
-        base = {**SMALL, "data_dir": str(home / "tfds") if context["dataset"] == "stripes" else None, **context}
+        base = {**SMALL, **context}
         plain, changed = parsed(base), parsed({**base, name: value})
         plain = plain or parsed({key: base[key] for key in base if key not in PAIR_FLAGS})  # two need each other
-        if changed and name == "data_dir":
-            first_epoch(changed)
-            compared += (home / value).is_dir()  # the dataset is prepared there
-        elif changed:
+        if changed:
             before, after, ignored = (
                 plain.settings(),
                 changed.settings(),

@@ -53,7 +53,7 @@ class PlotCallback(Callback):
 def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
     """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1]."""
     count = min(SAMPLES, dataset.epoch_size)
-    x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in (0, 1))
+    x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in "XY")
     return x, y
 
 

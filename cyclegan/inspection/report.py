@@ -1,24 +1,96 @@
-"""HTML page of an inspection: the statistics and the images concerned, for current browsers, without a network or script."""
+"""Inspection of a dataset as text, and as an HTML page for current browsers, without a network or script."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import html
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from cyclegan.data.sources import SPLITS
 from cyclegan.errors import UserError, printable
 from cyclegan.images import reader
-from cyclegan.inspection import measure, table
 from cyclegan.inspection.findings import UNREADABLE, Finding
-from cyclegan.inspection.inspection import Inspection
+from cyclegan.inspection.inspection import Inspection, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
 MAX_IMAGES = 60  # that are shown for a finding; the names of all others are listed
 SIDE = 192  # pixels of the images of the page at most
+MAX_GROUPS = 3  # that are named for a finding
+MAX_NAMES = 4  # that are named in a group
+MAX_KINDS = 3  # kinds of files of a split
+LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."
+STATISTICS = (
+    "images",
+    "width, pixels",
+    "height, pixels",
+    "width / height",
+    "bands",
+    "mean",
+    "deviation",
+)
+
+
+def statistics(inspection: Inspection) -> list[list[str]]:
+    """Return the rows of a table: a title row with the splits, then each of `STATISTICS` by split."""
+    columns = [_statistics(inspection.measures[inspection.splits == split]) for split in range(len(SPLITS))]
+    return [["", *SPLITS], *([title, *cells] for title, *cells in zip(STATISTICS, *columns))]
+
+
+def lines(inspection: Inspection) -> Iterator[str]:
+    """Yield the lines of both tables: the statistics, and the findings with their meaning and advice."""
+    rows = statistics(inspection)
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+    yield LEGEND
+    yield from inspection.notes
+    for number, finding in enumerate(inspection.findings, 1):
+        yield ""
+        yield f"{number}. {finding.kind.title}: {finding.count}"
+        yield from (f"     {line}" for line in _examples(inspection.names, finding))
+        yield f"   {finding.kind.meaning}"
+        yield f"   {finding.kind.advice}"
+    if not inspection.findings:
+        yield "Nothing was found that harms training."
+
+
+def _statistics(measures: np.ndarray) -> list[str]:
+    """Return the cells of a column."""
+    measures = measures[measures["readable"]]
+    if not len(measures):
+        return ["0", *[""] * (len(STATISTICS) - 1)]
+    height, width = measures["height"], measures["width"]
+    kinds = collections.Counter(measures["kind"].tolist()).most_common()
+    named = [f"{kind} {count}" if len(kinds) > 1 else kind for kind, count in kinds[:MAX_KINDS]]
+    mean = measures["mean"].mean(axis=0, dtype=np.float64)
+    squares = (np.square(measures["mean"], dtype=np.float64) + np.square(measures["deviation"])).mean(axis=0)
+    deviation = np.sqrt(np.maximum(squares - mean**2, 0))
+    return [
+        str(len(measures)),
+        *(_range(values) for values in (width, height, width / height)),
+        ", ".join(named + ["..."] * (len(kinds) > MAX_KINDS)),
+        *(" ".join(f"{value:.0f}" for value in values) for values in (mean, deviation)),
+    ]
+
+
+def _range(values: np.ndarray) -> str:
+    """Return the smallest, median and largest value, or the only one."""
+    shown = (values[0],) if (values == values[0]).all() else (values.min(), np.median(values), values.max())
+    return " ".join(f"{value:.0f}" if value >= 1000 else f"{value:.4g}" for value in shown)
+
+
+def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:
+    for group in finding.groups[:MAX_GROUPS]:
+        named = [finding.describe(names, index) for index in group[:MAX_NAMES]]
+        yield ", ".join([*named, "..."] if len(group) > MAX_NAMES else named)
+    if len(finding.groups) > MAX_GROUPS:
+        yield "..."
 
 
 def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]) -> None:
@@ -50,7 +122,7 @@ def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Pat
     findings = list(enumerate(inspection.findings, 1))
     parts = {
         "table": _table(inspection),
-        "notes": "".join(f"<li>{_escape(note)}</li>" for note in (table.LEGEND, *inspection.notes)),
+        "notes": "".join(f"<li>{_escape(note)}</li>" for note in (LEGEND, *inspection.notes)),
         "contents": "".join(
             f'<li><a href="#finding-{i}">{_escape(finding.kind.title)}</a>: {_escape(finding.count)}</li>'
             for i, finding in findings
@@ -66,7 +138,7 @@ def _escape(text: str) -> str:
 
 
 def _table(inspection: Inspection) -> str:
-    title, *rows = table.statistics(inspection)
+    title, *rows = statistics(inspection)
     head = "".join(f'<th scope="col">{_escape(cell)}</th>' for cell in title)
     body = (
         f'<tr><th scope="row">{_escape(first)}</th>{"".join(f"<td>{_escape(cell)}</td>" for cell in cells)}</tr>'
@@ -91,14 +163,10 @@ def _section(folder: pathlib.Path, inspection: Inspection, number: int, finding:
         rest += group[len(part) :]
     yield "</div>"
     if rest:
-        names = "\n".join(f"<li>{_escape(_describe(inspection, finding, i))}</li>" for i in rest)
+        names = "\n".join(f"<li>{_escape(finding.describe(inspection.names, i))}</li>" for i in rest)
         listed = f"<ul>{names}</ul>"
         yield listed if kind is UNREADABLE else f"<details><summary>{len(rest)} not shown</summary>{listed}</details>"
     yield "</section>"
-
-
-def _describe(inspection: Inspection, finding: Finding, index: int) -> str:
-    return table.describe(inspection.names, finding, index)
 
 
 def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, index: int) -> str:
@@ -108,6 +176,6 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
         domain = inspection.splits[index] % 2
         channels, value_range = inspection.channels[domain], inspection.value_ranges[domain]
         pixels = reader.decode(inspection.path(index), channels, value_range=value_range)
-        measure.thumbnail(pixels, SIDE).save(folder / file)
-    name = _escape(_describe(inspection, finding, index))
+        thumbnail(pixels, SIDE).save(folder / file)
+    name = _escape(finding.describe(inspection.names, index))
     return f'<figure><img loading="lazy" src="{html_report.url(file)}" alt="{name}"><figcaption>{name}</figcaption></figure>'

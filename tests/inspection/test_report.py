@@ -1,12 +1,16 @@
 import html
 import os
+import pathlib
 import re
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from cyclegan.errors import UserError
-from cyclegan.inspection import page
+from cyclegan.inspection import report
+from cyclegan.inspection.findings import CONSTANT, DUPLICATES, Finding
+from cyclegan.inspection.inspection import MEASURES, Inspection
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
 from tests.run.reports import MARKUP
 
@@ -19,8 +23,8 @@ def planted(tmp_path_factory):
     """Return (path of the page, expected findings) of a folder with one defect of each kind."""
     folder = tmp_path_factory.mktemp("planted")
     expected = planted_folder(folder)
-    page.check_folder(folder / "report", folder)
-    return page.write(folder / "report", inspect(folder)), expected
+    report.check_folder(folder / "report", folder)
+    return report.write(folder / "report", inspect(folder)), expected
 
 
 def test_page_is_self_contained(planted):
@@ -51,8 +55,8 @@ def test_names_cannot_break_out_of_the_markup(browser, tmp_path):
     sound_folder(tmp_path)
     for name in (MARKUP, "two\nlines.png", "caf\udce9.png"):
         save(Image.new("RGB", (64, 64)), tmp_path / "trainA" / name, format="png")
-    page.check_folder(tmp_path / "a&b", tmp_path)
-    path = page.write(tmp_path / "a&b", inspect(tmp_path))
+    report.check_folder(tmp_path / "a&b", tmp_path)
+    path = report.write(tmp_path / "a&b", inspect(tmp_path))
     text = path.read_bytes().decode("utf-8")
     assert "<img src=x" not in text and html.escape(MARKUP) in text and "two\\nlines" in text
     browser.open(path)
@@ -64,9 +68,9 @@ def test_images_beyond_the_limit_are_listed(tmp_path, monkeypatch):
     sound_folder(tmp_path)
     for i in range(4):
         save(texture(900), tmp_path / "trainA" / f"copy{i}.png")
-    monkeypatch.setattr(page, "MAX_IMAGES", 3)
-    page.check_folder(tmp_path / "report", tmp_path)
-    text = page.write(tmp_path / "report", inspect(tmp_path)).read_text(encoding="utf-8")
+    monkeypatch.setattr(report, "MAX_IMAGES", 3)
+    report.check_folder(tmp_path / "report", tmp_path)
+    text = report.write(tmp_path / "report", inspect(tmp_path)).read_text(encoding="utf-8")
     assert len(os.listdir(tmp_path / "report/images")) == text.count("<img") == 3
     assert "<summary>1 not shown</summary><ul><li>trainA/copy3.png</li></ul>" in text
 
@@ -74,8 +78,66 @@ def test_images_beyond_the_limit_are_listed(tmp_path, monkeypatch):
 def test_folders_of_pages_are_checked(tmp_path):
     sound_folder(tmp_path / "data")
     with pytest.raises(UserError, match="lies among the images; expected a folder outside of trainA"):
-        page.check_folder(tmp_path / "data/trainA/report", tmp_path / "data")
+        report.check_folder(tmp_path / "data/trainA/report", tmp_path / "data")
     assert not (tmp_path / "data/trainA/report").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="expected a folder that can be written to"):
-        page.check_folder(tmp_path / "file", tmp_path / "data")
+        report.check_folder(tmp_path / "file", tmp_path / "data")
+
+
+def inspection(*images, findings=(), notes=()):
+    """Return an inspection of images: (split, height, width, kind, mean, deviation) each; an unreadable one has a split only."""
+    measures = np.zeros(len(images), MEASURES)
+    for row, (_, *values) in zip(measures, images):
+        if values:
+            row["readable"] = True
+            row["height"], row["width"], row["kind"], row["mean"], row["deviation"] = values
+    names, splits = [f"{i}.png" for i in range(len(images))], np.array([split for split, *_ in images])
+    return Inspection(pathlib.Path("data"), (3, 3), (None, None), names, splits, measures, findings, notes)
+
+
+def test_statistics_by_hand():
+    found = inspection(
+        (0, 10, 20, "RGB", 100, 0), (0, 20, 20, "L", 200, 0), (0, 30, 20, "RGB", 150, 0),
+        (1, 30, 15, "RGB", (1, 2, 3), (4, 5, 6)), (2,),
+    )  # fmt: skip
+    # The pixels of trainA are 100, 200 and 150: their variance is (50**2 + 50**2 + 0) / 3 = 41**2.
+    assert report.statistics(found) == [
+        ["", "trainA", "trainB", "testA", "testB"],
+        ["images", "3", "1", "0", "0"],
+        ["width, pixels", "20", "15", "", ""],
+        ["height, pixels", "10 20 30", "30", "", ""],
+        ["width / height", "0.6667 1 2", "0.5", "", ""],
+        ["bands", "RGB 2, L 1", "RGB", "", ""],
+        ["mean", "150 150 150", "1 2 3", "", ""],
+        ["deviation", "41 41 41", "4 5 6", "", ""],
+    ]
+
+
+def test_many_kinds_of_files_are_shortened():
+    images = [(0, 8, 8, kind, 0, 0) for kind in ("L", "RGB", "RGB", "RGB", "LA", "LA", "RGBA", "RGBA")]
+    rows = {title: cells for title, *cells in report.statistics(inspection(*images))}
+    assert rows["bands"][0] == "RGB 3, LA 2, RGBA 2, ..."
+
+
+def test_few_groups_and_few_images_of_a_group_are_named():
+    image = (0, 8, 8, "RGB", 0, 0)
+    groups = [[0, 1], [2, 3, 4, 5, 6], [7], [8]]
+    findings = (Finding(DUPLICATES, groups, {0: "first"}), Finding(CONSTANT, [[9]]))
+    lines = list(report.lines(inspection(*[image] * 10, findings=findings, notes=["a note"])))
+    assert lines[lines.index(report.LEGEND) + 1 :] == [
+        "a note",
+        "",
+        "1. duplicates: 9 images in 4 groups",
+        "     0.png (first), 1.png",
+        "     2.png, 3.png, 4.png, 5.png, ...",
+        "     7.png",
+        "     ...",
+        f"   {DUPLICATES.meaning}",
+        f"   {DUPLICATES.advice}",
+        "",
+        "2. nearly constant images: 1 image",
+        "     9.png",
+        f"   {CONSTANT.meaning}",
+        f"   {CONSTANT.advice}",
+    ]
