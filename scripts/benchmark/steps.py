@@ -15,9 +15,9 @@ import numpy as np
 import plain
 import tensorflow as tf
 import tqdm
-from cyclegan.data.loading import LazyImages
 
 from cyclegan.config import Config
+from cyclegan.data.loading import LazyImages
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
