@@ -88,7 +88,7 @@ class SummaryWriter:
             if not self._is_failing:
                 logger.warning(
                     "%s could not be written (%s). The data stays in memory until it can be written: free some space",
-                    f"{self._log.path} or TensorBoard's events",
+                    self._log.path if isinstance(error, OSError) else "TensorBoard's events",
                     first_line(error),
                 )
             self._is_failing, self._events = True, {}
