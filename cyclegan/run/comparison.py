@@ -16,7 +16,6 @@ from cyclegan.run import metrics_log
 ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir", "has_checkpoint"}
 COLUMNS = 4  # of the figure
-LINE_STYLES = ("-", "--", ":", "-.")  # each with ten colors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +121,9 @@ def curves_png(runs: Sequence[Run]) -> bytes:
         figure = Figure(figsize=(3.0 * COLUMNS, 2.0 * rows + legend), dpi=100, layout="constrained")
         axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
         for axis, name in zip(axes, names):
-            for i, run in enumerate(runs):
+            for run in runs:
                 curve = run.curves.get(name, {1: math.nan})
-                style = {"color": f"C{i % 10}", "linestyle": LINE_STYLES[i // 10 % len(LINE_STYLES)]}
-                axis.plot([*curve], [*curve.values()], marker="." if len(curve) < 30 else "", **style)
+                axis.plot([*curve], [*curve.values()], marker="." if len(curve) < 30 else "")
             axis.set_title(name, fontsize=9)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for axis in axes[len(names) :]:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class DatasetSize(Protocol):
-    """Size of an epoch of training or validation; `data.unpaired.UnpairedDataset` has these attributes."""
+    """Size of a dataset, such as a `data.unpaired.UnpairedDataset`."""
 
     epoch_size: int
     steps_per_epoch: int

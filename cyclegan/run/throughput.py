@@ -19,13 +19,9 @@ PREFIX = "speed/"  # of the names of the metrics
 class Throughput:
     """Counter of steps and of the time they take.
 
-    Args:
+    Attributes:
         flops: Floating-point operations of a step on all devices together; 0 if not counted.
         peak: FLOP/s that all devices together have reached, see `hardware.measure_peak`; 0 if not measured.
-
-    Attributes:
-        flops: Floating-point operations of a step.
-        peak: Peak of the devices in FLOP/s.
     """
 
     def __init__(self, flops: float = 0.0, peak: float = 0.0) -> None:
@@ -79,7 +75,7 @@ class Throughput:
 
 
 class Profiler:
-    """TensorFlow's profile of a range of training steps, for TensorBoard.
+    """TensorFlow's profile of some training steps, for TensorBoard.
 
     Calls of several steps are profiled as a whole, including the time between calls. If the profile cannot be started or written,
     training continues without it.
@@ -87,42 +83,38 @@ class Profiler:
     Args:
         steps: (START, END): profile from after START steps of the run until END steps are done. `None` profiles nothing.
         folder: Folder of the profile, which goes to `plugins/profile` in it; `None` if another worker writes the profile.
-
-    Attributes:
-        running: Whether a profile is running.
     """
 
     def __init__(self, steps: tuple[int, int] | None, folder: str | os.PathLike[str] | None) -> None:
-        self.running = False
         self._start, self._end = steps or (0, 0)
         self._folder = folder
-        self._first = self._last = 0
+        self._first: int | None = None  # step of the running profile
+        self._last = 0
 
     def should_start(self, step: int, steps: int) -> bool:
         """Return whether to call `start` when `step` steps are done and a call of `steps` steps comes next."""
-        return self._start < step + steps and step < self._end and not self.running
+        return self._start < step + steps and step < self._end and self._first is None
 
     def start(self, step: int) -> None:
         """Start the profile, after `step` steps and while the device is idle."""
-        self.running = self._try("started", tf.profiler.experimental.start, str(self._folder))
-        self._first, self._last = step + 1, step
-        if not self.running:
+        self._last = step
+        if self._try("started", tf.profiler.experimental.start, str(self._folder)):
+            self._first = step + 1
+        else:
             self._end = 0
 
     def should_stop(self, step: int) -> bool:
         """Return whether to call `stop` once the device has done `step` steps; to be called after every training call."""
         self._last = step
-        return self.running and step >= self._end
+        return self._first is not None and step >= self._end
 
     def stop(self) -> None:
         """Write the profile if one is running."""
-        if not self.running:
-            return
-        self.running, self._end = False, 0
-        if self._try("written", tf.profiler.experimental.stop) and self._folder and self._last >= self._first:
-            logger.info(
-                "Profile of steps %d to %d written to %s/plugins/profile", self._first, self._last, self._folder
-            )
+        first, self._first = self._first, None
+        if first is not None:
+            self._end = 0
+            if self._try("written", tf.profiler.experimental.stop) and self._folder and first <= self._last:
+                logger.info(f"Profile of steps {first} to {self._last} written to {self._folder}/plugins/profile")
 
     def _try(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
         """Call a function of TensorFlow unless another worker does; return whether it worked, and warn if not."""

@@ -48,10 +48,8 @@ class WandbTracker:
         self._run.config.update(dict(settings), allow_val_change=True)
         for names, axis in {"train/*": "epoch", "test/*": "epoch", "steps/*": "step"}.items():
             self._run.define_metric(names, step_metric=axis)
-        files = f"{pathlib.Path(self._run.dir).parent}, to send with wandb sync"
-        self.location = f"{files} (parts of a resumed run: see wandb beta sync --help)"
-        if not self._run.offline:
-            self.location = str(self._run.url)
+        files = pathlib.Path(self._run.dir).parent
+        self.location = f"{files}, to send with wandb sync" if self._run.offline else str(self._run.url)
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, except in a row that the resumed run already has."""
@@ -169,36 +167,27 @@ class BackgroundTracker:
             )
 
 
-# By flag: the class, and what to install.
-TRACKERS: dict[str, tuple[Callable[..., WandbTracker | MLflowTracker], str]] = {
-    "wandb": (WandbTracker, "wandb"),
-    "mlflow": (MLflowTracker, "mlflow, or mlflow-skinny for a server"),
-}
+TRACKERS: dict[str, Callable[..., WandbTracker | MLflowTracker]] = {"wandb": WandbTracker, "mlflow": MLflowTracker}
 
 
 def check_packages(config: RunConfig) -> None:
     """Raise `MissingPackageError` if the package of a tracker that a configuration asks for is not installed."""
-    for flag, (_, install) in TRACKERS.items():
-        if getattr(config, flag):
-            spec = importlib.util.find_spec(flag)
-            if spec is None or spec.origin is None:  # a folder of this name, such as W&B makes, is not the package
-                raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {install}")
+    for flag in TRACKERS:
+        spec = importlib.util.find_spec(flag) if getattr(config, flag) else None
+        # A folder of this name, such as W&B makes, has a spec without an origin.
+        if getattr(config, flag) and (spec is None or spec.origin is None):
+            raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {flag}")
 
 
 def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) -> list[BackgroundTracker]:
-    """Begin or resume the tracker runs that a configuration asks for.
-
-    Args:
-        config: The trackers of the run.
-        settings: All settings of the run, for the trackers to show.
-        folder: Folder of the run, which keeps the ids of the tracker runs.
+    """Begin or resume the tracker runs that a configuration asks for; the folder of the run keeps their ids.
 
     Raises:
         UserError: A tracker fails in a run that does not have it yet. In a run that has it, this is logged as a warning.
     """
     path, started = folder / IDS, []
     ids = json.loads(path.read_bytes()) if path.exists() else {}
-    for flag, (make, _) in TRACKERS.items():
+    for flag, make in TRACKERS.items():
         if not (target := getattr(config, flag)):
             continue
         try:
