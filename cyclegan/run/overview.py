@@ -67,7 +67,7 @@ def log(config: Config, facts: Facts) -> None:
 def _lines(config: Config, facts: Facts) -> Iterator[str]:
     train, test, performance = facts.train, facts.test, config.performance
     if config.run.preset:
-        yield f"Preset {config.run.preset}: {preset_flags(config)}"
+        yield f"Preset {config.run.preset}: {_preset_flags(config)}"
     yield from facts.notes
     if not config.data.same_channels:
         yield "No identity losses: X and Y have different numbers of channels"
@@ -105,7 +105,7 @@ def _lines(config: Config, facts: Facts) -> Iterator[str]:
         yield f"Nothing is left to do{what}: raise --epochs to train longer"
 
 
-def preset_flags(config: Config) -> str:
+def _preset_flags(config: Config) -> str:
     """Return the settings of --preset that are in effect, as flags."""
     settings, unused = config.settings(), find_unused(config)
     preset = PRESETS[config.run.preset] if config.run.preset else {}
