@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -68,8 +67,9 @@ class MetricsLog:
         self._written = min(self._written, len(kept))
 
 
-def read(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file, which may not exist; warn of damaged ones. A last line that is being written does not count."""
+def read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the lines of a file, which may not exist; warn of damaged ones. A last line that is being written does not count."""
+    found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
         try:
             values = json.loads(line)
@@ -77,5 +77,6 @@ def read(path: pathlib.Path) -> Iterator[dict[str, Any]]:
                 raise ValueError("split, epoch or step is missing")
         except (ValueError, TypeError) as error:
             logger.warning("%s: line %d is damaged and left out (%s)", path, number, error)
-            continue
-        yield values
+        else:
+            found.append(values)
+    return found

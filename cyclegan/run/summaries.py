@@ -51,6 +51,7 @@ class SummaryWriter:
         self._trackers = trackers
         self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
         self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
+        self._grids: list[tuple[int, pathlib.Path]] = []  # new ones
         self._is_failing = False
 
     @property
@@ -76,12 +77,15 @@ class SummaryWriter:
     def flush(self) -> bool:
         """Write the data that waits; return whether everything is written. Warn once while writing fails."""
         try:
-            lines = self._log.write()
+            lines, grids = self._log.write(), self._grids
+            self._grids = []
             if not self._events:
-                self._rebuild_events()
-            else:
-                for line in lines:
-                    self._add_line(line)
+                self._make_events()
+                lines, grids = metrics_log.read(self._log.path), sample_images.grids(self.folder)
+            for line in lines:
+                self._add_line(line)
+            for epoch, path in grids:
+                self._add_grid(epoch, path)
             for events in self._events.values():
                 events.flush()
         except (OSError, tf.errors.OpError) as error:
@@ -143,8 +147,7 @@ class SummaryWriter:
             return
         for tracker in self._trackers:
             tracker.write_image(epoch, grid)
-        if self._events:
-            self._add_grid(epoch, grid)
+        self._grids.append((epoch, grid))
         self.flush()
 
     def close(self, is_complete: bool) -> None:
@@ -152,16 +155,12 @@ class SummaryWriter:
         for tracker in self._trackers:
             tracker.finish(is_complete)
 
-    def _rebuild_events(self) -> None:
-        """Write the event files anew."""
+    def _make_events(self) -> None:
+        """Replace the event files by empty ones."""
         for split, name in SUBFOLDERS.items():
             for path in (self.folder / name).glob(EVENTS):
                 path.unlink()
             self._events[split] = tf.summary.create_file_writer(str(self.folder / name))
-        for line in metrics_log.read(self._log.path):
-            self._add_line(line)
-        for epoch, path in sample_images.grids(self.folder):
-            self._add_grid(epoch, path)
 
     def _add_line(self, line: Mapping[str, Any]) -> None:
         """Add a line of `metrics.jsonl` to the events."""

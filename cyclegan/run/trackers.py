@@ -197,7 +197,7 @@ def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) 
             problem = printable(f"--{flag} {target}: {_describe(error)}")
             if flag not in ids:
                 raise UserError(f"{problem}; expected a tracker that answers, or no --{flag}") from error
-            logger.warning(f"{problem}. Training continues without this tracker; {path} has the id of its run")
+            logger.warning(f"{problem}. Training continues without this tracker. If its run is gone, remove {path}")
             continue
         logger.info(f"{tracker.name}: {tracker.location}")
         started.append(BackgroundTracker(tracker))

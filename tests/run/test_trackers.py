@@ -82,7 +82,7 @@ def test_a_tracker_must_answer_at_first_but_not_when_a_run_resumes(tmp_path, fak
     (tmp_path / "trackers.json").write_text('{"mlflow": "a"}')
     assert start(tmp_path, mlflow="down") == []
     (text,) = warnings(caplog)
-    assert text.startswith("--mlflow down: http://host: no. Training continues without this tracker; ")
+    assert text.startswith("--mlflow down: http://host: no. Training continues without this tracker. ")
     assert (tmp_path / "trackers.json").read_text() == '{"mlflow": "a"}'
 
 
