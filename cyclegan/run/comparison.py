@@ -8,25 +8,14 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
-from cyclegan import whole_file
-from cyclegan.config import serialization
-from cyclegan.config.config import SETTINGS_OF_A_START
-from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.errors import UserError, printable
+from cyclegan.run import metrics_log
 
-ABSENT = "-"  # a setting without effect, or a metric that a run lacks
-LOWER_IS_BETTER = ("error/", "FID", "KID", "MAE", "/cycle", "/identity", "/nce", "/nce_identity")
-HIGHER_IS_BETTER = ("PSNR", "SSIM")
-# Metrics of the training images. All other metrics that exist for both splits are those of the held-out images.
-OF_TRAINING = ("epoch_seconds", "speed/images_per_second", "skipped_steps")
-OF_TIME = ("seconds", "speed/", "skipped_steps")
+ABSENT = "-"  # a setting or a metric that a run lacks
+NOT_COMPARED = {"output_dir", "clear_output_dir", "has_checkpoint"}
 COLUMNS = 4  # of the figure
-LARGEST = 1e30  # absolute value of a number in a figure
-Number = TypeVar("Number", int, float)
-LINE_STYLES = ("-", "--", ":", "-.")  # each with ten colors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,109 +24,83 @@ class Run:
 
     Attributes:
         name: Its name in the comparison.
-        settings: Texts of the settings by name, with the version of TensorFlow and the sizes of the dataset.
-        curves: Values by metric, in pairs of an epoch, from 1, and the value, by increasing epoch.
+        settings: Texts of the settings by name, with the versions of the packages and the sizes of the dataset.
+        curves: Values by metric: by epoch, from 1, in order.
     """
 
     name: str
     settings: dict[str, str]
-    curves: dict[str, list[tuple[int, float]]]
+    curves: dict[str, dict[int, float]]
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
     """Read the settings and the metrics of runs, which may be training.
 
     Raises:
-        UserError: A folder holds no run, or one of its files is damaged.
+        UserError: A folder holds no run, or its configuration is damaged.
     """
     paths = [pathlib.Path(folder).expanduser() for folder in folders]
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
-    return [Run(name, _settings(path), _curves(path / "metrics.jsonl")) for name, path in zip(names, paths)]
+    return [Run(name, _settings(path / "config.json"), _curves(path)) for name, path in zip(names, paths)]
 
 
-def _settings(folder: pathlib.Path) -> dict[str, str]:
-    saved = serialization.load(folder / "config.json")
-    settings, unused = saved.config.settings(), {*find_unused(saved.config), *SETTINGS_OF_A_START}
-    texts = {name: _text(value) for name, value in settings.items() if name not in unused}
-    return {**texts, **{f"{name} of the images": _text(value) for name, value in saved.data.items()}, **saved.stack}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _curves(path: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the metrics of the epochs; a last line that is being written does not count."""
-    values: dict[str, dict[int, float]] = {}
+def _settings(path: pathlib.Path) -> dict[str, str]:
     try:
-        lines = whole_file.read_text(path).split("\n")[:-1] if path.exists() else []
-        for line in lines:
-            entry = json.loads(line)
-            split = entry["split"]
-            if split == "steps" or "event" in entry:
-                continue
-            for name in set(entry) - {"split", "epoch", "step"}:
-                if name in OF_TRAINING if split == "train" else not name.startswith(OF_TIME):
-                    values.setdefault(name, {})[_bounded(int(entry["epoch"]))] = _bounded(float(entry[name]))
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise UserError(
-            f"{path} can't be read as the metrics of a run ({error!r}); expected the lines that training wrote: restore it"
-        ) from error
-    return {name: sorted(values[name].items()) for name in sorted(values)}
+        return dict(_flatten(json.loads(path.read_bytes())))
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} can't be read ({error}); expected the config.json of a run") from error
 
 
-def _bounded(value: Number) -> Number:
-    """Return a number; raise ValueError if it is so large that a figure cannot show it."""
-    if abs(value) > LARGEST:
-        raise ValueError(f"{value!r:.40} is absurd")
-    return value
+def _flatten(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of settings without their sections."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flatten(value)
+        elif name not in NOT_COMPARED:
+            yield name, value if isinstance(value, str) else json.dumps(value)
 
 
-def best(name: str, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-    """Return (epoch, value) of the best point of a curve, or `None` if neither low nor high values are better."""
-    if name.endswith(HIGHER_IS_BETTER):
-        return max(curve, key=lambda point: point[1])
-    if name.endswith(LOWER_IS_BETTER) or name.startswith(LOWER_IS_BETTER):
-        return min(curve, key=lambda point: point[1])
-    return None
+def _curves(folder: pathlib.Path) -> dict[str, dict[int, float]]:
+    """Return the metrics of the epochs: losses of the held-out images, if they have them; otherwise those of training first."""
+    values: dict[str, dict[str, dict[int, float]]] = {"train": {}, "test": {}, "steps": {}}
+    for line in metrics_log.read(folder / "metrics.jsonl"):
+        if "event" not in line:
+            for name in line.keys() - {"split", "epoch", "step"}:
+                values[line["split"]].setdefault(name, {})[line["epoch"]] = line[name]
+    train, test = values["train"], values["test"]
+    training = {name: curve for name, curve in train.items() if name not in test or not name.startswith("loss_")}
+    return dict(sorted({**test, **training}.items()))
 
 
 def table(runs: Sequence[Run]) -> list[str]:
     """Return lines with the settings that differ, and with the last and the best metrics, one column for each run."""
-    rows = [["", *(run.name for run in runs)], *_setting_rows(runs)]
-    rows += [["epochs done", *(str(_epochs(run)) for run in runs)], *_metric_rows(runs)]
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-
-
-def _setting_rows(runs: Sequence[Run]) -> Iterator[list[str]]:
+    rows = [["", *(run.name for run in runs)]]
     for name in dict.fromkeys(name for run in runs for name in run.settings):
         cells = [run.settings.get(name, ABSENT) for run in runs]
         if len(set(cells)) > 1:
-            yield [name, *cells]
-
-
-def _metric_rows(runs: Sequence[Run]) -> Iterator[list[str]]:
-    for name in _metrics(runs):
-        yield [name, *(_cell(name, run.curves.get(name, [])) for run in runs)]
+            rows.append([name, *cells])
+    rows.append(["epochs done", *(str(max(map(max, run.curves.values()), default=0)) for run in runs)])
+    rows += [[name, *(_cell(name, run.curves.get(name, {})) for run in runs)] for name in _metrics(runs)]
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
     return sorted({name for run in runs for name in run.curves})
 
 
-def _epochs(run: Run) -> int:
-    return max((curve[-1][0] for curve in run.curves.values()), default=0)
-
-
-def _cell(name: str, curve: Sequence[tuple[int, float]]) -> str:
+def _cell(name: str, curve: Mapping[int, float]) -> str:
+    """Return the last value of a metric, and the best one if it is an error or a score."""
     if not curve:
         return ABSENT
-    lead = best(name, curve)
-    return f"{curve[-1][1]:.4g}" + (f" (best {lead[1]:.4g} in {lead[0]})" if lead else "")
+    text = f"{[*curve.values()][-1]:.4g}"
+    if name.startswith(("error/", "score/")):
+        epoch = (max if name.endswith(("PSNR", "SSIM")) else min)(curve, key=curve.__getitem__)
+        text += f" (best {curve[epoch]:.4g} in {epoch})"
+    return text
 
 
 def curves_png(runs: Sequence[Run]) -> bytes:
@@ -148,36 +111,25 @@ def curves_png(runs: Sequence[Run]) -> bytes:
     """
     import matplotlib  # takes a third of a second
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import MaxNLocator
 
     names = _metrics(runs)
     if not names:
         raise UserError(f"{', '.join(run.name for run in runs)}: no metrics yet; expected a run that finished an epoch")
-    buffer, rows = io.BytesIO(), math.ceil(len(names) / COLUMNS)
-    legend = 0.3 + 0.2 * len(runs)  # inches
+    buffer, rows, legend = io.BytesIO(), math.ceil(len(names) / COLUMNS), 0.3 + 0.2 * len(runs)  # height in inches
     with matplotlib.rc_context({"font.family": "DejaVu Sans", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}):
-        height = 2.0 * rows + legend
-        layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - legend / height))
-        figure = Figure(figsize=(3.0 * COLUMNS, height), dpi=100, layout=layout)
+        figure = Figure(figsize=(3.0 * COLUMNS, 2.0 * rows + legend), dpi=100, layout="constrained")
         axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
         for axis, name in zip(axes, names):
-            for i, run in enumerate(runs):
-                epochs, values = zip(*run.curves.get(name, [(math.nan, math.nan)]))
-                style = {"color": f"C{i % 10}", "linestyle": LINE_STYLES[i // 10 % len(LINE_STYLES)]}
-                axis.plot(epochs, values, marker="." if len(values) < 30 else "", **style)
+            for run in runs:
+                curve = run.curves.get(name, {1: math.nan})
+                axis.plot([*curve], [*curve.values()], marker="." if len(curve) < 30 else "")
             axis.set_title(name, fontsize=9)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for axis in axes[len(names) :]:
             axis.set_axis_off()
-        texts = figure.legend(
-            axes[0].get_lines(), map(str, range(len(runs))), loc="upper left", frameon=False
-        ).get_texts()
-        for text, run in zip(texts, runs):
-            text.set_text(_label(run.name))  # as a label, a name that begins with _ would be left out
+        # The space: labels that begin with _ would be left out. A $ would begin a formula.
+        labels = [" " + printable(run.name).replace("$", r"\$") for run in runs]
+        figure.legend(axes[0].get_lines(), labels, loc="outside upper left", frameon=False)
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
-
-
-def _label(name: str) -> str:
-    return printable(name).replace("$", r"\$")

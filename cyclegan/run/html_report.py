@@ -19,7 +19,16 @@ from cyclegan import whole_file
 from cyclegan.errors import printable
 
 SOURCE = pathlib.Path(__file__).with_name("report.html")  # report.css and report.js lie beside it
-HEAD = SOURCE.with_name("page_head.html")
+HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{{policy}}">
+<meta name="viewport" content="width=device-width">
+<title>{{title}}</title>
+<style>{{style}}</style>
+</head>
+"""
 JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 
 
@@ -75,10 +84,10 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
     """
     folder = pathlib.Path(folder)
     style, script = (SOURCE.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".css", ".js"))
-    parts = {
-        "notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes),
-        "data": _to_json({"aspect": _aspect(folder, items), "items": [_item_values(item) for item in items]}),
-    }
+    data = {"aspect": _aspect(folder, items), "items": [_item_values(item) for item in items]}
+    # ASCII that no HTML parser mistakes for markup.
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
+    parts = {"notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes), "data": text}
     return write_page(folder, SOURCE, title, parts, style, script)
 
 
@@ -86,29 +95,22 @@ def write_page(
     folder: pathlib.Path, body: pathlib.Path, title: str, parts: Mapping[str, str], style: str, script: str = ""
 ) -> pathlib.Path:
     """Write `index.html` atomically, with `parts` (HTML by name) in the template of its body; return its path."""
-    head = {"policy": _policy(style, script), "title": html.escape(printable(title))}
-    parts = {**parts, **head, "style": style, "script": script}
-    template = HEAD.read_text(encoding="utf-8") + body.read_text(encoding="utf-8")
-    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], template)
+    # The policy allows this style, this script, and images beside the page.
+    hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (style, script))
+    policy = "default-src 'none'; img-src 'self' file:; style-src 'sha256-{}'; script-src 'sha256-{}';".format(*hashes)
+    policy += " base-uri 'none'; form-action 'none'"
+    head = {"policy": policy, "title": html.escape(printable(title)), "style": style, "script": script}
+    template = HEAD + body.read_text(encoding="utf-8")
+    page = re.sub(r"\{\{(\w+)\}\}", lambda match: {**parts, **head}[match.group(1)], template)
     whole_file.write(folder / "index.html", page)
     return folder / "index.html"
 
 
-def _policy(style: str, script: str) -> str:
-    """Return a Content-Security-Policy that allows this style, this script, and images beside the page."""
-
-    def source(content: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-    return (
-        f"default-src 'none'; img-src 'self' file:; style-src {source(style)}; script-src {source(script)};"
-        " base-uri 'none'; form-action 'none'"
-    )
-
-
-def _to_json(values: object) -> str:
-    """Return ASCII JSON that no HTML parser mistakes for markup."""
-    return json.dumps(values, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
+def url(path: str) -> str:
+    """Convert a relative path, whose names may be any bytes, to a relative URL."""
+    if os.path.isabs(path):
+        raise ValueError(f"{path}: expected a path relative to the folder of the report")
+    return urllib.parse.quote(os.fsencode(path))
 
 
 def _item_values(item: Item) -> dict[str, object]:
@@ -118,7 +120,7 @@ def _item_values(item: Item) -> dict[str, object]:
             "output": url(frame.output),
             "cycle": url(frame.cycle),
             "scores": {printable(name): float(score) for name, score in frame.scores.items()},
-            "epoch": int(frame.epoch),
+            "epoch": frame.epoch,
         }
         for frame in item.frames
     ]
@@ -130,18 +132,11 @@ def _item_values(item: Item) -> dict[str, object]:
     }
 
 
-def url(path: str) -> str:
-    """Convert a relative path, whose names may be any bytes, to a relative URL."""
-    if os.path.isabs(path):
-        raise ValueError(f"{path}: expected a path relative to the folder of the report")
-    return urllib.parse.quote(os.fsencode(str(path).replace(os.sep, "/")))
-
-
 def _aspect(folder: pathlib.Path, items: Sequence[Item]) -> float:
     """Return width over height of the first image, in [0.5, 2]: the space of each image before it is loaded."""
     try:
         with Image.open(folder / items[0].input) as image:
             width, height = image.size
-    except Exception:  # Pillow raises many types on a damaged file, and the browser shows that a file is missing
+    except (IndexError, OSError, ValueError):  # no image, or a missing or damaged one, which the browser shows
         return 1.0
     return min(max(width / height, 0.5), 2.0)

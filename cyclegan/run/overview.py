@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class DatasetSize(Protocol):
-    """Size of an epoch of training or validation; `data.unpaired.UnpairedDataset` has these attributes."""
+    """Size of a dataset, such as a `data.unpaired.UnpairedDataset`."""
 
     epoch_size: int
     steps_per_epoch: int
@@ -60,58 +60,54 @@ class Facts:
 
 def log(config: Config, facts: Facts) -> None:
     """Log the overview of a run, line by line."""
-    for line in (
-        *_plan(config, facts),
-        *_position(config.optimization.epochs, config.performance.profile is not None, facts),
-    ):
+    for line in _lines(config, facts):
         logger.info(line)
 
 
-def _plan(config: Config, facts: Facts) -> Iterator[str]:
-    train, test = facts.train, facts.test
-    generator, discriminator, heads = facts.parameters
-    workers = len(facts.workers)
+def _lines(config: Config, facts: Facts) -> Iterator[str]:
+    train, test, performance = facts.train, facts.test, config.performance
     if config.run.preset:
-        yield f"Preset {config.run.preset}: {preset_flags(config)}"
+        yield f"Preset {config.run.preset}: {_preset_flags(config)}"
     yield from facts.notes
     if not config.data.same_channels:
         yield "No identity losses: X and Y have different numbers of channels"
-    if workers > 1:
-        yield f"Workers: {workers} ({', '.join(facts.workers)})"
-    each = " in each worker" if workers > 1 else ""
+    is_one_of_several = len(facts.workers) > 1
+    if is_one_of_several:
+        yield f"Workers: {len(facts.workers)} ({', '.join(facts.workers)})"
+    each = " in each worker" if is_one_of_several else ""
     yield f"Number of devices: {len(facts.devices)} ({facts.devices[0].split(':')[-2]}){each}"
     batch_size = config.optimization.batch_size
     replicas = train.global_batch_size // batch_size
     yield f"Replicas: {replicas}, global batch: {replicas} x {batch_size} = {train.global_batch_size} image pairs"
     if facts.peak:
         yield f"Peak speed of a matrix product: {facts.peak / 1e12:.3g} TFLOP/s"
-    tf32 = ", products in TF32" if facts.uses_tf32 else ""
-    compiled = ", XLA" if config.performance.xla == "on" else ""
-    compiled += ", deterministic" if config.performance.deterministic else ""
-    yield f"Precision: {config.performance.precision}{tf32}{compiled}, steps per call: {train.steps_per_call}"
+    arithmetic = ", products in TF32" if facts.uses_tf32 else ""
+    arithmetic += ", XLA" if performance.xla == "on" else ""
+    arithmetic += ", deterministic" if performance.deterministic else ""
+    yield f"Precision: {performance.precision}{arithmetic}, steps per call: {train.steps_per_call}"
     yield (
         f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
-    one_way = len(config.objective.facts.directions) == 1
-    which, more = "the" if one_way else "each", f", {heads:,} in the heads of the features" if heads else ""
+    generator, discriminator, heads = facts.parameters
+    is_one_way = len(config.objective.facts.directions) == 1
+    which, more = "the" if is_one_way else "each", f", {heads:,} in the heads of the features" if heads else ""
     yield f"Parameters: {generator:,} in {which} generator, {discriminator:,} in {which} discriminator{more}"
-    if one_way:
+    if is_one_way:
         yield f"Objective {config.objective.objective}: one generator, X -> Y; there is none for Y -> X"
     yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
+    epochs = config.optimization.epochs
+    if facts.checkpoint:
+        part = f" and {facts.pairs_done} of {train.epoch_size} pairs of the next" if facts.pairs_done else ""
+        yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {epochs} epochs{part} are done"
+    if facts.epochs_done >= epochs:
+        what = " or to profile" if performance.profile is not None else ""
+        yield f"Nothing is left to do{what}: raise --epochs to train longer"
 
 
-def preset_flags(config: Config) -> str:
+def _preset_flags(config: Config) -> str:
     """Return the settings of --preset that are in effect, as flags."""
     settings, unused = config.settings(), find_unused(config)
     preset = PRESETS[config.run.preset] if config.run.preset else {}
     in_effect = {name: value for name, value in preset.items() if settings[name] == value and name not in unused}
     return " ".join(f"--{name} {value}" for name, value in in_effect.items())
-
-
-def _position(epochs: int, profiles: bool, facts: Facts) -> Iterator[str]:
-    if facts.checkpoint:
-        part = f" and {facts.pairs_done} of {facts.train.epoch_size} pairs of the next" if facts.pairs_done else ""
-        yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {epochs} epochs{part} are done"
-    if facts.epochs_done >= epochs:
-        yield f"Nothing is left to do{' or to profile' if profiles else ''}: raise --epochs to train longer"

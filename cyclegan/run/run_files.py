@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from cyclegan.run import files, folder
 
 # Regular expressions, one for each part of a path.
-EVENTS = r"events\.out\.tfevents\.[0-9]+(\..+\.profile-empty)?"  # the profiler adds a file with this ending
+EVENTS = r"events\.out\.tfevents\.[0-9]+(\..+)?"
 SAMPLES = "epoch_[0-9]{3,}"
 FILES = (
     *(r"metrics\.jsonl", r"config\.json", r"index\.html", r"trackers\.json"),

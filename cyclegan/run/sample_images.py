@@ -1,27 +1,26 @@
-"""Sample images of a run as separate files, and the HTML report that shows them by epoch.
+"""Sample images of a run as a grid and as separate files, and the HTML report that shows them by epoch.
 
-The folder of the run holds `samples/inputs/x_1.png`, `samples/epoch_010/fake_y_1.png` (G(x)), `samples/epoch_010/cycle_x_1.png`
-(F(G(x))), and the same for Y. `samples/epoch_010/frames.json` has the names and scores of the samples and is written last. The
-report shows the epochs that have this file, so it follows from the files alone.
+The folder of the run holds the grid `samples/epoch_010.png`, and `samples/inputs/x_1.png`, `samples/epoch_010/fake_y_1.png`
+(G(x)), `samples/epoch_010/cycle_x_1.png` (F(G(x))), and the same for Y. `samples/epoch_010/frames.json` has the names and scores
+of the samples and is written last. The report shows the epochs that have this file, so it follows from the files alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import logging
 import math
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from cyclegan import whole_file
 from cyclegan.run import html_report
-from cyclegan.run.image_grid import visible_channels
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +29,15 @@ logger = logging.getLogger(__name__)
 Cycle = Sequence[np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
-EPOCH_FILES = ("frames.json", "fake_[xy]_*.png", "cycle_[xy]_*.png")
-EPOCH_NAME = re.compile(r"epoch_(\d{1,15})(\.png)?")  # the folder and the grid of an epoch
+TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
+COLUMN = 160  # least width of an image in a grid, in pixels
 ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there are no translations of Y."
 
 
-def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
-    """Write the samples of an epoch.
+def write(
+    folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
+) -> pathlib.Path:
+    """Write the samples of an epoch, and the report.
 
     Args:
         folder: Folder of the run.
@@ -45,43 +46,51 @@ def write(folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, nam
         backward: The same for images of Y.
         names: Names of the images of X, and names of the images of Y.
 
+    Returns:
+        Path of the grid.
+
     Raises:
         OSError: The files cannot be written; the report does not show the epoch.
     """
     inputs, outputs = folder / "samples" / "inputs", folder / "samples" / f"epoch_{epoch:03d}"
     for path in (inputs.parent, inputs, outputs):
-        whole_file.make_folder(path)
+        path.mkdir(exist_ok=True)
+    grid = outputs.with_suffix(".png")
+    titles = [title for cycle, domain in zip((forward, backward), TITLES) for title in domain[: len(cycle)]]
+    whole_file.write(grid, _png(draw_grid([*zip(*forward, *backward)], titles)))
     samples: dict[str, list[tuple[str, dict[str, float]]]] = {}
     for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
         samples[domain] = []
         for i, (name, (image, *translations)) in enumerate(zip(domain_names, zip(*images)), 1):
-            whole_file.write(inputs / f"{domain}_{i}.png", _png(image))
+            whole_file.write(inputs / f"{domain}_{i}.png", _png(_to_levels(image)))
             for kind, translated in zip(kinds, translations):
-                whole_file.write(outputs / f"{kind}_{i}.png", _png(translated))
+                whole_file.write(outputs / f"{kind}_{i}.png", _png(_to_levels(translated)))
             samples[domain].append((name, _scores(image, *translations)))
     whole_file.write(outputs / "frames.json", json.dumps(samples, allow_nan=False))
+    write_report(folder)
+    return grid
 
 
-def remove_after(folder: pathlib.Path, epoch: int) -> bool:
-    """Remove the samples and the grids of later epochs; return whether there were any.
+def remove_after(folder: pathlib.Path, epoch: int) -> None:
+    """Remove the samples and the grids of later epochs, also from the report.
 
     Raises:
         OSError: They cannot be removed.
     """
     later = [path for number, path in _epochs(folder) if number > epoch]
     for path in later:
-        files = [file for pattern in EPOCH_FILES for file in path.glob(pattern)] if path.is_dir() else [path]
-        for file in files:
-            file.unlink()
-        with contextlib.suppress(OSError):  # a grid is no folder; a folder may hold files of the user
-            path.rmdir()
-    return bool(later)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if later:
+        write_report(folder)
+
+
+def grids(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
+    """Return (epoch, path) of all grids of a run, by increasing epoch."""
+    return [(epoch, path) for epoch, path in _epochs(folder) if path.suffix == ".png"]
 
 
 def write_report(folder: pathlib.Path) -> None:
     """Write `index.html` in the folder of a run, with all epochs whose samples are there.
-
-    A damaged `frames.json` is removed with a warning, so that the warning comes once.
 
     Raises:
         OSError: The report cannot be written.
@@ -89,21 +98,18 @@ def write_report(folder: pathlib.Path) -> None:
     items: dict[tuple[str, int], html_report.Item] = {}
     for epoch, path in _epochs(folder):
         try:
-            samples = _read_samples(path / "frames.json")
+            samples = json.loads((path / "frames.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             continue  # a grid, or an epoch that was written in part
-        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-            logger.warning(
-                "%s is damaged (%s) and was removed; the report leaves out epoch %d", path / "frames.json", error, epoch
-            )
-            (path / "frames.json").unlink()
+        except ValueError as error:
+            logger.warning("%s is damaged (%s); the report leaves out epoch %d", path / "frames.json", error, epoch)
             continue
-        for domain, i, name, scores in samples:
-            direction, fake, cycle = DOMAINS[domain]
-            item = html_report.Item(name, direction, f"samples/inputs/{domain}_{i}.png", [])
-            output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in (fake, cycle))
-            frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
-            items.setdefault((domain, i), item).frames.append(frame)
+        for domain, (direction, *kinds) in DOMAINS.items():
+            for i, (name, scores) in enumerate(samples[domain], 1):
+                item = html_report.Item(name, direction, f"samples/inputs/{domain}_{i}.png", [])
+                output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in kinds)
+                frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
+                items.setdefault((domain, i), item).frames.append(frame)
     html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], [*_notes(items.values())])
 
 
@@ -111,11 +117,9 @@ def _notes(items: Collection[html_report.Item]) -> Iterator[str]:
     """Yield what the report says about these items."""
     frames = [frame for item in items for frame in item.frames]
     has_cycles = any(frame.cycle for frame in frames)
-    parts = (
-        "their translation (output) and its translation back (cycle)"
-        if has_cycles
-        else "and their translation (output)"
-    )
+    parts = "their translation (output) and its translation back (cycle)"
+    if not has_cycles:
+        parts = "and their translation (output)"
     slider = " The slider chooses the epoch." if len({frame.epoch for frame in frames}) > 1 else ""
     yield f"Held-out images, {parts}.{slider}"
     yield "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing."
@@ -127,22 +131,8 @@ def _notes(items: Collection[html_report.Item]) -> Iterator[str]:
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     """Return (epoch, path) of the folders and the grids of all epochs, in order."""
-    matches = ((EPOCH_NAME.fullmatch(path.name), path) for path in (folder / "samples").glob("epoch_*"))
+    matches = ((re.fullmatch(r"epoch_(\d+)(\.png)?", path.name), path) for path in (folder / "samples").glob("epoch_*"))
     return sorted((int(match.group(1)), path) for match, path in matches if match)
-
-
-def _read_samples(path: pathlib.Path) -> list[tuple[str, int, str, Mapping[str, float]]]:
-    """Return (domain, number of the sample from 1, name, scores) of each sample in a `frames.json`.
-
-    Raises:
-        ValueError, TypeError, AttributeError, ArithmeticError, RecursionError: The file is damaged.
-    """
-    domains = json.loads(whole_file.read_text(path))
-    samples = [(domain, i, *sample) for domain, part in domains.items() for i, sample in enumerate(part, 1)]
-    for domain, _, name, scores in samples:
-        if domain not in DOMAINS or not isinstance(name, str) or not all(map(math.isfinite, scores.values())):
-            raise ValueError(f"an unexpected sample of {domain}")
-    return samples
 
 
 def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray | None = None) -> dict[str, float]:
@@ -153,9 +143,37 @@ def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray | None =
     return {name: 127.5 * float(score) for name, score in scores.items() if math.isfinite(score)}
 
 
-def _png(image: np.ndarray) -> bytes:
-    """Encode a float image [h, w, C] in [-1, 1] as PNG; not-a-number becomes black."""
-    levels = np.nan_to_num(np.clip(np.round((visible_channels(image) + 1) * 127.5), 0, 255)).astype(np.uint8)
+def draw_grid(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> Image.Image:
+    """Draw rows of images with a title above each column.
+
+    Args:
+        rows: Rows with one image per title: float [H, W, C] in [-1, 1], with the same H and W.
+        titles: Titles of the columns.
+    """
+    height, width = rows[0][0].shape[:2]
+    scale = math.ceil(COLUMN / width)
+    height, width = height * scale, width * scale
+    gap, font_size = width // 32, max(14, width // 20)
+    margin = 2 * font_size
+    size = len(titles) * (width + gap) - gap, margin + len(rows) * (height + gap) - gap
+    grid = Image.new("RGB", size, "white")
+    draw, font = ImageDraw.Draw(grid), ImageFont.load_default(font_size)
+    for column, title in enumerate(titles):
+        left = column * (width + gap)
+        draw.text((left + width / 2, margin / 2), title, "black", font, anchor="mm")
+        for row, images in enumerate(rows):
+            image = _to_levels(images[column]).resize((width, height), Image.Resampling.NEAREST)
+            grid.paste(image, (left, margin + row * (height + gap)))
+    return grid
+
+
+def _to_levels(image: np.ndarray) -> Image.Image:
+    """Convert a float image [h, w, C] in [-1, 1] to gray or RGB, from its first channels; not-a-number becomes black."""
+    shown = image[..., :3] if image.shape[-1] >= 3 else image[..., 0]
+    return Image.fromarray(np.nan_to_num(np.clip(np.round((shown + 1) * 127.5), 0, 255)).astype(np.uint8))
+
+
+def _png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(levels).save(buffer, "png")
+    image.save(buffer, "png")
     return buffer.getvalue()

@@ -1,36 +1,41 @@
-"""Metrics, events and sample images of a run, for TensorBoard, `metrics.jsonl` and the HTML report."""
+"""Log of a run: metrics.jsonl, TensorBoard's events, sample images and trackers."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import json
 import logging
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from cyclegan import whole_file
-from cyclegan.run import sample_images
-from cyclegan.run.append_file import AppendFile
-from cyclegan.run.event_log import EventLog
-from cyclegan.run.image_grid import grid_png
+import tensorflow as tf
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
+
+from cyclegan.errors import first_line
+from cyclegan.run import metrics_log, sample_images
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
-TITLES = {"X_cycle": ("X", "G(X)", "F(G(X))"), "Y_cycle": ("Y", "F(Y)", "G(F(Y))")}
 SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's runs, in the folder of the run
+EVENTS = "events.out.tfevents.*"
 
 
 class SummaryWriter:
     """Writer of the metrics, events and sample images of a run.
 
-    TensorBoard shows three runs: training events lie in the folder of the run, validation events under `test/`, and events of
-    single steps under `steps/`, numbered by the global step instead of the epoch. `metrics.jsonl` has the same metrics as lines
-    of JSON. `samples/` and `index.html` have the sample images, see `sample_images`. While the disk is full, everything but the
-    sample images stays in memory until it can be written.
+    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events lie in the folder of the run,
+    validation events under `test/`, and events of single steps under `steps/`, numbered by the global step instead of the epoch.
+    The event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
+    TensorBoard would show steps that are written again twice.
+
+    If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until they can be
+    written; sample images are lost.
 
     Args:
         folder: Folder of the run.
@@ -42,34 +47,60 @@ class SummaryWriter:
 
     def __init__(self, folder: str | os.PathLike[str], trackers: Sequence[BackgroundTracker] = ()) -> None:
         self.folder = pathlib.Path(folder)
+        self.folder.mkdir(exist_ok=True)
         self._trackers = trackers
-        self._lines = AppendFile(self.folder / "metrics.jsonl")
-        self._events = {split: EventLog(self.folder / name, self.folder) for split, name in SUBFOLDERS.items()}
+        self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
+        self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
+        self._grids: list[tuple[int, pathlib.Path]] = []  # new ones
+        self._is_failing = False
 
     @property
     def log_bytes(self) -> int:
         """Length of `metrics.jsonl` in bytes, which `rewind` needs to return to the present position."""
-        return self._lines.size
+        return self._log.size
 
-    def rewind(self, log_bytes: int, epoch: int, step: int) -> None:
+    def rewind(self, log_bytes: int, epoch: int) -> None:
         """Discard everything after a position in training; a resumed run writes it again.
 
         Args:
             log_bytes: Value of `log_bytes` at the position.
             epoch: Epochs done.
-            step: Global steps done.
         """
-        self._lines.truncate(log_bytes)
-        for split, events in self._events.items():
-            events.restart((step if split == "steps" else epoch) + 1)
-        with _warn_of_disk_errors():
-            if sample_images.remove_after(self.folder, epoch):
-                sample_images.write_report(self.folder)
+        self._log.cut(log_bytes)
+        self._events = {}
+        try:
+            sample_images.remove_after(self.folder, epoch)
+        except OSError as error:
+            logger.warning("sample images after epoch %d could not be removed (%s)", epoch, error)
+        self.flush()
 
     def flush(self) -> bool:
-        """Try again to write the data that waits; return whether everything is written."""
-        done = [self._lines.flush(), *(events.flush() for events in self._events.values())]
-        return all(done)
+        """Write the data that waits; return whether everything is written. Warn once while writing fails."""
+        try:
+            lines, grids = self._log.write(), self._grids
+            self._grids = []
+            if not self._events:
+                self._make_events()
+                lines, grids = metrics_log.read(self._log.path), sample_images.grids(self.folder)
+            for line in lines:
+                self._add_line(line)
+            for epoch, path in grids:
+                self._add_grid(epoch, path)
+            for events in self._events.values():
+                events.flush()
+        except (OSError, tf.errors.OpError) as error:
+            if not self._is_failing:
+                logger.warning(
+                    "%s could not be written (%s). The data stays in memory until it can be written: free some space",
+                    self._log.path if isinstance(error, OSError) else "TensorBoard's events",
+                    first_line(error),
+                )
+            self._is_failing, self._events = True, {}
+            return False
+        if self._is_failing:
+            logger.warning("%s can be written again; nothing is missing", self._log.path)
+        self._is_failing = False
+        return True
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write finite scalars by name.
@@ -83,14 +114,13 @@ class SummaryWriter:
         Raises:
             ValueError: A scalar is not finite.
         """
-        self._write_line(split=split, epoch=epoch, step=step, **values)
-        position, prefix = (step, "steps/") if split == "steps" else (epoch, "")
-        self._events[split].add_scalars(position, {prefix + name: value for name, value in values.items()})
+        self._log.append(split=split, epoch=epoch, step=step, **values)
+        self.flush()
         for tracker in self._trackers:
             tracker.write_scalars(split, epoch, step, values)
 
     def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
-        """Write an event to `metrics.jsonl` only.
+        """Write an event to `metrics.jsonl`, and its text, if `details` have one, for TensorBoard.
 
         Args:
             split: "train" or "test".
@@ -99,58 +129,59 @@ class SummaryWriter:
             event: Name of the event.
             **details: Texts, numbers, or lists of them.
         """
-        self._write_line(split=split, epoch=epoch, step=step, event=event, **details)
+        self._log.append(split=split, epoch=epoch, step=step, event=event, **details)
+        self.flush()
 
     def write_warning(self, epoch: int, step: int, name: str, text: str) -> None:
-        """Write a warning as an event of the test pass, and for TensorBoard.
+        """Write a warning, with a short name, as an event of the test pass; see `write_event`."""
+        self.write_event("test", epoch, step, name, text=text)
 
-        Args:
-            epoch: The epoch, from 1.
-            step: Global steps done.
-            name: Short name of the warning.
-            text: Text of the warning.
-        """
-        self.write_event("test", epoch, step, name)
-        self._events["test"].add_text(epoch, f"warnings/{name}", text)
-
-    def write_cycles(self, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> pathlib.Path:
-        """Write X -> G(X) -> F(G(X)) and Y -> F(Y) -> G(F(Y)) for TensorBoard, as a grid, as image files and in the report.
-
-        Args:
-            epoch: Epochs done.
-            forward: Images of X, their translations, and the translations back, if there are any; or nothing.
-            backward: The same for images of Y.
-            names: Names of the images of X, and names of the images of Y.
-
-        Returns:
-            Path of the grid, a PNG.
-        """
-        for (name, titles), cycle in zip(TITLES.items(), (forward, backward)):
-            for i, row in enumerate(zip(*cycle), 1):
-                self._events["test"].add_image(epoch, f"{name}/sample_{i}", *grid_png([row], titles[: len(cycle)]))
-        path = self.folder / "samples" / f"epoch_{epoch:03d}.png"
-        columns = TITLES["X_cycle"][: len(forward)] + TITLES["Y_cycle"][: len(backward)]
-        with _warn_of_disk_errors():
-            path.parent.mkdir(exist_ok=True)
-            whole_file.write(path, grid_png([*zip(*forward, *backward)], columns)[0])
-            for tracker in self._trackers:
-                tracker.write_image(epoch, path)
-            sample_images.write(self.folder, epoch, forward, backward, names)
-            sample_images.write_report(self.folder)
-        gc.collect()  # matplotlib's figures are reference cycles; ten of them uncollected cost 13 MB
-        return path
+    def write_cycles(self, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
+        """Write sample images as a grid, for TensorBoard too, as image files and in the report; see `sample_images.write`."""
+        try:
+            grid = sample_images.write(self.folder, epoch, forward, backward, names)
+        except OSError as error:
+            logger.warning(
+                "sample images could not be written (%s); training continues without them. Free some space", error
+            )
+            return
+        for tracker in self._trackers:
+            tracker.write_image(epoch, grid)
+        self._grids.append((epoch, grid))
+        self.flush()
 
     def close(self, is_complete: bool) -> None:
-        """End the runs of the trackers.
-
-        Args:
-            is_complete: Whether all epochs are done.
-        """
+        """End the runs of the trackers; `is_complete`: all epochs are done."""
         for tracker in self._trackers:
             tracker.finish(is_complete)
 
-    def _write_line(self, **values: object) -> None:
-        self._lines.append((json.dumps(values, allow_nan=False) + "\n").encode())
+    def _make_events(self) -> None:
+        """Replace the event files by empty ones."""
+        for split, name in SUBFOLDERS.items():
+            for path in (self.folder / name).glob(EVENTS):
+                path.unlink()
+            self._events[split] = tf.summary.create_file_writer(str(self.folder / name))
+
+    def _add_line(self, line: Mapping[str, Any]) -> None:
+        """Add a line of `metrics.jsonl` to the events."""
+        split, step, prefix = line["split"], line["epoch"], ""
+        if split == "steps":
+            step, prefix = line["step"], "steps/"
+        if "event" not in line:
+            values = [scalar_pb(prefix + name, line[name]) for name in line.keys() - {"split", "epoch", "step"}]
+        else:
+            values = [text_pb(f"warnings/{line['event']}", line["text"])] if "text" in line else []
+        summary = Summary(value=[value for part in values for value in part.value])
+        with self._events[split].as_default():  # one call for all scalars: one for each takes seven times as long
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
+
+    def _add_grid(self, epoch: int, path: pathlib.Path) -> None:
+        """Add the PNG of a grid to the events, as it is: `tf.summary.image` would encode it again."""
+        png = path.read_bytes()
+        size = [b"%d" % side for side in struct.unpack(">II", png[16:24])]
+        metadata = image_metadata("samples", "", converted_to_tensor=False)
+        with self._events["test"].as_default():
+            tf.summary.write("samples", tf.constant([*size, png]), epoch, metadata)
 
 
 class NullSummaryWriter:
@@ -159,32 +190,11 @@ class NullSummaryWriter:
     folder: None = None
     log_bytes: int = 0
 
-    def rewind(self, log_bytes: int, epoch: int, step: int) -> None:
-        """Do nothing."""
-
     def flush(self) -> bool:
         """Return True: nothing waits to be written."""
         return True
 
-    def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
+    def write_scalars(self, *arguments: object, **details: object) -> None:
         """Do nothing."""
 
-    def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
-        """Do nothing."""
-
-    def write_warning(self, epoch: int, step: int, name: str, text: str) -> None:
-        """Do nothing."""
-
-    def close(self, is_complete: bool) -> None:
-        """Do nothing."""
-
-
-@contextlib.contextmanager
-def _warn_of_disk_errors() -> Iterator[None]:
-    """Log a warning instead of raising `OSError`, because training continues without sample images."""
-    try:
-        yield
-    except OSError as error:
-        logger.warning(
-            "sample images could not be written (%s); training continues without them. Free some space", error
-        )
+    rewind = write_event = write_warning = close = write_scalars

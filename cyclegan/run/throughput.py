@@ -1,8 +1,17 @@
-"""Speed of training, and its share of the peak of the devices."""
+"""Speed of training: steps and images per second, the share of the devices' peak, and TensorFlow's profile."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+
 from cyclegan.distribution import hardware
+from cyclegan.errors import first_line
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "speed/"  # of the names of the metrics
 
@@ -10,17 +19,9 @@ PREFIX = "speed/"  # of the names of the metrics
 class Throughput:
     """Counter of steps and of the time they take.
 
-    Args:
+    Attributes:
         flops: Floating-point operations of a step on all devices together; 0 if not counted.
         peak: FLOP/s that all devices together have reached, see `hardware.measure_peak`; 0 if not measured.
-
-    Attributes:
-        flops: Floating-point operations of a step.
-        peak: Peak of the devices in FLOP/s.
-        images: Images of both domains since the last reset.
-        steps: Steps since the last reset.
-        seconds: Time of these steps in seconds.
-        waited: Part of `seconds` spent waiting for images.
     """
 
     def __init__(self, flops: float = 0.0, peak: float = 0.0) -> None:
@@ -29,22 +30,15 @@ class Throughput:
 
     def reset(self) -> None:
         """Set all counters to zero."""
-        self.images = self.steps = 0
-        self.seconds = self.waited = 0.0
+        self._images = self._steps = 0
+        self._seconds = self._waited = 0.0
 
     def add(self, images: int, steps: int, seconds: float, waited: float) -> None:
-        """Count steps.
-
-        Args:
-            images: Images of both domains in these steps.
-            steps: Number of steps.
-            seconds: Time of the steps in seconds.
-            waited: Part of that time spent waiting for images.
-        """
-        self.images += images
-        self.steps += steps
-        self.seconds += seconds
-        self.waited += waited
+        """Count the images of both domains in some steps, and the seconds of these steps, of which `waited` for images."""
+        self._images += images
+        self._steps += steps
+        self._seconds += seconds
+        self._waited += waited
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by name; empty if nothing was counted.
@@ -52,15 +46,15 @@ class Throughput:
         These are the images of both domains per second, the milliseconds per step, the share of the time in [0, 1] spent waiting
         for images, TFLOP/s and their share of the peak, and the peak memory use of a device in GB.
         """
-        if not self.steps or not self.seconds:
+        if not self._seconds:
             return {}
         values = {
-            "images_per_second": self.images / self.seconds,
-            "ms_per_step": 1000 * self.seconds / self.steps,
-            "data_wait": self.waited / self.seconds,
+            "images_per_second": self._images / self._seconds,
+            "ms_per_step": 1000 * self._seconds / self._steps,
+            "data_wait": self._waited / self._seconds,
         }
         if self.flops:
-            rate = self.flops * self.steps / self.seconds
+            rate = self.flops * self._steps / self._seconds
             values["TFLOP_per_second"] = rate / 1e12
             if self.peak:  # a rate above the peak means that the device was busy while the peak was measured
                 values["share_of_peak"] = rate / max(self.peak, rate)
@@ -72,15 +66,62 @@ class Throughput:
         values = {name[len(PREFIX) :]: value for name, value in self.metrics().items()}
         if not values:
             return ""
-        text = f"{_three_digits(values['images_per_second'])} images/s, {_three_digits(values['ms_per_step'])} ms"
-        text += f", data {values['data_wait']:.1%}"
-        if "TFLOP_per_second" in values:
-            text += f", {_three_digits(values['TFLOP_per_second'])} TFLOP/s"
-        if "share_of_peak" in values:
-            text += f" ({values['share_of_peak']:.0%})"
-        return text + f", {_three_digits(values['memory_GB'])} GB"
+        texts = {name: f"{float(f'{value:.3g}'):g}" for name, value in values.items()}  # 12300, not 1.23e+04
+        parts = [f"{texts['images_per_second']} images/s, {texts['ms_per_step']} ms, data {values['data_wait']:.1%}"]
+        if self.flops:
+            share = f" ({values['share_of_peak']:.0%})" if self.peak else ""
+            parts.append(f"{texts['TFLOP_per_second']} TFLOP/s{share}")
+        return ", ".join([*parts, f"{texts['memory_GB']} GB"])
 
 
-def _three_digits(value: float) -> str:
-    """Format a number with three significant digits and no exponent: 0.0123, 12.3, 12300."""
-    return f"{float(f'{value:.3g}'):g}"
+class Profiler:
+    """TensorFlow's profile of some training steps, for TensorBoard.
+
+    Calls of several steps are profiled as a whole, including the time between calls. If the profile cannot be started or written,
+    training continues without it.
+
+    Args:
+        steps: (START, END): profile from after START steps of the run until END steps are done. `None` profiles nothing.
+        folder: Folder of the profile, which goes to `plugins/profile` in it; `None` if another worker writes the profile.
+    """
+
+    def __init__(self, steps: tuple[int, int] | None, folder: str | os.PathLike[str] | None) -> None:
+        self._start, self._end = steps or (0, 0)
+        self._folder = folder
+        self._first: int | None = None  # step of the running profile
+        self._last = 0
+
+    def should_start(self, step: int, steps: int) -> bool:
+        """Return whether to call `start` when `step` steps are done and a call of `steps` steps comes next."""
+        return self._start < step + steps and step < self._end and self._first is None
+
+    def start(self, step: int) -> None:
+        """Start the profile, after `step` steps and while the device is idle."""
+        self._last = step
+        if self._try("started", tf.profiler.experimental.start, str(self._folder)):
+            self._first = step + 1
+        else:
+            self._end = 0
+
+    def should_stop(self, step: int) -> bool:
+        """Return whether to call `stop` once the device has done `step` steps; to be called after every training call."""
+        self._last = step
+        return self._first is not None and step >= self._end
+
+    def stop(self) -> None:
+        """Write the profile if one is running."""
+        first, self._first = self._first, None
+        if first is not None:
+            self._end = 0
+            if self._try("written", tf.profiler.experimental.stop) and self._folder and first <= self._last:
+                logger.info(f"Profile of steps {first} to {self._last} written to {self._folder}/plugins/profile")
+
+    def _try(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
+        """Call a function of TensorFlow unless another worker does; return whether it worked, and warn if not."""
+        try:
+            if self._folder:
+                function(*arguments)
+            return True
+        except (tf.errors.OpError, OSError) as error:
+            logger.warning("the profile could not be %s (%s); training continues without it", action, first_line(error))
+            return False

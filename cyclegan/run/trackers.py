@@ -1,93 +1,155 @@
-"""Experiment trackers beside TensorBoard: their start, and a thread that keeps their failures from training."""
+"""Experiment trackers beside TensorBoard: Weights & Biases and MLflow, through their own packages."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import logging
+import os
 import pathlib
 import queue
 import re
+import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.config.run import RunConfig
 from cyclegan.errors import MissingPackageError, UserError, first_line, printable
-from cyclegan.run.tracker_runs import MLflowTracker, WandbTracker
 
 logger = logging.getLogger(__name__)
 
 IDS = "trackers.json"  # ids of the tracker runs, in the folder of the run
-QUEUED = 1000  # calls that wait for a slow tracker; further ones are lost
 FINISH_SECONDS = 20.0  # to send what waits at the end of training
+# A server that does not answer is given up after some seconds, not after MLflow's many minutes.
+MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
 
-class Tracker(Protocol):
-    """A run of a tracker. Its methods may raise any error and take any time.
+class WandbTracker:
+    """A run of Weights & Biases in PROJECT or ENTITY/PROJECT; `run_id`: the run to resume, `None` for a new one."""
 
-    Attributes:
-        NAME: Name of the tracker.
-        run_id: Id of the run, to resume it.
-        location: URL, or file and store, of the run, for the user.
-    """
+    name = "Weights & Biases"
 
-    NAME: ClassVar[str]
-    run_id: str
-    location: str
+    def __init__(self, project: str, run_id: str | None, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+        self._wandb: Any = importlib.import_module("wandb")
+        entity, _, project = project.rpartition("/")
+        self.run_id = run_id or secrets.token_hex(4)
+        self._run = self._wandb.init(
+            project=project,
+            entity=entity or None,
+            id=self.run_id,
+            resume="allow",
+            name=folder.resolve().name,
+            dir=os.environ.get("WANDB_DIR") or str(folder),
+            settings=self._wandb.Settings(console="off", silent=True),
+        )
+        self._run.config.update(dict(settings), allow_val_change=True)
+        for names, axis in {"train/*": "epoch", "test/*": "epoch", "steps/*": "step"}.items():
+            self._run.define_metric(names, step_metric=axis)
+        files = pathlib.Path(self._run.dir).parent
+        self.location = f"{files}, to send with wandb sync" if self._run.offline else str(self._run.url)
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Write scalars, see `SummaryWriter.write_scalars`. Positions that the run already has keep their values."""
+        """Write scalars, except in a row that the resumed run already has."""
+        # W&B drops rows before its last one. The end of an epoch follows the last step, also in a run that resumes between them.
+        row = 2 * step + (split != "steps")
+        if row >= self._run.step:
+            named = {f"{split}/{name}": value for name, value in values.items()}
+            self._run.log({**named, "epoch": epoch, "step": step}, step=row)
 
     def write_image(self, epoch: int, path: pathlib.Path) -> None:
         """Write an image file of an epoch."""
+        image = self._wandb.Image(str(path), caption=f"epoch {epoch}")
+        self._run.log({"samples": image, "epoch": epoch}, step=self._run.step)
 
     def finish(self, is_complete: bool) -> None:
-        """Send what waits and end the run; `is_complete`: all epochs are done."""
+        """Send what waits and end the run."""
+        self._run.finish(exit_code=0 if is_complete else 1)
+
+
+class MLflowTracker:
+    """A run of MLflow at a URI, in the experiment MLFLOW_EXPERIMENT_NAME or "cyclegan"; `run_id` as in `WandbTracker`.
+
+    Parameters of a run are final there, so a setting that a resumed run changes becomes a tag.
+    """
+
+    name = "MLflow"
+
+    def __init__(self, uri: str, run_id: str | None, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+        for name, value in MLFLOW_PATIENCE.items():
+            os.environ.setdefault(name, value)
+        mlflow: Any = importlib.import_module("mlflow")
+        self._entities: Any = importlib.import_module("mlflow.entities")
+        self._client = mlflow.MlflowClient(tracking_uri=uri)
+        self._is_resumed = run_id is not None
+        texts = {name: str(value) for name, value in settings.items()}
+        if run_id:
+            data = self._client.get_run(run_id).data
+            changed = texts.items() - {**data.params, **data.tags}.items()
+            self._client.log_batch(run_id, tags=[self._entities.RunTag(*pair) for pair in sorted(changed)])
+        else:
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "cyclegan"
+            found = self._client.get_experiment_by_name(experiment)
+            experiment_id = found.experiment_id if found else self._client.create_experiment(experiment)
+            run_id = str(self._client.create_run(experiment_id, run_name=folder.resolve().name).info.run_id)
+            self._client.log_batch(run_id, params=[self._entities.Param(*pair) for pair in texts.items()])
+        self._client.update_run(run_id, "RUNNING")
+        self.run_id, self.location = run_id, f"run {run_id} at {uri}"
+        self._last: dict[str, int] = {}  # last position of each metric
+
+    def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Write scalars, except of positions that the resumed run already has."""
+        position, now, metrics = step if split == "steps" else epoch, int(1000 * time.time()), []
+        for name, value in values.items():
+            key = f"{split}/" + re.sub(r"[^\w.\-/]+", "_", name).strip("_")
+            if key not in self._last:
+                history = self._client.get_metric_history(self.run_id, key) if self._is_resumed else []
+                self._last[key] = max((metric.step for metric in history), default=-1)
+            if position > self._last[key]:
+                metrics.append(self._entities.Metric(key, value, now, position))
+                self._last[key] = position
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def write_image(self, epoch: int, path: pathlib.Path) -> None:
+        """Write an image file, whose name has the epoch."""
+        self._client.log_artifact(self.run_id, str(path), "samples")
+
+    def finish(self, is_complete: bool) -> None:
+        """End the run."""
+        self._client.set_terminated(self.run_id, "FINISHED" if is_complete else "KILLED")
 
 
 class BackgroundTracker:
     """A tracker whose calls run in a thread, so that a slow or failing tracker neither delays nor ends training.
 
     Calls that fail are lost; the first failure is logged as a warning.
-
-    Args:
-        tracker: The tracker.
     """
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: WandbTracker | MLflowTracker) -> None:
         self._tracker = tracker
         self._has_warned = False
-        self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, see `SummaryWriter.write_scalars`."""
-        copy = dict(values)
-        self._submit(lambda: self._tracker.write_scalars(split, epoch, step, copy))
+        self._calls.put(lambda: self._tracker.write_scalars(split, epoch, step, values))
 
     def write_image(self, epoch: int, path: pathlib.Path) -> None:
         """Write an image file of an epoch, which must stay."""
-        self._submit(lambda: self._tracker.write_image(epoch, path))
+        self._calls.put(lambda: self._tracker.write_image(epoch, path))
 
     def finish(self, is_complete: bool) -> None:
         """Send what waits and end the run, within `FINISH_SECONDS`."""
         self._calls.put(lambda: self._tracker.finish(is_complete))
         self._calls.put(None)
-        self._thread.join(1)
-        if self._thread.is_alive():
-            with terminal.phase(f"Sending the last metrics to {self._tracker.NAME}"):
-                self._thread.join(FINISH_SECONDS)
+        with terminal.phase(f"Sending the last metrics to {self._tracker.name}", if_slow=True):
+            self._thread.join(FINISH_SECONDS)
         if self._thread.is_alive():
             self._warn(f"not everything was sent in {FINISH_SECONDS:.0f} s")
-
-    def _submit(self, call: Callable[[], None]) -> None:
-        if self._calls.qsize() < QUEUED:
-            self._calls.put(call)
-        else:
-            self._warn("it does not keep up")
 
     def _work(self) -> None:
         for call in iter(self._calls.get, None):
@@ -100,76 +162,48 @@ class BackgroundTracker:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%s: %s. Training does not depend on it; the tracker may lack values, which TensorBoard and metrics.jsonl have",
-                self._tracker.NAME,
-                problem,
+                f"{self._tracker.name}: {problem}. Training does not depend on it; the tracker may lack values, which TensorBoard"
+                " and metrics.jsonl have"
             )
 
 
-# By flag: the class, and what to install.
-TRACKERS: dict[str, tuple[Callable[..., Tracker], str]] = {
-    "wandb": (WandbTracker, "wandb"),
-    "mlflow": (MLflowTracker, "mlflow, or mlflow-skinny for a server"),
-}
+TRACKERS: dict[str, Callable[..., WandbTracker | MLflowTracker]] = {"wandb": WandbTracker, "mlflow": MLflowTracker}
 
 
 def check_packages(config: RunConfig) -> None:
     """Raise `MissingPackageError` if the package of a tracker that a configuration asks for is not installed."""
-    for flag, (_, install) in TRACKERS.items():
-        if getattr(config, flag):
-            spec = importlib.util.find_spec(flag)
-            if spec is None or spec.origin is None:  # a folder of this name, such as W&B makes, is not the package
-                raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {install}")
+    for flag in TRACKERS:
+        spec = importlib.util.find_spec(flag) if getattr(config, flag) else None
+        # A folder of this name, such as W&B makes, has a spec without an origin.
+        if getattr(config, flag) and (spec is None or spec.origin is None):
+            raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {flag}")
 
 
 def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) -> list[BackgroundTracker]:
-    """Begin or resume the tracker runs that a configuration asks for.
-
-    Args:
-        config: The trackers of the run.
-        settings: All settings of the run, for the trackers to show.
-        folder: Folder of the run, which keeps the ids of the tracker runs.
+    """Begin or resume the tracker runs that a configuration asks for; the folder of the run keeps their ids.
 
     Raises:
         UserError: A tracker fails in a run that does not have it yet. In a run that has it, this is logged as a warning.
     """
-    started: list[BackgroundTracker] = []
-    for flag, (make, _) in TRACKERS.items():
+    path, started = folder / IDS, []
+    ids = json.loads(path.read_bytes()) if path.exists() else {}
+    for flag, make in TRACKERS.items():
         if not (target := getattr(config, flag)):
             continue
-        ids = _read_ids(folder / IDS)
         try:
             with terminal.phase(f"Starting --{flag}"):
                 tracker = make(target, ids.get(flag), folder, settings)
         except Exception as error:  # of a foreign package
-            problem = f"--{flag} {target}: {_describe(error)}"
+            problem = printable(f"--{flag} {target}: {_describe(error)}")
             if flag not in ids:
                 raise UserError(f"{problem}; expected a tracker that answers, or no --{flag}") from error
-            logger.warning("%s. Training continues without this tracker", printable(problem))
+            logger.warning(f"{problem}. Training continues without this tracker. If its run is gone, remove {path}")
             continue
-        logger.info(f"{tracker.NAME}: {tracker.location}")
-        if ids.get(flag, tracker.run_id) != tracker.run_id:
-            logger.warning("%s: the run so far is not at %s, so a new run begins there", tracker.NAME, target)
+        logger.info(f"{tracker.name}: {tracker.location}")
         started.append(BackgroundTracker(tracker))
-        try:
-            whole_file.write(folder / IDS, json.dumps({**ids, flag: tracker.run_id}) + "\n")
-        except OSError as error:
-            logger.warning("%s could not be written (%s); a resumed run begins a new tracker run", folder / IDS, error)
+        ids[flag] = tracker.run_id
+        whole_file.write(path, json.dumps(ids) + "\n")
     return started
-
-
-def _read_ids(path: pathlib.Path) -> dict[str, str]:
-    try:
-        ids = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(ids, dict) or not all(isinstance(each, str) for each in ids.values()):
-            raise TypeError("it holds something else")
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"{path} can't be read ({error}); expected ids by tracker: restore it, or remove it to begin new tracker runs"
-        ) from error
-    return ids
 
 
 def _describe(error: Exception) -> str:

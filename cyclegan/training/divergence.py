@@ -140,7 +140,7 @@ class DivergencePolicy:
         restored.warned = state.warned
         restored.nonfinite_train, restored.nonfinite_test = [], []
         self.start(restored)
-        self._summary.rewind(restored.log_bytes, restored.epoch, restored.step)
+        self._summary.rewind(restored.log_bytes, restored.epoch)
         self._summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
         logger.warning(
             f"{len(bad_steps)} steps in a row were not finite: training goes back to {path} and continues with another order of"

@@ -265,5 +265,5 @@ def _start_run(
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True):
         summary = SummaryWriter(run.path, started)
-        summary.rewind(state.log_bytes, state.epoch, state.step)
+        summary.rewind(state.log_bytes, state.epoch)
     return summary

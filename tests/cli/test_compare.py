@@ -1,27 +1,72 @@
-import io
+"""The comparison of runs."""
+
+import json
 
 import pytest
 from PIL import Image
 
 from cyclegan.cli import compare
 from cyclegan.errors import UserError
-from tests.run.compared_runs import make_run, two_runs
+from cyclegan.run import comparison
 
 
-def test_the_command_prints_the_table_and_writes_the_curves(tmp_path, capsys):
+def make_run(folder, errors, scores=(), **settings):
+    """Make the files of a run with an error and a score in each epoch; return its folder."""
+    folder.mkdir(parents=True)
+    sections = {"optimization": {"lr": 1e-3, **settings}, "run": {"output_dir": str(folder)}}
+    (folder / "config.json").write_text(json.dumps({"config": sections, "data": {"trainA": "3 images"}}))
+    lines = [{"split": "steps", "epoch": 1, "step": 1, "error/MAE": 99.0}]
+    for epoch, error in enumerate(errors, 1):
+        lines.append({"split": "train", "epoch": epoch, "step": epoch, "loss_X/loss": 9.0, "loss_X/penalty": 0.5})
+        lines.append({"split": "test", "epoch": epoch, "step": epoch, "error/MAE": error, "loss_X/loss": 0.25})
+    lines += [{"split": "test", "epoch": epoch, "step": epoch, "score/x2y/PSNR": score} for epoch, score in scores]
+    lines.append({"split": "train", "epoch": 1, "step": 1, "event": "skipped", "losses": {}})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"split": "te')
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Return the folders of two runs that differ in their settings."""
+    a = make_run(tmp_path / "a", [3.0, 1.0, 2.0], [(2, 20.0), (3, 10.0)], lambda_cycle=10.0)
+    return [a, make_run(tmp_path / "b", [0.5], lr=1e-4)]
+
+
+def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
+    lines = comparison.table(comparison.read(runs))
+    found = {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in lines}
+    assert found == {
+        "": ["a", "b"],
+        "lr": ["0.001", "0.0001"],
+        "lambda_cycle": ["10.0", "-"],
+        "epochs done": ["3", "1"],
+        "error/MAE": ["2", "(best", "1", "in", "2)", "0.5", "(best", "0.5", "in", "1)"],
+        "loss_X/loss": ["0.25", "0.25"],  # of the held-out images; neither a low nor a high loss is better
+        "loss_X/penalty": ["0.5", "0.5"],
+        "score/x2y/PSNR": ["10", "(best", "20", "in", "2)", "-"],
+    }
+
+
+def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, capsys):
     png = tmp_path / "curves.png"
-    compare.main([*map(str, two_runs(tmp_path)), "--png", str(png)])
+    compare.main([*map(str, runs), "--png", str(png)])
     assert "best 1 in 2" in capsys.readouterr().out
-    with Image.open(io.BytesIO(png.read_bytes())) as image:
+    with Image.open(png) as image:
         assert image.format == "PNG" and image.width == 1200
-        blue, orange = (
-            sum(count for count, color in image.convert("RGB").getcolors(1 << 24) if color == wanted)
-            for wanted in ((31, 119, 180), (255, 127, 14))
-        )
-    assert blue > 50 and orange > 10  # one color for each run
+        colors = {color: count for count, color in image.convert("RGB").getcolors(1 << 24)}
+    assert colors[(31, 119, 180)] > 50 and colors[(255, 127, 14)] > 10  # one color for each run
 
 
-def test_curves_need_a_writable_folder(tmp_path):
-    run = make_run(tmp_path / "run", [0.5])
+def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
+    other = make_run(tmp_path / "more" / "a", [1.0])
+    assert [run.name for run in comparison.read([runs[0], other])] == [str(runs[0]), str(other)]
+
+
+def test_mistakes_are_one_sentence(tmp_path, runs):
+    with pytest.raises(UserError, match=r"none/config.json can't be read .*; expected the config.json of a run"):
+        comparison.read([tmp_path / "none"])
+    new = make_run(tmp_path / "new", [])
+    with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
+        comparison.curves_png(comparison.read([new]))
     with pytest.raises(UserError, match="--png .*curves.png: .*; expected a file in a writable folder"):
-        compare.main([str(run), "--png", str(tmp_path / "absent" / "curves.png")])
+        compare.main([str(runs[0]), "--png", str(tmp_path / "absent" / "curves.png")])

@@ -1,6 +1,8 @@
 """Reports for the tests of the HTML report."""
 
+import json
 import os
+import re
 
 import numpy as np
 from PIL import Image
@@ -22,13 +24,21 @@ def image_file(folder, name, value=128, size=(32, 32)):
 
 def sample(folder, name, errors, direction="X → Y", epochs=(10, 20, 30)):
     """Return an item with a frame for each cycle error."""
-    frames = [
-        Frame(
-            image_file(folder, f"{epoch}/{name} out"),
-            image_file(folder, f"{epoch}/{name} back"),
-            {"cycle error": error},
-            epoch,
-        )
-        for epoch, error in zip(epochs, errors)
-    ]
+    frames = []
+    for epoch, error in zip(epochs, errors):
+        output, back = (image_file(folder, f"{epoch}/{name} {kind}") for kind in ("out", "back"))
+        frames.append(Frame(output, back, {"cycle error": error}, epoch))
     return Item(name, direction, image_file(folder, f"in/{name}"), frames)
+
+
+def report_data(page):
+    """Return the data of a report."""
+    (found,) = re.findall(
+        r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL
+    )
+    return json.loads(found)
+
+
+def shown_epochs(folder):
+    """Return the epochs that the report of a run shows."""
+    return sorted({frame["epoch"] for item in report_data(folder / "index.html")["items"] for frame in item["frames"]})

@@ -1,17 +1,17 @@
 """Trackers: what reaches them, how they resume, and that their failures stay away from training.
 
-Fakes replace the two packages in the quick tests; a slow test uses the packages themselves, without a network.
+Fakes replace the two packages in the quick tests; slow tests use the packages themselves, without a network.
 """
 
 import importlib.util
 import json
 import logging
-import os
 import pathlib
 import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -27,12 +27,12 @@ OFFLINE = {"WANDB_MODE": "offline", "MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_D
 class Fake:
     """A tracker that records its calls; it fails if its target is "down"."""
 
-    NAME = "Fake"
+    name = "Fake"
     location = "here"
 
     def __init__(self, target, run_id, folder, settings):
         self.calls = [(target, run_id, settings["epochs"])]
-        self.run_id = "new" if target == "empty" else run_id or "first"
+        self.run_id = run_id or "first"
         if target == "down":
             raise ConnectionError("http://me:word@host: no\nroute.")
 
@@ -53,7 +53,7 @@ def fakes(monkeypatch):
     """Replace the trackers by fakes; return the fakes that were made."""
     made = []
     make = lambda *args: made.append(Fake(*args)) or made[-1]  # noqa: E731
-    monkeypatch.setattr(trackers, "TRACKERS", dict.fromkeys(("wandb", "mlflow"), (make, "it")))
+    monkeypatch.setattr(trackers, "TRACKERS", dict.fromkeys(("wandb", "mlflow"), make))
     return made
 
 
@@ -73,9 +73,6 @@ def test_a_resumed_run_continues_at_its_trackers(tmp_path, fakes, caplog):
     assert [fake.calls for fake in fakes] == [[("p", None, 7)], [("p", "first", 7)], [("file:x", None, 7)]]
     assert json.loads((tmp_path / "trackers.json").read_text()) == {"wandb": "first", "mlflow": "first"}
     assert not warnings(caplog)
-    start(tmp_path, mlflow="empty")
-    assert warnings(caplog) == ["Fake: the run so far is not at empty, so a new run begins there"]
-    assert json.loads((tmp_path / "trackers.json").read_text()) == {"wandb": "first", "mlflow": "new"}
 
 
 def test_a_tracker_must_answer_at_first_but_not_when_a_run_resumes(tmp_path, fakes, caplog):
@@ -84,15 +81,9 @@ def test_a_tracker_must_answer_at_first_but_not_when_a_run_resumes(tmp_path, fak
         start(tmp_path, mlflow="down")
     (tmp_path / "trackers.json").write_text('{"mlflow": "a"}')
     assert start(tmp_path, mlflow="down") == []
-    assert warnings(caplog) == ["--mlflow down: http://host: no. Training continues without this tracker"]
+    (text,) = warnings(caplog)
+    assert text.startswith("--mlflow down: http://host: no. Training continues without this tracker. ")
     assert (tmp_path / "trackers.json").read_text() == '{"mlflow": "a"}'
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"wandb": 1}'])
-def test_damaged_ids_are_refused(tmp_path, fakes, text):
-    (tmp_path / "trackers.json").write_text(text)
-    with pytest.raises(UserError, match=r"trackers\.json can't be read .*: restore it, or remove it to begin new"):
-        start(tmp_path, wandb="p")
 
 
 def test_failing_calls_are_lost_with_one_warning(tmp_path, fakes, caplog):
@@ -108,7 +99,6 @@ def test_failing_calls_are_lost_with_one_warning(tmp_path, fakes, caplog):
 
 
 def test_a_tracker_that_hangs_delays_nothing(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(trackers, "QUEUED", 5)
     monkeypatch.setattr(trackers, "FINISH_SECONDS", 0.01)
     hang = threading.Event()
     fake = Fake("p", None, tmp_path, {"epochs": 1})
@@ -121,7 +111,7 @@ def test_a_tracker_that_hangs_delays_nothing(tmp_path, caplog, monkeypatch):
     hang.set()
     tracker._thread.join(10)
     assert fake.calls[-1] is True  # the end is never lost
-    assert [text.partition(".")[0] for text in warnings(caplog)] == ["Fake: it does not keep up"]
+    assert [text.partition(".")[0] for text in warnings(caplog)] == ["Fake: not everything was sent in 0 s"]
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
@@ -133,64 +123,141 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     trackers.check_packages(Config.from_settings().run)
     with pytest.raises(MissingPackageError, match="^--wandb needs the package wandb: pip install wandb$"):
         trackers.check_packages(Config.from_settings(wandb="p").run)
-    with pytest.raises(MissingPackageError, match="^--mlflow needs the package mlflow: pip install mlflow, or"):
+    with pytest.raises(MissingPackageError, match="^--mlflow needs the package mlflow: pip install mlflow$"):
         trackers.check_packages(Config.from_settings(mlflow="file:x").run)
     (tmp_path / "wandb" / "__init__.py").touch()
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings(wandb="p").run)
 
 
-WITH_PACKAGES = """
-import json, pathlib, sys
-from PIL import Image
-from cyclegan.config import Config
-from cyclegan.run import trackers
+class FakeWandbRun:
+    """Keep rows as W&B does: rows before the next one are lost."""
 
-folder = pathlib.Path(sys.argv[1])
-Image.new("RGB", (8, 8)).save(folder / "epoch_001.png")
-for start in range(3):
-    config = Config.from_settings(wandb="p", mlflow=f"file:{folder}/store", epochs=2 + start % 2)
-    started = trackers.start(config.run, config.settings(), folder)
-    for step in (4, 5 + start):  # later starts repeat one
-        for tracker in started:
-            tracker.write_scalars("steps", 1, step, {"speed/a": step + 0.25 + start})
-    for tracker in started:
-        tracker.write_scalars("test", 1 + start, 6, {"error/MAE(X, F(X))": 0.625})
-        tracker.write_image(1, folder / "epoch_001.png")
-        tracker.finish(bool(start))
+    def __init__(self, step, **options):
+        self.step, self.options, self.rows, self.axes = step, options, [], {}
+        self.config, self.dir, self.offline, self.url = self, "d/wandb/run/files", False, "https://host/run"
 
-import mlflow
-client = mlflow.MlflowClient(tracking_uri=f"file:{folder}/store")
-id = json.loads((folder / "trackers.json").read_text())["mlflow"]
-run = client.get_run(id)
-history = {name: [(each.step, each.value) for each in client.get_metric_history(id, name)] for name in run.data.metrics}
-pictures = [each.path for each in client.list_artifacts(id, "samples")]
-print(json.dumps([run.info.status, run.data.params["epochs"], run.data.tags["epochs"], history, pictures]))
-"""
+    def update(self, settings, allow_val_change):
+        assert allow_val_change
+
+    def define_metric(self, names, step_metric):
+        self.axes[names] = step_metric
+
+    def log(self, values, step):
+        assert step >= self.step
+        self.step = step
+        self.rows.append((step, values))
+
+
+def test_rows_of_wandb_never_go_back(tmp_path, monkeypatch):
+    fake = types.SimpleNamespace(
+        Settings=dict, Image=lambda path, caption: caption, init=lambda **options: FakeWandbRun(8, **options)
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    tracker = trackers.WandbTracker("me/p", "abc", tmp_path / "horses", {})
+    run = tracker._run
+    options = {name: run.options[name] for name in ("entity", "project", "id", "resume", "name")}
+    assert options == {"entity": "me", "project": "p", "id": "abc", "resume": "allow", "name": "horses"}
+    assert tracker.location == "https://host/run" and run.axes["steps/*"] == "step"
+    tracker.write_scalars("steps", 1, 3, {"a": 1.0})  # the run has it: its last row was 7
+    tracker.write_scalars("train", 1, 3, {"a": 1.0})
+    tracker.write_scalars("steps", 2, 4, {"a": 2.0})
+    tracker.write_scalars("test", 2, 4, {"a": 3.0})
+    tracker.write_image(2, tmp_path / "a.png")
+    assert run.rows == [
+        (8, {"steps/a": 2.0, "epoch": 2, "step": 4}),
+        (9, {"test/a": 3.0, "epoch": 2, "step": 4}),
+        (9, {"samples": "epoch 2", "epoch": 2}),
+    ]
+
+
+class FakeMlflow:
+    """Keep a run as MLflow does; stand in for its package and its client."""
+
+    def __init__(self):
+        self.params, self.tags, self.metrics, self.status = {}, {}, [], None
+        self.names = []
+
+    def MlflowClient(self, tracking_uri):
+        assert tracking_uri == "http://host"
+        return self
+
+    def get_run(self, run_id):
+        data = types.SimpleNamespace(params=dict(self.params), tags=dict(self.tags))
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="abc"), data=data)
+
+    def get_experiment_by_name(self, name):
+        return types.SimpleNamespace(experiment_id=f"id of {name}")
+
+    def create_run(self, experiment, run_name):
+        self.names.append((experiment, run_name))
+        return self.get_run("abc")
+
+    def update_run(self, run_id, status):
+        self.status = status
+
+    set_terminated = update_run
+
+    def log_batch(self, run_id, params=(), metrics=(), tags=()):
+        assert not set(dict(params)) & set(self.params)  # parameters are final
+        self.params.update(params)
+        self.tags.update(tags)
+        self.metrics += [(key, value, step) for key, value, _, step in metrics]
+
+    def get_metric_history(self, run_id, key):
+        return [types.SimpleNamespace(step=step) for name, _, step in self.metrics if name == key]
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    fake = FakeMlflow()
+    for name in trackers.MLFLOW_PATIENCE:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    entities = types.SimpleNamespace(Param=lambda *pair: pair, RunTag=lambda *pair: pair, Metric=lambda *values: values)
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    return fake
+
+
+def test_settings_that_change_become_tags_in_mlflow(tmp_path, mlflow):
+    settings = {"epochs": 7, "lr": 0.5}
+    tracker = trackers.MLflowTracker("http://host", None, tmp_path / "horses", settings)
+    assert mlflow.names == [("id of cyclegan", "horses")] and mlflow.status == "RUNNING"
+    assert (tracker.run_id, tracker.location) == ("abc", "run abc at http://host")
+    assert mlflow.params == {"epochs": "7", "lr": "0.5"} and not mlflow.tags
+    trackers.MLflowTracker("http://host", "abc", tmp_path / "horses", {**settings, "epochs": 9, "new": 1})
+    assert mlflow.tags == {"epochs": "9", "new": "1"}
+    trackers.MLflowTracker("http://host", "abc", tmp_path / "horses", settings)
+    assert len(mlflow.names) == 1 and mlflow.params["epochs"] == mlflow.tags["epochs"] == "7"
+
+
+def test_a_resumed_run_repeats_no_position_in_mlflow(tmp_path, mlflow):
+    tracker = trackers.MLflowTracker("http://host", None, tmp_path, {})
+    tracker.write_scalars("steps", 1, 4, {"error/MAE(X, F(X))": 1.0})
+    tracker.write_scalars("steps", 1, 5, {"error/MAE(X, F(X))": 2.0})
+    resumed = trackers.MLflowTracker("http://host", "abc", tmp_path, {})
+    for step in (5, 6):
+        resumed.write_scalars("steps", 1, step, {"error/MAE(X, F(X))": 3.0})
+    resumed.write_scalars("test", 2, 6, {"a": 4.0})
+    key = "steps/error/MAE_X_F_X"  # MLflow allows few characters
+    assert mlflow.metrics == [(key, 1.0, 4), (key, 2.0, 5), (key, 3.0, 6), ("test/a", 4.0, 2)]
+    resumed.finish(False)
+    assert mlflow.status == "KILLED"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the database of MLflow
 def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, monkeypatch):
-    """Train an epoch, then resume to two: each tracker has one run with the metrics of both."""
+    """Train an epoch, then resume to two, without a network: each tracker has one run with the metrics of both."""
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("wandb")
     uri = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file:{tmp_path}/store"
     monkeypatch.chdir(tmp_path)  # where MLflow puts the files of a database
     for name, value in OFFLINE.items():
         monkeypatch.setenv(name, value)
-    tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak"
-    flags = [
-        *tiny.split(),
-        "--output_dir",
-        tmp_path / "run",
-        "--data_dir",
-        stripes_dir,
-        "--wandb",
-        "p",
-        "--mlflow",
-        uri,
-    ]
+    tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak --wandb p"
+    flags = [*tiny.split(), "--output_dir", tmp_path / "run", "--data_dir", stripes_dir, "--mlflow", uri]
     for epochs in (1, 2):
         command = [sys.executable, ROOT / "train.py", *flags, "--epochs", epochs]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
@@ -200,6 +267,8 @@ def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, mo
     client = mlflow.MlflowClient(tracking_uri=uri)
     (run,) = client.search_runs([each.experiment_id for each in client.search_experiments()])
     assert (run.info.run_id, run.info.status) == (ids["mlflow"], "FINISHED")
+    assert (run.data.params["epochs"], run.data.tags["epochs"]) == ("1", "2")  # parameters are final
+    assert len(client.list_artifacts(ids["mlflow"], "samples")) == 2
     history = client.get_metric_history(ids["mlflow"], "test/error/MAE_X_F_X")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     name = "error/MAE(X, F(X))"
@@ -209,23 +278,3 @@ def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, mo
     assert len(logs) == 2
     for log, (_, value) in zip(logs, expected):
         assert f"test/{name}".encode() in log.read_bytes() and str(value).encode() in log.read_bytes()
-
-
-@pytest.mark.slow
-def test_the_packages_without_a_network(tmp_path):
-    for name in ("wandb", "mlflow"):
-        pytest.importorskip(name)
-    environment = {**os.environ, **OFFLINE, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", WITH_PACKAGES, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert "may lack values" not in done.stderr, done.stderr
-    history = {"steps/speed/a": [[4, 4.25], [5, 5.25], [6, 7.25], [7, 9.25]]}
-    history["test/error/MAE_X_F_X"] = [[epoch, 0.625] for epoch in (1, 2, 3)]
-    assert json.loads(done.stdout.splitlines()[-1]) == ["FINISHED", "2", "2", history, ["samples/epoch_001.png"]]
-    run_id = json.loads((tmp_path / "trackers.json").read_text())["wandb"]
-    logs = sorted((tmp_path / "wandb").glob(f"offline-run-*-{run_id}*/*.wandb"))
-    content = b"".join(log.read_bytes() for log in logs)
-    for part in (b"test/error/MAE(X, F(X))", b"0.625", b"steps/speed/a", b"4.25", b"7.25", b"samples"):
-        assert part in content
-    assert list((tmp_path / "wandb").glob("*/files/media/images/samples_*.png"))

@@ -38,8 +38,8 @@ class Recorder:
     def write_warning(self, epoch, step, name, text):
         self.calls.append((name, epoch, step, text))
 
-    def rewind(self, log_bytes, epoch, step):
-        self.calls.append(("rewind", epoch, step))
+    def rewind(self, log_bytes, epoch):
+        self.calls.append(("rewind", epoch))
 
     def write_cycles(self, epoch, forward, backward, names):
         self.calls.append(("plot", epoch, len(forward[0])))

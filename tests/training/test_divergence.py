@@ -52,7 +52,7 @@ def test_too_many_bad_steps_go_back_and_reshuffle(fit):
     assert kinds == [
         ("save", 0, 0),
         ("save", 1, 3),
-        ("rewind", 1, 3),
+        ("rewind", 1),
         ("went back", 2, 3),
         ("save", 2, 6),
         ("save", 3, 9),

@@ -7,7 +7,7 @@ import pathlib
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
-from cyclegan.run.profiler import Profiler
+from cyclegan.run.throughput import Profiler
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Call, Callback
 

@@ -81,7 +81,7 @@ class World:
         count = [0]
         summary = SummaryWriter(folder)
         summary.write_cycles = lambda *images: None  # slow, and tested elsewhere
-        summary.rewind(state.log_bytes, state.epoch, state.step)
+        summary.rewind(state.log_bytes, state.epoch)
 
         def step(split):
             def run(*args):

@@ -1,0 +1,82 @@
+"""metrics.jsonl: the record of a run, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsLog:
+    """Writer of a file of JSON lines. Lines that cannot be written wait in memory.
+
+    Args:
+        path: Path of the file.
+
+    Attributes:
+        path: Path of the file.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._written = path.stat().st_size if path.exists() else 0
+        self._waiting: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        """Size in bytes, including the lines that wait to be written."""
+        return self._written + sum(map(len, self._waiting))
+
+    def append(self, **values: object) -> None:
+        """Append a line, which waits for the next `write`.
+
+        Raises:
+            ValueError: A number is not finite.
+        """
+        self._waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
+
+    def write(self) -> list[dict[str, Any]]:
+        """Write the lines that wait; return them.
+
+        Raises:
+            OSError: They could not be written, and wait for the next call.
+        """
+        with open(self.path, "ab", buffering=0) as file:
+            self._written = min(self._written, file.tell())  # the user may have emptied the file
+            file.truncate(self._written)  # drops what a failed or a killed write left
+            rest = b"".join(self._waiting)
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        lines, self._waiting = self._waiting, []
+        self._written += sum(map(len, lines))
+        return [json.loads(line) for line in lines]
+
+    def cut(self, size: int) -> None:
+        """Keep only the whole lines in the first `size` bytes. The file changes in the next `write`."""
+        if size > self.size:
+            logger.warning("%s has %d bytes, expected %d: lines are missing", self.path, self.size, size)
+        on_disk = self.path.read_bytes()[: self._written] if self._written else b""
+        kept = (on_disk + b"".join(self._waiting))[:size]
+        kept = kept[: kept.rfind(b"\n") + 1]
+        self._waiting = kept[self._written :].splitlines(keepends=True)
+        self._written = min(self._written, len(kept))
+
+
+def read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the lines of a file, which may not exist; warn of damaged ones. A last line that is being written does not count."""
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
+        try:
+            values = json.loads(line)
+            if not {"split", "epoch", "step"} <= set(values):
+                raise ValueError("split, epoch or step is missing")
+        except (ValueError, TypeError) as error:
+            logger.warning("%s: line %d is damaged and left out (%s)", path, number, error)
+        else:
+            found.append(values)
+    return found
