@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
     signals.ignore_save_signal()
-    from cyclegan.run.folder import describe_last
+    from cyclegan.run.run_directory import describe_last
 
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     if supervisor.is_limited():

@@ -16,7 +16,7 @@ from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError
 from cyclegan.export import exporter, web_page
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from tests.export.models import TINY, make_generator
 

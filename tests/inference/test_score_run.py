@@ -17,7 +17,7 @@ from cyclegan.errors import UserError
 from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
 from tests.evaluation.drawings import draw

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import UserError
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training import checkpoint_policy
 from tests.system.resume.world import EPOCHS, STEPS, Killed, check_equal, kill_at

@@ -15,7 +15,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
