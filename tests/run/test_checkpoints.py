@@ -135,7 +135,9 @@ def test_no_readable_checkpoint_is_an_error(run):
     with pytest.raises(UserError, match="epoch_0002-2 can't be read .*epoch_0001-1 can't be read .*start over") as e:
         run()[1].restore()
     assert "\n" not in str(e.value)
-    with pytest.raises(UserError, match=r"epoch_0002-2 can't be read .*: expected a checkpoint that this program wrote$"):
+    with pytest.raises(
+        UserError, match=r"epoch_0002-2 can't be read .*: expected a checkpoint that this program wrote$"
+    ):
         run()[1].restore_named("epoch_0002")
 
 
@@ -149,7 +151,9 @@ def test_missing_and_extra_variables_are_refused(run, names):
 def test_a_training_state_of_another_version_is_refused_in_one_line(run, monkeypatch):
     monkeypatch.setattr(module.TrainState, "to_json", lambda self: '{"train": {}, "test": {}, "draw": 1}')
     save(run, 1)
-    with pytest.raises(UserError, match="its training state can't be used .*draw.*; expected a checkpoint of this") as e:
+    with pytest.raises(
+        UserError, match="its training state can't be used .*draw.*; expected a checkpoint of this"
+    ) as e:
         run()[1].restore()
     assert "\n" not in str(e.value)
 
@@ -176,7 +180,9 @@ def test_a_failed_save_leaves_earlier_ones(run, caplog, monkeypatch, owner, name
     checkpoints.save(at(1), best=["best-x2y"])
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, full)
-        with pytest.raises(UserError, match="epoch_0002 could not be written .*No space left.*epoch_0001-1 is complete"):
+        with pytest.raises(
+            UserError, match="epoch_0002 could not be written .*No space left.*epoch_0001-1 is complete"
+        ):
             checkpoints.save(at(2), best=["best-x2y"])
     assert names(checkpoints) == ["best-x2y-1", "epoch_0001-1"]
     assert run()[1].restore().train_state == at(1) and not caplog.messages
@@ -196,7 +202,9 @@ def test_the_data_is_on_the_disk_before_the_checkpoint_has_its_name(run, monkeyp
     checkpoints.save(at(1))
     partial, final = checkpoints.folder / "partial", checkpoints.folder / "epoch_0001-1"
     files = {("fsync", str(partial / name)) for name in ("state.index", "state.data-00000-of-00001", "")}
-    assert {(kind, str(pathlib.Path(path))) for kind, path in calls[:3]} == {(k, str(pathlib.Path(p))) for k, p in files}
+    assert {(kind, str(pathlib.Path(path))) for kind, path in calls[:3]} == {
+        (k, str(pathlib.Path(p))) for k, p in files
+    }
     assert calls[3:] == [("rename", str(final)), ("fsync", str(checkpoints.folder))]
 
 

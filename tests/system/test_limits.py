@@ -9,6 +9,7 @@ import time
 import pytest
 
 from cyclegan.cli import train
+from cyclegan.run.run_directory import find_checkpoints
 from tests.system.runs import TINY
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -48,7 +49,7 @@ def test_training_ends_well_without_streams(photos, tmp_path, streams):
     done = shell([f'"$0" "$@" {streams}', "train.py", *flags])
     print(f"{streams:15} {'train.py, one epoch':40} {done.returncode}")
     assert done.returncode == 0 and not any(text in done.stdout + done.stderr for text in NO_TRACE), done
-    assert (tmp_path / "run" / "checkpoints" / "epoch_0001").is_dir()
+    assert (tmp_path / "run" / "checkpoints" / "epoch_0001-2").is_dir()
 
 
 def test_programs_work_without_streams(finished, photos, stripes_dir, tmp_path):
@@ -117,7 +118,8 @@ def test_address_space_that_runs_out_names_the_last_checkpoint(photos, tmp_path)
     done = shell(['ulimit -v 100000000; "$0" "$@"', *command], PYTHONPATH=str(ROOT))
     assert done.returncode == 1, done
     assert (
-        f"the last checkpoint is {tmp_path / 'run' / 'checkpoints' / 'epoch_0001'}, and the same command" in done.stderr
+        f"the last checkpoint is {tmp_path / 'run' / 'checkpoints' / 'epoch_0001-2'}, and the same command"
+        in done.stderr
     )
     assert not any(text in done.stderr for text in NO_TRACE)
 
@@ -154,7 +156,7 @@ def test_threads_that_run_out_name_the_last_checkpoint(photos, tmp_path):
     done = shell([f'ulimit -u 4000; {prefix} "$0" "$@"', tmp_path / "limited.py", *flags], PYTHONPATH=str(ROOT))
     assert done.returncode == 1, done
     assert "memory or threads ran out (can't start new thread)" in done.stderr
-    assert f"the last checkpoint is {tmp_path / 'run' / 'checkpoints' / 'epoch_0001'}, and the same" in done.stderr
+    assert f"the last checkpoint is {tmp_path / 'run' / 'checkpoints' / 'epoch_0001-2'}, and the same" in done.stderr
     assert not any(text in done.stderr for text in NO_TRACE)
 
 
@@ -169,4 +171,4 @@ def test_training_ends_though_the_clock_jumps(photos, tmp_path, monkeypatch):
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *TINY, "--epochs", "2", "--no_peak"]
     metrics = train.main([*flags, "--log_every", "1", "--checkpoint_minutes", "0.001"])
     assert metrics["train"]["skipped_steps"] == 0 and len(calls) > 10
-    assert (tmp_path / "run" / "checkpoints" / "epoch_0002").is_dir()
+    assert find_checkpoints(tmp_path / "run" / "checkpoints", "epoch_0002")
