@@ -228,10 +228,15 @@ class CheckpointManager:
         Raises:
             UserError: There are checkpoints, but none can be read.
         """
+
+        def candidates() -> list[pathlib.Path]:
+            newest_first = self.all()[::-1]
+            return [*newest_first[1:], *newest_first[:1]] if newest_last else newest_first
+
         found = failure = None
         if self.workers is None or self.workers.is_chief:
             try:
-                found = self._restore_first(lambda: _newest_first(self.all(), newest_last), strict)
+                found = self._restore_first(candidates, strict)
             except UserError as error:
                 failure = error
         if self.workers and self.workers.count > 1:
@@ -309,11 +314,6 @@ class CheckpointManager:
             part.write(part.arrays)
             part.arrays = {}
         return self._train_state.value
-
-
-def _newest_first(paths: Sequence[pathlib.Path], newest_last: bool) -> list[pathlib.Path]:
-    newest, older = [*paths[-1:]], [*paths[-2::-1]]
-    return older + newest if newest_last else newest + older
 
 
 def _remove(checkpoints: Sequence[pathlib.Path]) -> None:

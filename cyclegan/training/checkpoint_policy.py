@@ -100,7 +100,7 @@ class CheckpointPolicy(Callback):
     def save(
         self, state: TrainState, best_kid: Mapping[str, float] | None = None, meanwhile: str = "Training continues"
     ) -> pathlib.Path | None:
-        """Save a checkpoint, unless training is where it was restored.
+        """Save a checkpoint.
 
         If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again, except when
         training must stop; then all older checkpoints are kept.
@@ -122,9 +122,6 @@ class CheckpointPolicy(Callback):
         if not is_sound and not self.stop_signal:
             self.restart_timer(0)
             return None
-        restored = self.checkpoints.restored
-        if restored and restored.name.startswith(f"{state.name}-"):  # nothing was trained since
-            return restored
         is_requested, self.signals.save_requested = self.signals.save_requested, False
         self._check_folder()
         self._summary.flush()

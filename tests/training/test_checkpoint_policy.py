@@ -1,18 +1,15 @@
 """Saving and stopping with several workers; tests/system/resume tests one process."""
 
 import itertools
-import pathlib
 import signal
 import types
 
 import pytest
 
-from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, UserError
 from cyclegan.run.train_state import TrainState
 from cyclegan.training import checkpoint_policy
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
-from tests.run.saves import at
 from tests.thread_workers import in_threads
 
 
@@ -60,13 +57,6 @@ def test_all_workers_stop_on_the_signal_of_one():
 
     signalled, others = ((False, 0), True, 1, 130, False), ((False, 0), True, 1, 143, True)
     assert in_threads(3, work) == [others, signalled, others]
-
-
-def test_the_position_that_was_restored_is_not_saved_again(strategies):
-    policy, saved = make_policy(Workers(strategies[1]))
-    saved.restored = pathlib.Path("checkpoints/epoch_0001-3")
-    assert policy.save(TrainState(epoch=1)) == saved.restored and not saved.saves
-    assert policy.save(at(1, 4)) == "epoch_0001" and saved.saves == 1
 
 
 def test_a_signal_waits_until_the_requests_are_merged():
