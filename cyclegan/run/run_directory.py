@@ -20,19 +20,14 @@ from cyclegan.run.lock import FolderLock
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y")
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
-CHECKPOINT = re.compile(r"(epoch_\d[\w]*|best-x2y|best-y2x)-(\d+)")  # name and number
+CHECKPOINT = re.compile(r"(epoch_\d\w*|best-x2y|best-y2x)-\d+")  # name and number
 EVENTS = "events.out.tfevents.*"
-# What a run writes, `config.json` and `.lock` aside: these stay in place until a new run replaces them.
+# What a run writes, without `config.json` and `.lock`, which stay until the new run has its own.
 WRITTEN = (
     *("metrics.jsonl", "index.html", "trackers.json", "*.partial"),
     *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}", "plugins/profile"),
-    *(
-        "samples/epoch_[0-9]*",
-        "samples/inputs",
-        "checkpoints/epoch_[0-9]*",
-        "checkpoints/best-*",
-        "checkpoints/partial",
-    ),
+    *("samples/epoch_[0-9]*", "samples/inputs"),
+    *("checkpoints/epoch_[0-9]*", "checkpoints/best-*", "checkpoints/partial"),
 )
 FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
 
@@ -125,8 +120,7 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
-        found = self._read_config()
-        written = self._written()
+        found, written = self._read_config(), self._written()
         if written and not found:
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
