@@ -31,8 +31,9 @@ from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.data import EMBEDDED
 from cyclegan.data import machine
 from cyclegan.errors import TrainingError, UserError, printable
-from cyclegan.run import folder, manifest
+from cyclegan.run.run_directory import saved_checkpoints
 from scripts.score_stripes import TITLES
+from scripts.soaking.comparison import read_state
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, SCORE = ROOT / "train.py", ROOT / "scripts" / "score_stripes.py"
@@ -153,7 +154,7 @@ def finish_run(output: pathlib.Path, setting: str, seed: int, arguments: argpars
     flags = [*COMMON.split(), *arguments.flags, *SETTINGS[setting].split(), "--dataset", arguments.dataset]
     command = [str(TRAIN), *flags, *LAST.split(), "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
     seconds = train_for(command, file.with_suffix(".log"), 60 * arguments.minutes)
-    state = manifest.verify(folder.checkpoints(run / "checkpoints")[-1])
+    state = read_state(saved_checkpoints(run / "checkpoints")[-1])
     scores = file.with_suffix(".scores")
     done = subprocess.run([sys.executable, str(SCORE), str(run), "--json", str(scores)], capture_output=True, text=True)
     if done.returncode:

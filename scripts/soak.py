@@ -25,10 +25,9 @@ from collections.abc import Sequence
 from cyclegan import terminal, whole_file
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
-from cyclegan.run import folder as checkpoint_folder
-from cyclegan.run import manifest
+from cyclegan.run.run_directory import saved_checkpoints
 from scripts.soaking import settings
-from scripts.soaking.comparison import differences
+from scripts.soaking.comparison import differences, is_whole
 from scripts.soaking.process import DEADLY, END_SECONDS, FAULTS, MOMENTS, Start
 from scripts.soaking.scoreboard import Scoreboard
 from scripts.soaking.tampering import TAMPERINGS
@@ -116,7 +115,7 @@ class Pair:
                 self.board.faults[name] += 1
                 self._note(f"damage: {name}")
         flags = settings.draw_per_start(rng)
-        has_checkpoint = any(map(manifest.is_complete, checkpoint_folder.checkpoints(parts / "checkpoints")))
+        has_checkpoint = any(map(is_whole, saved_checkpoints(parts / "checkpoints")))
         self._note(f"start {number}: {' '.join(flags)}")
         start = self._start("parts", flags)
         self.board.starts += 1

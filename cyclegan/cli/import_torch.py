@@ -106,7 +106,7 @@ def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Pa
     with terminal.start():
         from cyclegan.distribution import hardware
         from cyclegan.networks import compat
-        from cyclegan.run.manager import CheckpointManager
+        from cyclegan.run.checkpoints import CheckpointManager
         from cyclegan.run.run_directory import RunDirectory
         from cyclegan.run.train_state import TrainState
         from cyclegan.training.gan import GAN

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     config = parse_args(argv)
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
-    from cyclegan.run.folder import describe_last
+    from cyclegan.run.run_directory import describe_last
 
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     # Not earlier: --help and wrong flags need not wait for TensorFlow.

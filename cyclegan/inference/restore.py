@@ -17,7 +17,7 @@ from cyclegan.distribution.strategy import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
 from cyclegan.run import run_directory
-from cyclegan.run.manager import CheckpointManager, Restored
+from cyclegan.run.checkpoints import CheckpointManager, Restored
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class RestoredRun:
     def at(self, checkpoint: str) -> RestoredRun:
         """Restore another checkpoint, by name, into the same generators; this object then has its weights, too."""
         networks = {network.name: network for network in (self.G, self.F) if network is not None}
-        train_state, path = _restore_by_name(CheckpointManager(self.path / "checkpoints", networks), checkpoint)
+        train_state, path = CheckpointManager(self.path / "checkpoints", networks).restore_named(checkpoint)
         return dataclasses.replace(self, checkpoint=path, train_state=train_state)
 
     def channels(self, direction: str) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def restore(
         ) from None
     networks = {network.name: network for network in (G, F) if network is not None}
     checkpoints = CheckpointManager(run / "checkpoints", networks)
-    train_state, path = _restore_by_name(checkpoints, checkpoint) if checkpoint else _restore_newest(checkpoints)
+    train_state, path = checkpoints.restore_named(checkpoint) if checkpoint else _restore_newest(checkpoints)
     if not saved.imported and not train_state.step:
         _warn_once(
             f"{path} is from before the first step of training, when the networks are random; expected a later one"
@@ -132,14 +132,6 @@ def _restore_newest(checkpoints: CheckpointManager) -> Restored:
             f"{run}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
         )
     return found
-
-
-def _restore_by_name(checkpoints: CheckpointManager, name: str) -> Restored:
-    path = checkpoints.folder / name
-    if not path.is_dir() or path.parent != checkpoints.folder:
-        names = sorted(each.name for each in checkpoints.folder.glob("[!.]*") if each.is_dir())
-        raise UserError(f"{path}: no such checkpoint; expected one of {', '.join(names) or 'none, there are none yet'}")
-    return Restored(checkpoints.restore_from(path), path)
 
 
 @functools.cache

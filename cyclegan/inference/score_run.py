@@ -23,7 +23,7 @@ from cyclegan.evaluation.features import make_extractor
 from cyclegan.evaluation.score_options import ScoreOptions
 from cyclegan.inference.real_images import check_same_names, read_folder
 from cyclegan.inference.restore import RestoredRun, restore
-from cyclegan.run import folder
+from cyclegan.run.run_directory import saved_checkpoints
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
     evaluator = _make_evaluator(restored, options)
     untranslated = _untranslated(evaluator, options)
     results: list[tuple[TrainState, dict[str, Any]]] = []
-    for name in folder.names(restored.path / "checkpoints"):
+    for name in _names(restored.path):
         try:
             restored = restored.at(name)
         except UserError as error:  # damaged, or removed by a training that runs
@@ -95,10 +95,14 @@ def _restore_any(run: str | os.PathLike[str]) -> RestoredRun:
     try:
         return restore(run)
     except UserError:
-        for name in reversed(folder.names(pathlib.Path(run).expanduser() / "checkpoints")):
+        for name in reversed(_names(pathlib.Path(run).expanduser())):
             with contextlib.suppress(UserError):
                 return restore(run, name)
         raise
+
+
+def _names(run: pathlib.Path) -> list[str]:
+    return [path.name for path in saved_checkpoints(run / "checkpoints", "*")]
 
 
 def _in_directions_of(restored: RestoredRun, options: ScoreOptions) -> ScoreOptions:

@@ -9,13 +9,12 @@ import pathlib
 import socket
 
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.whole_file import check_single
 
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
 
-# Not `filelock.FileLock`: it empties the file before it has the lock, which erases the name of the holder; it follows symbolic
-# links, hides its descriptor, and mistakes a file system without locks for a lock that another process holds.
+# Not `filelock.FileLock`: it empties the file before it has the lock, which erases the name of the holder, and mistakes a file
+# system without locks for a lock that another process holds.
 class FolderLock:
     """Lock on a folder, through its file `.lock`, which names the holder.
 
@@ -27,7 +26,6 @@ class FolderLock:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._path = folder / ".lock"
         self._descriptor: int | None = None
 
     @property
@@ -39,40 +37,33 @@ class FolderLock:
         """Acquire the lock; a file system without locks is accepted.
 
         Raises:
-            UserError: Another process holds the lock, or the file cannot be written.
+            UserError: Another process holds the lock.
+            OSError: The file cannot be written.
         """
+        self._descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-            self._descriptor = check_single(descriptor, self._path)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.truncate(self._descriptor, 0)
-            os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        except OSError as error:
-            if error.errno in WITHOUT_LOCKS:
-                return
-            holder = self._holder()
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 200).decode(errors="replace").strip()
             self.release()
-            if error.errno != errno.EWOULDBLOCK:
-                raise UserError(
-                    f"--output_dir {self._folder}: {error}; expected a folder that can be written to: use another --output_dir"
-                ) from error
             raise UserError(
-                f"{self._folder}: another process trains there ({holder or 'it has just begun'}); expected one at a time: wait for"
-                " it, stop it, or use another --output_dir"
+                f"{self._folder}: another process trains there ({holder}); expected one at a time: wait for it, stop it, or use"
+                " another --output_dir"
             ) from None
-
-    def _holder(self) -> str:
-        if self._descriptor is None:
-            return ""
-        return os.read(self._descriptor, 200).decode(errors="replace").strip()
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+        os.truncate(self._descriptor, 0)
+        os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
     def check(self) -> None:
         """Raise `TrainingError` if the folder was removed, moved or replaced since `acquire`."""
-        try:
-            same = self._descriptor is not None and os.path.samestat(os.stat(self._path), os.fstat(self._descriptor))
-        except OSError:
-            same = False
-        if not same:
+        path = self._folder / ".lock"
+        if (
+            self._descriptor is None
+            or not path.exists()
+            or not os.path.samestat(path.stat(), os.fstat(self._descriptor))
+        ):
             raise TrainingError(
                 f"{self._folder} was removed or moved during training; expected it to stay: training stops, so as not to"
                 " write into another run"

@@ -1,10 +1,12 @@
-"""Folder of a run: checks before training resumes it, and removal of its files to start over."""
+"""Folder of a run: its checkpoints by name, checks before training resumes it, and removal of its files; no TensorFlow."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import pathlib
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,13 +15,50 @@ from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.resume import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
-from cyclegan.run import files, folder, run_files
 from cyclegan.run.lock import FolderLock
-from cyclegan.run.train_state import TrainState
 
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y")
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
+CHECKPOINT = re.compile(r"(epoch_\d\w*|best-x2y|best-y2x)-\d+")  # name and number
+EVENTS = "events.out.tfevents.*"
+# What a run writes, without `config.json` and `.lock`, which stay until the new run has its own.
+WRITTEN = (
+    *("metrics.jsonl", "index.html", "trackers.json", "*.partial"),
+    *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}", "plugins/profile"),
+    *("samples/epoch_[0-9]*", "samples/inputs"),
+    *("checkpoints/epoch_[0-9]*", "checkpoints/best-*", "checkpoints/partial"),
+)
+FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
+
+
+def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathlib.Path]:
+    """Return the checkpoints in the folder `checkpoints` of a run, the oldest first; all of them are complete.
+
+    Args:
+        folder: The folder.
+        name: Pattern of their names, without the numbers; "*" for all, the best ones last.
+    """
+    found = [path for path in folder.glob(f"{name}-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: (path.name.startswith("best"), number_of(path), path.name))
+
+
+def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Return the checkpoints with a name such as "epoch_0010-12", "epoch_0010" or "best-x2y", the oldest first."""
+    return [path for path in saved_checkpoints(folder, "*") if name in (path.name, path.name.rpartition("-")[0])]
+
+
+def number_of(checkpoint: pathlib.Path) -> int:
+    """Return the number of a checkpoint, which grows with every save."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def describe_last(run: pathlib.Path) -> str:
+    """Describe the newest checkpoint of the folder of a run, for a message about the end of training."""
+    saved = saved_checkpoints(run / "checkpoints")
+    return (
+        f"the last checkpoint is {saved[-1]}, and the same command resumes" if saved else "there is no checkpoint yet"
+    )
 
 
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
@@ -39,7 +78,7 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
 
 
 class RunDirectory:
-    """Folder of a run: inspected at first, written by `start`, and locked until `close`.
+    """Folder of a run: made, locked and inspected at first, written by `start`, and unlocked by `close`.
 
     Args:
         config: Configuration of this start; `config.run` has the folder and whether to start over.
@@ -49,7 +88,6 @@ class RunDirectory:
     Attributes:
         path: The folder.
         config: Configuration of this start.
-        stack: Versions of TensorFlow and Keras of this process.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
         warnings: Descriptions of what changes in this run from here on.
 
@@ -63,20 +101,15 @@ class RunDirectory:
         self.config = config
         self.saved_config: Config | None = None
         self.warnings: list[str] = []
-        self.stack = dict(stack)
+        self._stack = dict(stack)
         self._writes = writes
         self._lock = FolderLock(self.path)
         self._imported = False
         self._saved_data: dict[str, Any] = {}
-        self._fingerprint: dict[str, Any] = {}
-        nearest = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
-        if writes and (not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)):
-            raise UserError(
-                f"--output_dir {self.path}: {nearest} is not a folder that can be written to; expected one that can"
-            )
-        if writes and self._read_config():
-            self._lock.acquire()
         try:
+            if writes:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
             self._inspect()
         except OSError as error:
             self.close()
@@ -87,12 +120,7 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
-        if self._writes and (link := next(run_files.links(self.path), None)):
-            raise UserError(
-                f"{link}: a link that a write would follow out of the run; expected a file or folder of the run: replace the link"
-                " by a copy, or use another --output_dir"
-            )
-        written, found = self._written(), self._read_config()
+        found, written = self._read_config(), self._written()
         if written and not found:
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
@@ -100,11 +128,11 @@ class RunDirectory:
             )
         if self.config.run.clear_output_dir:
             return
-        if not any(folder.candidates(self.path / "checkpoints")):
+        if not saved_checkpoints(self.path / "checkpoints"):
             self._refuse_lost_checkpoints(found)
             return  # a run that was stopped before its first checkpoint
         saved = serialization.load(self.path / "config.json")
-        refuse_other_stack(self.path, saved.stack, self.stack)
+        refuse_other_stack(self.path, saved.stack, self._stack)
         self._saved_data, self._imported = saved.data, saved.imported
         self.saved_config = saved.config
         if not saved.data:
@@ -116,41 +144,17 @@ class RunDirectory:
 
     def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
-        missing = f"but no complete checkpoint in {self.path / 'checkpoints'}"
-        if found.get("imported") is True:
-            raise UserError(
-                f"{self.path} holds an imported run, {missing}; expected the checkpoint of the imported networks: put it back, or"
-                " import them again with --clear_output_dir"
-            )
         log = self.path / "metrics.jsonl"
-        if found.get("has_checkpoint") is True or (log.exists() and log.stat().st_size):
-            raise UserError(
-                f"{self.path} holds a run that has begun to train, {missing}; expected one to resume from: put it back, or start"
-                " over with --clear_output_dir or in another --output_dir"
-            )
-
-    def check_restored(self, train_state: TrainState | None) -> None:
-        """Check the position that training resumes from.
-
-        Args:
-            train_state: The training state of the checkpoint; `None` for a new run.
-
-        Raises:
-            UserError: The run has a checkpoint but none was restored, or the checkpoint is beyond the end of the run.
-        """
-        if not self.saved_config:
+        if found.get("imported") is True:
+            kind, fix = "an imported run", "import the networks again with --clear_output_dir"
+        elif log.exists() and log.stat().st_size:
+            kind, fix = "a run that has begun to train", "start over with --clear_output_dir or in another --output_dir"
+        else:
             return
-        if train_state is None:
-            raise UserError(
-                f"{self.path} had a checkpoint, which has just disappeared; expected it to stay: put it back, or start over with"
-                " --clear_output_dir"
-            )
-        epochs = max(self.saved_config.optimization.epochs, self.config.optimization.epochs)
-        if train_state.epoch > epochs:
-            raise UserError(
-                f"the checkpoint has done {train_state.epoch} epochs; expected at most {epochs}, as config.json of {self.path}"
-                " says: one of the two was changed; put it back, or use another --output_dir"
-            )
+        raise UserError(
+            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'}; expected one"
+            f" to resume from: put it back, or {fix}"
+        )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
         """Compare the data with the data that the run was trained on; an imported run accepts any data.
@@ -174,58 +178,32 @@ class RunDirectory:
         ]
 
     def start(self, fingerprint: Mapping[str, Any]) -> None:
-        """Make the folder, clear it if --clear_output_dir is given, and write config.json.
+        """Clear the folder if --clear_output_dir is given, and write config.json.
 
         Args:
             fingerprint: Description of the data; empty for a run of imported networks.
 
         Raises:
-            UserError: The folder cannot be written, or another process has just started there.
+            UserError: The folder cannot be written.
         """
         if not self._writes:
             return
+        imported = self._imported or not fingerprint
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if not self._lock.is_held:
-                self._lock.acquire()
-                if self._written():  # since `_inspect`
-                    raise UserError(
-                        f"{self.path}: another process has trained there in the meantime; expected a new folder: start again to"
-                        " resume that run"
-                    )
             if self.config.run.clear_output_dir:
                 self._clear()
-        except OSError as error:
-            raise self._not_writable(error) from error
-        self._fingerprint, self._imported = dict(fingerprint), self._imported or not fingerprint
-        self._write_config(has_checkpoint=self.saved_config is not None)
-
-    def note_checkpoint(self) -> None:
-        """Note in config.json that the run has a checkpoint, so that a start without one is refused.
-
-        Raises:
-            UserError: The file cannot be written.
-        """
-        if self._writes:
-            self._write_config(has_checkpoint=True)
-
-    def _write_config(self, has_checkpoint: bool) -> None:
-        try:
-            serialization.save(
-                self.path / "config.json", self.config, self.stack, self._fingerprint, self._imported, has_checkpoint
-            )
+            serialization.save(self.path / "config.json", self.config, self._stack, dict(fingerprint), imported)
         except OSError as error:
             raise self._not_writable(error) from error
 
     def _clear(self) -> None:
-        """Remove the files and folders that a run has written; foreign files and their folders stay."""
-        for path in sorted(run_files.find(self.path, run_files.CHECKPOINTS)):  # hidden ones first: see `discard_hidden`
-            if path.is_dir() and not path.is_symlink():  # else it is the user's
-                files.discard_hidden(path) if path.name.startswith(".") else files.remove_own(path)
-        for path in run_files.find(self.path, (*run_files.FILES, *run_files.PARTIAL_FILES)):
-            if not path.is_dir() or path.is_symlink():
+        """Remove what a run has written; other files and their folders stay."""
+        for path in self._written():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != "config.json":
                 path.unlink()
-        for path in run_files.find(self.path, run_files.FOLDERS):
+        for path in (self.path / name for name in FOLDERS):
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
 
@@ -235,7 +213,11 @@ class RunDirectory:
             self._lock.check()
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock, and remove the folder if it was made for nothing."""
+        if self._lock.is_held and not self._read_config():
+            with contextlib.suppress(OSError):  # it holds something
+                (self.path / ".lock").unlink()
+                self.path.rmdir()
         self._lock.release()
 
     def __enter__(self) -> RunDirectory:
@@ -245,7 +227,7 @@ class RunDirectory:
         self.close()
 
     def _written(self) -> list[pathlib.Path]:
-        return run_files.find(self.path, (*run_files.FILES, *run_files.CHECKPOINTS))
+        return [path for pattern in ("config.json", *WRITTEN) for path in sorted(self.path.glob(pattern))]
 
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""

@@ -1,17 +1,11 @@
-"""State of training besides networks and optimizers: plain numbers that a checkpoint keeps as JSON."""
+"""State of training besides networks and optimizers: plain numbers, which a checkpoint keeps as JSON; no TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-import typing
-from collections.abc import Mapping
-from typing import Any
+import json
 
 from cyclegan.errors import UserError
-
-LARGEST = 10**15  # numbers of a state are below: they fit into names, 64 bits and floats
-ADDED = {"best_epoch", "evaluations_since_best"}  # fields that checkpoints of earlier versions lack
 
 
 @dataclasses.dataclass
@@ -33,7 +27,7 @@ class PassState:
 
 @dataclasses.dataclass
 class TrainState:
-    """Position in training and running sums, saved as JSON with every checkpoint.
+    """Position in training and running sums, saved with every checkpoint.
 
     Positions are counted in pairs, not in steps, so that a run can resume with another batch size.
 
@@ -73,19 +67,32 @@ class TrainState:
     best_epoch: dict[str, float] = dataclasses.field(default_factory=dict)
     evaluations_since_best: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict for JSON."""
-        return dataclasses.asdict(self)
+    def to_json(self) -> str:
+        """Return the fields as JSON."""
+        return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_dict(cls, values: Any) -> TrainState:
-        """Return the state that `to_dict` described.
+    def from_json(cls, text: str | bytes) -> TrainState:
+        """Return the state that `to_json` described.
 
         Raises:
-            UserError: A field is missing, unknown or of another type; the text names it.
+            UserError: The text has other fields than a state of this version.
         """
-        passes = {name: PassState(**_checked(PassState, _checked(cls, values)[name])) for name in ("train", "test")}
-        return cls(**{**values, **passes})
+        try:
+            values = json.loads(text)
+            passes = {name: PassState(**values[name]) for name in ("train", "test")}
+            return cls(**{**values, **passes})
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"its training state can't be used ({error}); expected a checkpoint of this version of the program"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """Name of this position: `epoch_0012`, `epoch_0012_pair_00345`, or `epoch_0012_pair_01067_test_0008`."""
+        pairs = f"_pair_{self.train.pairs_done:05d}" if self.train.pairs_done else ""
+        tests = f"_test_{self.test.pairs_done:04d}" if self.test.pairs_done else ""
+        return f"epoch_{self.epoch:04d}{pairs}{tests}"
 
     def is_done(self, epochs: int, patience: int = 0) -> bool:
         """Return whether training has ended: all epochs are done, or `is_stalled`."""
@@ -99,35 +106,3 @@ class TrainState:
         """Move to the beginning of the next epoch."""
         self.epoch += 1
         self.train, self.test, self.logged_sums = PassState(), PassState(), {}
-
-
-def _checked(cls: type, values: Any) -> Mapping[str, Any]:
-    """Return `values` if they are a dict of exactly the fields of a dataclass, each of its type."""
-    if not isinstance(values, dict):
-        raise UserError(f"{cls.__name__} is {values!r:.80}, expected its fields")
-    types = typing.get_type_hints(cls)
-    for problem, names in (("unknown", set(values) - set(types)), ("missing", set(types) - set(values) - ADDED)):
-        if names:
-            raise UserError(
-                f"{problem} fields of a training state: {', '.join(sorted(map(repr, names)))}; expected a checkpoint of this"
-                " version of the program"
-            )
-    for name, value in values.items():
-        _check_field(name, value, types[name])
-    return values
-
-
-def _check_field(name: str, value: Any, expected: Any) -> None:
-    """Raise UserError if a value does not have the type that a field expects."""
-    kind = dict if expected is PassState else typing.get_origin(expected) or expected
-    allowed = (int, float) if kind is float else (kind,)
-    if type(value) not in allowed or (kind in (int, float) and not 0 <= value < LARGEST):
-        raise UserError(f"{name} is {value!r:.80}, expected {kind.__name__} of at least 0 and below 10^15")
-    if expected == dict[str, float] and not all(map(_is_finite_number, value.values())):
-        raise UserError(f"{name} is {value!r:.80}, expected finite numbers")
-    if expected == list[str] and not all(type(item) is str for item in value):
-        raise UserError(f"{name} is {value!r:.80}, expected texts")
-
-
-def _is_finite_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, TrainingError, UserError
-from cyclegan.run.folder import Position
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.terminal import Signals
-from cyclegan.training.callbacks.base import Summary
+from cyclegan.training.callbacks.base import Call, Callback, Epoch, Summary
+from cyclegan.training.divergence import DivergencePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -22,19 +22,20 @@ REQUESTS = ("stop", "save")  # made by one worker, obeyed by all
 RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 
 
-class CheckpointPolicy:
-    """Decide when to save a checkpoint: on a timer, on a signal, at the end.
+class CheckpointPolicy(Callback):
+    """Save a checkpoint on a timer, on a signal, every few epochs, after the best epochs and at the end.
 
     Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each worker obeys
     the merged requests. A single worker acts on its requests at once.
 
     Args:
         checkpoints: Manager of the checkpoints.
-        signals: Requests of the user.
         summary: Writer of the log; each checkpoint records the log's length.
-        minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        check_folder: Function that raises an error if the folder of the run was removed or moved.
+        divergence: Policy that knows whether the weights are good.
         workers: All workers.
+        minutes: Minutes between checkpoints; 0 saves at every opportunity.
+        every: Epochs between checkpoints.
+        check_folder: Function that raises an error if the folder of the run was removed or moved.
         beat: Function that is called again and again while the end of training waits for free space.
 
     Attributes:
@@ -45,22 +46,24 @@ class CheckpointPolicy:
     def __init__(
         self,
         checkpoints: CheckpointManager,
-        signals: Signals,
         summary: Summary,
-        minutes: float,
-        check_folder: Callable[[], None],
+        divergence: DivergencePolicy,
         workers: Workers,
+        minutes: float,
+        every: int,
+        check_folder: Callable[[], None] = lambda: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.checkpoints = checkpoints
-        self.signals = signals
+        self.signals = Signals()
         self._summary = summary
-        self._seconds = 60 * minutes
-        self._check_folder = check_folder
+        self._divergence = divergence
         self._workers = workers
+        self._seconds = 60 * minutes
+        self._every = every
+        self._check_folder = check_folder
         self._beat = beat
         self._merged = dict.fromkeys(REQUESTS, False)
-        self._is_save_unanswered = False  # a signal asked for a checkpoint that could not be written yet
         self.restart_timer()
 
     @property
@@ -71,10 +74,7 @@ class CheckpointPolicy:
     def requests(self) -> dict[str, float]:
         """Return the requests of this worker by name, 1 or 0. Only the chief's timer counts."""
         timed_out = self._workers.is_chief and time.monotonic() >= self._next_save
-        return {
-            "stop": float(bool(self.signals.stop_signal)),
-            "save": float(self.signals.save_requested or timed_out),
-        }
+        return {"stop": float(self.signals.stop_signal > 0), "save": float(self.signals.save_requested or timed_out)}
 
     def merge_requests(self, requests: Mapping[str, float]) -> None:
         """Merge the save and stop requests of all workers, summed over the workers."""
@@ -90,10 +90,7 @@ class CheckpointPolicy:
 
     def is_due(self) -> bool:
         """Return whether to save now: a timer has run out, or a signal asks to save or to stop."""
-        if self.is_shared:
-            return any(self._merged.values())
-        timed_out = time.monotonic() >= self._next_save
-        return bool(self.signals.stop_signal) or self.signals.save_requested or timed_out
+        return any((self._merged if self.is_shared else self.requests()).values())
 
     def restart_timer(self, seconds: float | None = None) -> None:
         """Let the timer run out after some seconds, by default after the usual minutes."""
@@ -101,20 +98,17 @@ class CheckpointPolicy:
         self._next_save = time.monotonic() + (self._seconds if seconds is None else seconds)
 
     def save(
-        self,
-        state: TrainState,
-        is_sound: bool,
-        best_kid: Mapping[str, float] | None = None,
-        meanwhile: str = "Training continues",
+        self, state: TrainState, best_kid: Mapping[str, float] | None = None, meanwhile: str = "Training continues"
     ) -> pathlib.Path | None:
-        """Save a checkpoint, unless training is where it was restored.
+        """Save a checkpoint.
+
+        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again, except when
+        training must stop; then all older checkpoints are kept.
 
         Args:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
-            is_sound: Whether the newest step was finite. If not, the weights may be broken: nothing is saved until a step is
-                finite again, except when training must stop; then all older checkpoints are kept.
-            best_kid: Lowest KID so far, for the directions that reached it here ("x2y"). The checkpoint is also kept under the
-                name of each ("best-x2y").
+            best_kid: Lowest KID so far, for the directions that reached it here ("x2y"). A copy of the checkpoint is kept for
+                each ("best-x2y").
             meanwhile: What happens until the next attempt, for the warning.
 
         Returns:
@@ -124,50 +118,38 @@ class CheckpointPolicy:
             TrainingError: The folder of the run was removed or moved.
         """
         self._merged["save"] = False
+        is_sound, best_kid = self._divergence.is_sound, best_kid or {}
         if not is_sound and not self.stop_signal:
             self.restart_timer(0)
             return None
-        restored = self.checkpoints.restored
-        if restored and restored.name == Position.of(state).name:  # nothing was trained since
-            return restored
-        if self.signals.save_requested:
-            self.signals.save_requested, self._is_save_unanswered = False, True
+        is_requested, self.signals.save_requested = self.signals.save_requested, False
         self._check_folder()
         self._summary.flush()
         state.log_bytes = self._summary.log_bytes
+        before = state.best_kid, state.best_epoch
+        state.best_kid = {**state.best_kid, **best_kid}
+        state.best_epoch = {**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)}
         try:
-            path = self._write(state, is_sound, best_kid or {})
+            path = self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
+            state.best_kid, state.best_epoch = before
             retry = "" if self.stop_signal else f". {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
             logger.warning(f"{error}{retry}")
             self.restart_timer(RETRY_SECONDS)
             return None
         self.restart_timer()
-        if self._is_save_unanswered:
+        self._divergence.note_checkpoint(state)
+        if is_requested:
             logger.info(f"Saved {path}")
-            self._is_save_unanswered = False
         return path
 
-    def _write(self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float]) -> pathlib.Path:
-        """Write a checkpoint of a state with `best_kid`; if that fails, leave the state unchanged."""
-        before = state.best_kid, state.best_epoch
-        state.best_kid = {**state.best_kid, **best_kid}
-        state.best_epoch = {**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)}
-        try:
-            return self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
-        except UserError:
-            state.best_kid, state.best_epoch = before
-            raise
-
-    def save_and_obey(
-        self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float] | None = None
-    ) -> pathlib.Path | None:
+    def save_and_obey(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
         """Save a checkpoint as `save` does, and stop if a signal asked for it.
 
         Raises:
             Stopped: A signal asked to stop.
         """
-        path = self.save(state, is_sound, best_kid)
+        path = self.save(state, best_kid)
         if signum := self.stop_signal:
             where = f"saved in {path}" if path else "everything since the last checkpoint is lost"
             source = "" if self.signals.stop_signal else " of another worker"
@@ -176,39 +158,48 @@ class CheckpointPolicy:
                 f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and {state.train.pairs_done} pairs"
                 f" (step {state.step}), {where}; the same command resumes",
             )
-        return path
 
-    def save_final(self, state: TrainState, is_sound: bool, best_kid: Mapping[str, float] | None = None) -> None:
+    def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
         """Save the last checkpoint and the end of the log; wait until both can be written.
 
         Raises:
             Stopped: A signal ended the wait.
             TrainingError: The last steps were not finite.
         """
-        if not is_sound:
+        if not self._divergence.is_sound:
             raise TrainingError(
                 "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
                 " checkpoint. Try a lower --lr"
             )
-        meanwhile, warned = "Training is done except for this; the program waits", False
+        meanwhile = "Training is done except for this; the program waits"
         while True:
-            is_saved = self.save(state, is_sound, best_kid, meanwhile) is not None
+            is_saved = self.save(state, best_kid, meanwhile) is not None
             is_logged = self._summary.flush()
             if self._workers.all_true(is_saved and is_logged):
                 return
-            if not is_logged and not warned:
+            if not is_logged:
                 logger.warning(f"The end of the log cannot be written, see above. {meanwhile}")
-                warned = True
             self.restart_timer(RETRY_SECONDS)  # also if only the end of the log is missing
-            self._wait()
+            while not self.is_due():
+                self._beat()
+                time.sleep(0.1)
+                if self.is_shared:
+                    sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
+                    self.merge_requests(dict(zip(REQUESTS, sums)))
             if self.stop_signal:
-                self.save_and_obey(state, is_sound, best_kid)
+                self.save_and_obey(state, best_kid)
 
-    def _wait(self) -> None:
-        """Wait until the timer runs out or a signal arrives, on any worker."""
-        while not self.is_due():
-            self._beat()
-            time.sleep(0.1)
-            if self.is_shared:
-                sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
-                self.merge_requests(dict(zip(REQUESTS, sums)))
+    def is_due_after(self, call: Call) -> bool:
+        """Return `is_due`."""
+        return self.is_due()
+
+    def on_call_end(self, call: Call) -> None:
+        """Save a checkpoint, and stop if a signal asked for it."""
+        self.save_and_obey(call.state)
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """Save a checkpoint if one is due, and stop if a signal asked for it."""
+        if epoch.is_last:
+            self.save_final(epoch.state, epoch.best_kid)
+        elif epoch.is_best or epoch.state.epoch % self._every == 0 or self.is_due():
+            self.save_and_obey(epoch.state, epoch.best_kid)

@@ -12,8 +12,7 @@ import tensorflow as tf
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
-from cyclegan.run import manifest
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Summary
 from cyclegan.training.in_flight import PendingCall
@@ -126,11 +125,8 @@ class DivergencePolicy:
                 f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and stops;"
                 " the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
-        saved = self._checkpoints.all()
-        if any(map(manifest.is_complete, saved[:-1])) and not self._is_checkpoint_confirmed:
-            self._checkpoints.drop(saved[-1])  # its weights may be broken
-        with self._strategy.scope():
-            found = self._checkpoints.restore()
+        with self._strategy.scope():  # the weights of an unconfirmed checkpoint may be broken
+            found = self._checkpoints.restore(newest_last=not self._is_checkpoint_confirmed)
         if not found:
             raise TrainingError(
                 f"{bad_steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"

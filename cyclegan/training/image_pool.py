@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.errors import UserError
-from cyclegan.run.sharded_state import ShardedState
+from cyclegan.run.checkpoints import ShardedState
 
 
 class PoolUpdate(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from cyclegan.errors import TrainingError, first_line
-from cyclegan.run import folder
+from cyclegan.run.run_directory import describe_last
 
 LIMITS = ("can't start new thread", "bad_alloc", "Cannot allocate memory", "Resource temporarily unavailable")
 
@@ -47,9 +47,7 @@ def name_checkpoint(run: pathlib.Path) -> Iterator[None]:
         # The program ends; destructors of half-made objects may fail as well.
         sys.unraisablehook = lambda ignored: None
         text = reason if isinstance(error, OutOfMemory) else f"memory or threads ran out ({reason})"
-        raise TrainingError(
-            f"{text}; {folder.describe_last(run)}. ulimit -a shows the limits of the process"
-        ) from error
+        raise TrainingError(f"{text}; {describe_last(run)}. ulimit -a shows the limits of the process") from error
 
 
 def _is_limit(error: BaseException) -> bool:

@@ -121,7 +121,7 @@ class PassRunner:
             if not self.checkpoint_policy.is_shared:  # the other workers are in the step that this one can't join
                 in_flight.inspect_all()
                 split.progress(state).sums = totals.to_host()
-                self.checkpoint_policy.save(state, self.divergence.is_sound, meanwhile="Training stops")
+                self.checkpoint_policy.save(state, meanwhile="Training stops")
             raise TrainingError(failure) from None
 
     def _start_call(

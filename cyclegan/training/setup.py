@@ -22,15 +22,13 @@ from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.inspection import summary as inspection_summary
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
-from cyclegan.terminal import Signals
 from cyclegan.training import schedule
 from cyclegan.training.callbacks.base import Callback, Summary
-from cyclegan.training.callbacks.checkpoint import CheckpointCallback
 from cyclegan.training.callbacks.evaluate import EvaluationCallback, Evaluator
 from cyclegan.training.callbacks.log_metrics import MetricsCallback
 from cyclegan.training.callbacks.plot import PlotCallback
@@ -130,7 +128,6 @@ def make_trainer(
                 CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
             )
             restored = None if config.run.clear_output_dir else checkpoints.restore()
-        run.check_restored(restored and restored.train_state)
         state = restored[0] if restored else TrainState()
         train, test = make_splits(
             model,
@@ -159,7 +156,7 @@ def make_trainer(
     overview.log(config, facts)
     if not state.is_done(config.optimization.epochs, config.evaluation.patience):
         parts = dataclasses.replace(parts, summary=_start_run(config.optimization, workers, run, data, parts))
-    return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check, run.note_checkpoint))
+    return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check))
 
 
 def assemble_trainer(
@@ -168,7 +165,6 @@ def assemble_trainer(
     parts: Parts,
     evaluator: Evaluator | None = None,
     check_folder: Callable[[], None] = lambda: None,
-    note_checkpoint: Callable[[], None] = lambda: None,
 ) -> Trainer:
     """Return a trainer with the policies and callbacks that a configuration asks for.
 
@@ -178,14 +174,13 @@ def assemble_trainer(
         parts: Parts of the run.
         evaluator: Evaluator of the generators, on the chief.
         check_folder: Function that raises an error if the folder of the run was removed or moved.
-        note_checkpoint: Function that is called when a new run has its first checkpoint.
     """
     train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
-    minutes, patience = config.run.checkpoint_minutes, config.evaluation.patience
     watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
-    policy = CheckpointPolicy(checkpoints, Signals(), summary, minutes, check_folder, workers, watchdog.beat)
     datasets = {split.name: split.dataset for split in (train, test)}
     divergence = DivergencePolicy(config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy)
+    minutes, every = config.run.checkpoint_minutes, config.run.checkpoint_every
+    policy = CheckpointPolicy(checkpoints, summary, divergence, workers, minutes, every, check_folder, watchdog.beat)
     learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
     throughput = Throughput(train.throughput.flops, train.throughput.peak)
     writer, objective = cast(SummaryWriter, summary), config.objective  # the writer is on the chief
@@ -197,7 +192,7 @@ def assemble_trainer(
         SilentFailureCallback(summary, objective.adversarial, "lambda_cycle" in objective.facts.own_flags),
         *plots,
         ReportCallback({split.name: split.metric_names for split in (train, test)}, config.run.verbose > 1),
-        CheckpointCallback(policy, config.run.checkpoint_every, divergence),
+        policy,
     ]
     passes = PassRunner(
         strategy=workers.strategy,
@@ -209,7 +204,7 @@ def assemble_trainer(
         watchdog=watchdog,
         show_bars=config.run.verbose > 0,
     )
-    return Trainer(parts.state, config.optimization.epochs, (train, test), passes, note_checkpoint, patience)
+    return Trainer(parts.state, config.optimization.epochs, (train, test), passes, config.evaluation.patience)
 
 
 def _make_watchdog(step_timeout: int | None, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:

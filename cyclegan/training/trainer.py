@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -28,7 +28,6 @@ class Trainer:
         epochs: Length of the whole training, in epochs.
         splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
         passes: Runner of the passes, with the policies and callbacks.
-        note_checkpoint: Function that is called when a new run has its first checkpoint.
         patience: Evaluations in a row without a lowest KID after which training ends; 0 for no such end.
 
     Attributes:
@@ -48,14 +47,12 @@ class Trainer:
         epochs: int,
         splits: tuple[Split, Split],
         passes: PassRunner,
-        note_checkpoint: Callable[[], None] = lambda: None,
         patience: int = 0,
     ) -> None:
         self.epochs = epochs
         self.patience = patience
         self.splits = splits
         self.passes = passes
-        self._note_checkpoint = note_checkpoint
         self._adopt(state)
 
     def _adopt(self, state: TrainState) -> None:
@@ -86,7 +83,6 @@ class Trainer:
             if not self.state.step and not checkpoints.restored:
                 with terminal.phase("Saving the first checkpoint", if_slow=True):
                     checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
-                self._note_checkpoint()
                 self.passes.watchdog.beat()
             self.passes.divergence.start(self.state)
             self.passes.checkpoint_policy.restart_timer()

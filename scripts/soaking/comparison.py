@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Collection, Mapping
@@ -11,8 +12,11 @@ import numpy as np
 
 from cyclegan import terminal
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.run.run_directory import find_checkpoints
+from cyclegan.run.train_state import TrainState
 
 BEST = ("best_epoch", "best_kid")  # fields of the training state
+TRAIN_STATE = "train_state/.ATTRIBUTES/py_state"  # has times in it
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # describes the Python objects, not their values
 
 
@@ -25,18 +29,42 @@ def log_lines(run: pathlib.Path) -> list[dict[str, Any]]:
     ]
 
 
+def newest(run: pathlib.Path, name: str) -> pathlib.Path | None:
+    """Return the newest checkpoint of a run with a name, given without its number."""
+    return next(reversed(find_checkpoints(run / "checkpoints", name)), None)
+
+
+def is_whole(checkpoint: pathlib.Path) -> bool:
+    """Return whether everything in a checkpoint can be read."""
+    try:
+        variables(checkpoint)
+        train_state(checkpoint)
+    except Exception:  # TensorFlow raises errors of many types
+        return False
+    return True
+
+
 def variables(checkpoint: pathlib.Path) -> dict[str, Any]:
     """Return everything in a checkpoint by name: weights, moments, counters, image pools."""
     with terminal.start():
         import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(checkpoint / "state"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name != GRAPH}
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name) for name in names if name not in (GRAPH, TRAIN_STATE)}
+
+
+def read_state(checkpoint: pathlib.Path) -> TrainState:
+    """Return the training state of a checkpoint."""
+    with terminal.start():
+        from cyclegan.run.checkpoints import read_train_state
+
+    return read_train_state(checkpoint)
 
 
 def train_state(checkpoint: pathlib.Path) -> dict[str, Any]:
     """Return the position in training without times and lengths of files, with the best epoch and KID by direction."""
-    state = json.loads((checkpoint / "manifest.json").read_text())["train_state"]
+    state = dataclasses.asdict(read_state(checkpoint))
     kept = {name: value for name, value in state.items() if name not in ("train", "test", "log_bytes", *BEST)}
     return {**kept, **{f"{name} {direction}": value for name in BEST for direction, value in state[name].items()}}
 
@@ -74,18 +102,18 @@ def differences(whole: pathlib.Path, parts: pathlib.Path, epochs: int, unsaved: 
         )
         found.append(f"metrics.jsonl: line {number + 1} of {len(lines)} and {len(others)}")
     last = f"epoch_{epochs:04d}"
-    end = whole / "checkpoints" / last
-    state = train_state(end) if end.exists() else {}
+    end = newest(whole, last)
+    state = train_state(end) if end else {}
     lost = {direction for direction in DIRECTIONS if state.get(f"best_epoch {direction}") in unsaved}
     not_compared = {f"{name} {direction}" for name in BEST for direction in lost}
     not_compared |= {"evaluations_since_best"} if lost else set()
     for name in (last, *(f"best-{direction}" for direction in DIRECTIONS if direction not in lost)):
-        one, other = (run / "checkpoints" / name for run in (whole, parts))
-        if one.exists() != other.exists() or (not one.exists() and name[0] == "e"):
+        one, other = newest(whole, name), newest(parts, name)
+        if not (one and other) and (one or other or name == last):
             found.append(f"{name}: exists in one only")
-        elif one.exists():
+        elif one and other:
             for kind, read in (("variables", variables), ("training state", train_state)):
                 if names := sorted({*different(read(one), read(other))} - not_compared):
                     found.append(f"{name}: {len(names)} {kind} {names[:3]}")
-    left = [path.name for path in parts.glob("checkpoints/.*")]
-    return [*found, *([f"left behind: {left}"] if left else [])]
+    left = (parts / "checkpoints" / "partial").exists()
+    return [*found, *(["left behind: partial"] if left else [])]

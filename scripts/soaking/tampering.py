@@ -1,14 +1,14 @@
-"""Damage to the folder of a run between two starts, from which the program promises to recover; no TensorFlow."""
+"""Damage to the folder of a run between two starts, from which the program promises to recover."""
 
 from __future__ import annotations
 
-import json
 import pathlib
 import random
 import shutil
 from collections.abc import Callable
 
-from cyclegan.run import folder, manifest
+from cyclegan.run.run_directory import saved_checkpoints
+from scripts.soaking.comparison import is_whole, read_state
 
 
 def _rewrite(path: pathlib.Path, content: bytes) -> None:
@@ -19,8 +19,8 @@ def _rewrite(path: pathlib.Path, content: bytes) -> None:
 
 def _newest(run: pathlib.Path) -> pathlib.Path | None:
     """Return the newest checkpoint, which may be damaged already, if another one can take its place."""
-    *older, newest = folder.checkpoints(run / "checkpoints") or [None]
-    return newest if any(map(manifest.is_complete, older)) else None
+    *older, newest = saved_checkpoints(run / "checkpoints") or [None]
+    return newest if any(map(is_whole, older)) else None
 
 
 def _file_of_newest(run: pathlib.Path, rng: random.Random) -> pathlib.Path | None:
@@ -53,27 +53,24 @@ def remove_file(run: pathlib.Path, rng: random.Random) -> bool:
 
 
 def leave_partial(run: pathlib.Path, rng: random.Random) -> bool:
-    """Leave what a kill during a save or a removal leaves: incomplete checkpoints with hidden names, and files."""
-    saved = folder.checkpoints(run / "checkpoints")
+    """Leave what a kill during a save leaves: incomplete files."""
+    saved, partial = saved_checkpoints(run / "checkpoints"), run / "checkpoints" / "partial"
     if not saved:
         return False
-    source = rng.choice(saved)
-    for prefix in (".partial_", ".removed_"):
-        copy = source.with_name(prefix + rng.choice([source.name, "epoch_0007", "epoch_0001_pair_00003"]))
-        if not copy.exists():
-            shutil.copytree(source, copy)
-            rng.choice(sorted(copy.iterdir())).unlink()
+    if not partial.exists():
+        shutil.copytree(rng.choice(saved), partial)
+        rng.choice(sorted(partial.iterdir())).unlink()
     (run / "config.json.partial").write_text('{"config": ')
     return True
 
 
 def change_end_of_log(run: pathlib.Path, rng: random.Random) -> bool:
     """Cut what metrics.jsonl got since the newest checkpoint, or add half a line."""
-    log, saved = run / "metrics.jsonl", folder.checkpoints(run / "checkpoints")
-    complete = [path for path in saved if manifest.is_complete(path)]
+    log, saved = run / "metrics.jsonl", saved_checkpoints(run / "checkpoints")
+    complete = [path for path in saved if is_whole(path)]
     if not log.exists() or not complete:
         return False
-    needed = json.loads((complete[-1] / manifest.NAME).read_text())["train_state"]["log_bytes"]
+    needed = read_state(complete[-1]).log_bytes
     content = log.read_bytes()
     if len(content) > needed and rng.random() < 0.5:
         log.write_bytes(content[: rng.randint(needed, len(content))])

@@ -25,7 +25,7 @@ with terminal.start():
     from cyclegan.distribution import collectives
     from cyclegan.distribution.strategy import make_strategy
     from cyclegan.methods.losses import reduce_mean
-    from cyclegan.run.manager import CheckpointManager
+    from cyclegan.run.checkpoints import CheckpointManager
     from cyclegan.run.train_state import TrainState
     from scripts.tutorials.fashion import WANTED, batches, load, make_model
 
@@ -111,7 +111,7 @@ class Trainer:
 def restored_accuracy(checkpoint: pathlib.Path, dataset: tf.data.Dataset) -> float:
     """Return the accuracy of the model of a checkpoint, restored without a strategy into plain variables."""
     model, accuracy = make_model(), tf.keras.metrics.SparseCategoricalAccuracy()
-    CheckpointManager(checkpoint.parent, {"model": model}).restore_from(checkpoint)
+    CheckpointManager(checkpoint.parent, {"model": model}).restore_named(checkpoint.name)
     for images, labels, weights in dataset:
         accuracy.update_state(labels, model(images, training=False), weights)
     return float(accuracy.result())

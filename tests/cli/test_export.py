@@ -16,7 +16,7 @@ from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError
 from cyclegan.export import exporter, web_page
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from tests.export.models import TINY, make_generator
 
@@ -52,7 +52,9 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     flags = ["--format", "keras", "--direction", "y2x", "--checkpoint", "epoch_0001", "--size", "64x32"]
     assert export.main([str(run), out, *flags]) < 1e-4
     lines = caplog.messages
-    assert capsys.readouterr().err == "" and re.fullmatch(r"\S+out.keras: keras, 0\.\d MB, of \S+epoch_0001", lines[0])
+    assert capsys.readouterr().err == "" and re.fullmatch(
+        r"\S+out.keras: keras, 0\.\d MB, of \S+epoch_0001-1", lines[0]
+    )
     assert lines[1:3] == ["picture: float32 [1, 32, 64, 1]", "translated: float32 [1, 32, 64, 3]"]
     assert re.fullmatch(r"largest .* allowed 0.001; on 2 images \(\S+trainB\), 32 x 64 pixels", lines[3])
     with pytest.raises(UserError, match="out.keras exists"):
@@ -60,7 +62,7 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     caplog.clear()
     assert export.main([str(run), out, "--format", "keras", "--uint8", "--overwrite"]) < 0.51
     lines = caplog.messages
-    assert lines[0].endswith("epoch_0002") and lines[2] == "translated: uint8 [N, H, W, 1]"
+    assert lines[0].endswith("epoch_0002-2") and lines[2] == "translated: uint8 [N, H, W, 1]"
     assert lines[1] == "picture: uint8 [N, H, W, 3], H and W multiples of 4"
     assert re.search(r"gray levels, allowed 0.6275; on 2 images \(\S+testA\), 32 x 32 and 36", lines[3])
 
@@ -121,7 +123,7 @@ def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):
     assert {each["name"]: each["inputs"] for each in settings["directions"]} == inputs
     assert settings["runtime"].startswith(web_page.CDN) and (settings["side"], settings["multiple"]) == (32, 4)
     assert "<title>CycleGAN: run</title>" in (page / "index.html").read_text(encoding="utf-8")
-    assert caplog.messages[-1].startswith(f"{page}: a page of {run}/checkpoints/epoch_0002;")
+    assert caplog.messages[-1].startswith(f"{page}: a page of {run}/checkpoints/epoch_0002-2;")
 
 
 def test_a_page_of_value_ranges_is_refused(run, tmp_path):

@@ -11,7 +11,7 @@ from cyclegan.cli import import_torch, train
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.training.gan import GAN
 from tests.interop.filled_networks import filled
 from tests.interop.pytorch_networks import patch_state, resnet_state

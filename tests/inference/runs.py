@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config, serialization
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
 

@@ -79,4 +79,4 @@ def test_all_devices_load_the_same_checkpoint(models, monkeypatch):
         lambda run, checkpoint, *options, original=load_on_devices.__globals__["restore"]: loaded.append(checkpoint)
         or original(run, checkpoint, *options),
     )
-    assert len(load_on_devices(folder)) == 2 and loaded == [None, "epoch_0002"]
+    assert len(load_on_devices(folder)) == 2 and loaded == [None, "epoch_0002-2"]

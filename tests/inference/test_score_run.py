@@ -17,7 +17,7 @@ from cyclegan.errors import UserError
 from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
 from tests.evaluation.drawings import draw
@@ -38,7 +38,7 @@ def run(tmp_path_factory, stripes_dir):
     )
     serialization.save(folder / "config.json", config, compat.stack(), {})
     checkpoints = CheckpointManager(folder / "checkpoints", GAN(1, config).state())
-    checkpoints.save(TrainState(epoch=1, step=5), aliases=["best-x2y"])
+    checkpoints.save(TrainState(epoch=1, step=5), best=["best-x2y"])
     return folder
 
 
@@ -51,7 +51,7 @@ def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
     result = score(run, "--checkpoint", "best-x2y", "--json", file, "--max_images", 6)
     out = capsys.readouterr().out
     assert json.loads(file.read_text()) == json.loads(json.dumps(result))
-    assert result["checkpoint"] == "best-x2y" and result["epoch"] == 1 and set(result["versions"]) >= {"tensorflow"}
+    assert result["checkpoint"] == "best-x2y-1" and result["epoch"] == 1 and set(result["versions"]) >= {"tensorflow"}
     for direction in ("x2y", "y2x"):
         part = result["directions"][direction]
         assert set(part["scores"]) == set(score_table.TITLES)
@@ -77,16 +77,16 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
     G = second.networks.generators["G"]
     G.set_weights([weights + 1 for weights in G.get_weights()])
     CheckpointManager(copy / "checkpoints", second.state()).save(TrainState(epoch=2, step=9))
-    (copy / "checkpoints" / "best-y2x").mkdir()  # damaged
+    (copy / "checkpoints" / "best-y2x-3").mkdir()  # damaged
     flags = ("--max_images", 3, "--direction", "x2y")
     first, last = score(copy, "--all-checkpoints", *flags, "--json", file)["checkpoints"]
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:4] for line in lines if line.startswith("epoch_")] == [
-        ["epoch_0001,", "best-x2y", "1", "5"],
-        ["epoch_0002", "2", "9", f"{last['directions']['x2y']['scores']['FID']:.5g}"],
+        ["epoch_0001-1,", "best-x2y-1", "1", "5"],
+        ["epoch_0002-2", "2", "9", f"{last['directions']['x2y']['scores']['FID']:.5g}"],
     ]
-    assert "best-y2x can't be read" in caplog.text
-    assert (first["aliases"], last["aliases"]) == (["best-x2y"], [])
+    assert "best-y2x-3 can't be read" in caplog.text
+    assert (first["aliases"], last["aliases"]) == (["best-x2y-1"], [])
     assert first["directions"] != last["directions"]
     assert json.loads(file.read_text())["checkpoints"] == json.loads(json.dumps([first, last]))
     for name, result in (("best-x2y", first), ("epoch_0002", last)):
@@ -98,10 +98,10 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
 def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    (copy / "checkpoints" / "epoch_0001" / "state.index").write_bytes(b"damaged")
+    (copy / "checkpoints" / "epoch_0001-1" / "state.index").write_bytes(b"damaged")
     (result,) = score(copy, "--all-checkpoints", "--max_images", 3, "--direction", "x2y")["checkpoints"]
-    assert (result["checkpoint"], result["aliases"]) == ("best-x2y", [])
-    assert "epoch_0001 can't be read" in caplog.text
+    assert (result["checkpoint"], result["aliases"]) == ("best-x2y-1", [])
+    assert "epoch_0001-1 can't be read" in caplog.text
 
 
 def test_a_checkpoint_whose_translations_are_not_finite_has_no_scores(run, tmp_path, caplog):
@@ -113,9 +113,9 @@ def test_a_checkpoint_whose_translations_are_not_finite_has_no_scores(run, tmp_p
     manager = CheckpointManager(copy / "checkpoints", broken.state())
     manager.save(TrainState(epoch=2, step=9))
     flags = ("--all-checkpoints", "--max_images", 3, "--direction", "x2y")
-    assert [result["checkpoint"] for result in score(copy, *flags)["checkpoints"]] == ["epoch_0001"]
-    assert "epoch_0002 has no scores: " in caplog.text
-    for name in ("epoch_0001", "best-x2y"):
+    assert [result["checkpoint"] for result in score(copy, *flags)["checkpoints"]] == ["epoch_0001-1"]
+    assert "epoch_0002-2 has no scores: " in caplog.text
+    for name in ("epoch_0001-1", "best-x2y-1"):
         shutil.rmtree(copy / "checkpoints" / name)
     with pytest.raises(UserError, match="no checkpoint has scores, see above"):
         score(copy, *flags)
@@ -179,7 +179,7 @@ def test_real_images_of_another_folder_are_compared(run, folders):
     "flags, text",
     [
         (["--real", str(ROOT / "tests"), "--direction", "x2y"], "no images; expected at least 2 of .png"),
-        (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of best-x2y, epoch_0001"),
+        (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of epoch_0001-1, best-x2y-1"),
         (["--features", "weights.h5"], "weights.h5: no such file; expected random, inception, or a file"),
         (["--dataset", "/nowhere"], "--dataset /nowhere: no such folder"),
     ],

@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.run import html_report
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from tests.run.reports import sample
 from tests.run.runs import DATA, open_run
 
@@ -33,6 +33,6 @@ def run_folder(tmp_path):
     path = tmp_path / "run"
     with open_run(path) as first:
         first.start(DATA)
-    for name in ("epoch_0001", "best-x2y", ".partial_best-y2x"):
+    for name in ("epoch_0001-1", "best-x2y-1", "partial"):
         (path / "checkpoints" / name).mkdir(parents=True)
     return path

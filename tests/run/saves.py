@@ -1,9 +1,11 @@
 """Training states, saves of the fixture `run`, and runs without TensorFlow's runtime."""
 
+import json
+import os
 import pathlib
 import types
 
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import PassState, TrainState
 
 
@@ -14,32 +16,41 @@ def at(epoch, pairs=0, test_pairs=0):
     )
 
 
-def save(run, *epochs, keep=3):
+def save(run, *epochs, keep=3, best=()):
     """Save a checkpoint after each of some epochs, whose weights are the number of the epoch; return the manager."""
     state, checkpoints = run(keep)
     for epoch in epochs:
         state["a"].assign([epoch, epoch])
-        checkpoints.save(at(epoch))
+        checkpoints.save(at(epoch), best=best)
     return checkpoints
 
 
 def names(checkpoints):
     """Return the names of all files and folders beside the checkpoints."""
-    return [path.name for path in checkpoints.folder.iterdir()]
+    return sorted(path.name for path in checkpoints.folder.iterdir())
 
 
 class Number:
-    """Stand in for `tf.train.Checkpoint`, whose runtime does not survive a fork: the state is a number."""
+    """Stand in for `tf.train.Checkpoint`, whose runtime does not survive a fork: the state is a number.
 
-    def __init__(self, value):
-        self.value = value
+    It makes the same changes of the disk.
+    """
+
+    def __init__(self, value, train_state):
+        self.value, self.train_state = value, train_state
 
     def write(self, prefix):
-        for name in (".index", ".data-00000-of-00001"):
-            pathlib.Path(prefix + name).write_text(str(self.value))
+        temporary = pathlib.Path(f"{prefix}_temp")
+        temporary.mkdir()
+        (temporary / "part").write_text(json.dumps([self.value, self.train_state.serialize()]))
+        os.rename(temporary / "part", f"{prefix}.data-00000-of-00001")
+        pathlib.Path(f"{prefix}.index").write_text("index")
+        temporary.rmdir()
 
     def read(self, prefix):
-        self.value = int(pathlib.Path(prefix + ".index").read_text())
+        assert pathlib.Path(f"{prefix}.index").read_text() == "index"
+        self.value, train_state = json.loads(pathlib.Path(f"{prefix}.data-00000-of-00001").read_text())
+        self.train_state.deserialize(train_state)
         done = types.SimpleNamespace(expect_partial=lambda: None)
         return types.SimpleNamespace(assert_consumed=lambda: None, assert_existing_objects_matched=lambda: done)
 
@@ -52,7 +63,7 @@ class Run:
 
     def start(self, value=0):
         checkpoints = CheckpointManager(self.folder, {}, self.keep)
-        checkpoints._checkpoint = Number(value)
+        checkpoints._checkpoint = Number(value, checkpoints._train_state)
         return checkpoints
 
     def save(self, value, train_state, **options):
@@ -63,7 +74,7 @@ class Run:
         found = checkpoints.restore(**options)
         return found and (checkpoints._checkpoint.value, found.train_state)
 
-    def alias(self, name):
+    def named(self, name):
         checkpoints = self.start()
-        checkpoints.restore_from(self.folder / name)
+        checkpoints.restore_named(name)
         return checkpoints._checkpoint.value

@@ -1,16 +1,8 @@
 import pytest
 
-from cyclegan.config import Config, serialization
+from cyclegan.config import serialization
 from cyclegan.errors import UserError
-from cyclegan.run import manifest
-from cyclegan.run.run_directory import RunDirectory
-from tests.run.runs import DATA, STACK, open_run
-from tests.run.saves import at
-
-
-def test_opening_changes_nothing(tmp_path):
-    open_run(tmp_path / "a" / "b").check_data(DATA)
-    assert not list(tmp_path.iterdir())
+from tests.run.runs import DATA, open_run
 
 
 def test_free_settings_change_on_resume_without_a_warning(run_folder):
@@ -60,7 +52,7 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
     data = {"trainA": "3 images (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:
         first.start(data)
-    (tmp_path / "checkpoints" / "epoch_0001").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     repaired = {**data, "trainA bytes": "20 bytes (2)"}
     with open_run(tmp_path) as again:
         again.check_data(repaired)
@@ -85,34 +77,11 @@ def test_a_log_without_checkpoints_is_refused(tmp_path):
     with open_run(tmp_path) as run:
         run.start(DATA)
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    with pytest.raises(UserError, match="has begun to train, but no complete checkpoint .*--clear_output_dir"):
+    with pytest.raises(
+        UserError, match="has begun to train, but no complete checkpoint .*start over with --clear_output_dir"
+    ):
         open_run(tmp_path)
     open_run(tmp_path, clear_output_dir=True).close()
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_run_that_lost_its_first_checkpoint_is_refused(tmp_path, resumed):
-    checkpoints = tmp_path / "checkpoints"
-    with open_run(tmp_path) as run:
-        run.start(DATA)
-        (checkpoints / "epoch_0000").mkdir(parents=True)
-        if not resumed:
-            run.note_checkpoint()
-    if resumed:  # killed between its first checkpoint and the note
-        with open_run(tmp_path) as run:
-            run.start(DATA)
-    (checkpoints / "epoch_0000").rmdir()
-    checkpoints.rmdir()
-    with pytest.raises(UserError, match=f"begun to train, but no complete checkpoint in {checkpoints}; expected one"):
-        open_run(tmp_path)
-    with open_run(tmp_path, clear_output_dir=True) as run:
-        run.start(DATA)
-    open_run(tmp_path).close()  # stopped before its first checkpoint
-
-
-def test_only_the_chief_notes_a_checkpoint(tmp_path):
-    RunDirectory(Config.from_settings(output_dir=str(tmp_path)), STACK, writes=False).note_checkpoint()
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_without_a_checkpoint_accepts_any_settings(tmp_path):
@@ -124,112 +93,12 @@ def test_a_run_without_a_checkpoint_accepts_any_settings(tmp_path):
     assert serialization.load(tmp_path / "config.json").config.networks.filters == 8
 
 
-def test_an_imported_run_without_its_checkpoint_is_refused(tmp_path):
-    with open_run(tmp_path) as imported:
-        imported.start({})
-    with pytest.raises(
-        UserError, match="holds an imported run, but no complete checkpoint in .*import them again with"
-    ):
-        open_run(tmp_path)
-    with open_run(tmp_path, clear_output_dir=True) as again:
-        again.start(DATA)
-    open_run(tmp_path).close()
-
-
-def test_an_imported_run_that_has_started_without_its_checkpoint_is_refused(tmp_path):
-    with open_run(tmp_path) as imported:
-        imported.start({})
-    checkpoint = tmp_path / "checkpoints" / "epoch_0000"
-    checkpoint.mkdir(parents=True)
-    for _ in range(2):
-        with open_run(tmp_path) as run:
-            run.start(DATA)
-    checkpoint.rename(tmp_path / "away")
-    text = (
-        "imported run, but no complete checkpoint in .*; expected the checkpoint of the imported networks: put it back"
-    )
-    with pytest.raises(UserError, match=text):
-        open_run(tmp_path)
-
-
-def test_a_checkpoint_that_was_not_restored_is_refused(run_folder, tmp_path):
-    with open_run(run_folder) as again:
-        again.check_restored(at(200))
-        with pytest.raises(UserError, match="had a checkpoint, which has just disappeared"):
-            again.check_restored(None)
-    with open_run(run_folder, clear_output_dir=True) as new:
-        new.check_restored(None)
-    with open_run(tmp_path / "new") as new:
-        new.check_restored(None)
-
-
-def test_a_checkpoint_beyond_the_end_of_the_run_is_refused(run_folder):
-    with open_run(run_folder, epochs=300) as again:
-        again.check_restored(at(300))
-    with open_run(run_folder, epochs=100) as again:
-        again.check_restored(at(200))
-        text = "the checkpoint has done 10000000 epochs; expected at most 200, as config.json of .* one of the two"
-        with pytest.raises(UserError, match=text):
-            again.check_restored(at(10**7))
-
-
-@pytest.mark.parametrize("prefix", [".partial_", ".removed_"])
-def test_a_complete_checkpoint_of_an_interrupted_save_counts(tmp_path, prefix):
-    with open_run(tmp_path) as imported:
-        imported.start({})
-    checkpoint = tmp_path / "checkpoints" / f"{prefix}epoch_0000"
-    checkpoint.mkdir(parents=True)
-    with pytest.raises(UserError, match="no complete checkpoint"):
-        open_run(tmp_path)
-    (checkpoint / "state.index").write_text("")
-    manifest.write(checkpoint, at(0))
-    with open_run(tmp_path) as run:
-        assert run.saved_config
-
-
-@pytest.mark.parametrize("clear", [False, True])
-@pytest.mark.parametrize("config", [None, '{"mine": 1}', "[1]", '["config", "stack", "data"]', "{"])
-def test_a_folder_of_something_else_is_refused(run_folder, config, clear):
-    (run_folder / "config.json").unlink()
-    if config:
-        (run_folder / "config.json").write_text(config)
-    with pytest.raises(
-        UserError,
-        match=r"holds .*, but no config\.json of a run, or a damaged one; expected .* use another --output_dir",
-    ):
-        open_run(run_folder, clear_output_dir=clear)
-
-
-@pytest.mark.parametrize("clear", [False, True])
-def test_a_config_of_something_else_is_refused(tmp_path, clear):
-    (tmp_path / "config.json").write_text('{"mine": 1}')
-    with pytest.raises(UserError, match="holds config.json, but no config.json of a run, or a damaged one"):
-        open_run(tmp_path, clear_output_dir=clear)
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is not a folder that can be written to"):
-        open_run(tmp_path / "file" / "run")
-
-
-def test_a_name_that_is_too_long_is_refused(tmp_path):
-    with pytest.raises(UserError, match="--output_dir .*File name too long"):
-        open_run(tmp_path / ("x" * 300))
-
-
-def test_a_config_that_is_nested_too_deeply_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text("[" * 100_000)
-    with pytest.raises(UserError, match="holds config.json, but no config.json of a run, or a damaged one"):
-        open_run(tmp_path)
-
-
 def test_a_resumed_run_keeps_its_measured_range(tmp_path):
     with open_run(tmp_path, value_range_x="auto") as first:
         assert first.config.data.value_range_x == "auto"
         first.config = first.config.replace(value_range_x="12:3981")
         first.start(DATA)
-    (tmp_path / "checkpoints" / "epoch_0001").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     for text in ("auto", "12:3981"):
         with open_run(tmp_path, value_range_x=text) as again:
             assert again.config.data.value_range("x") == (12, 3981) and not again.warnings
@@ -240,3 +109,66 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
         open_run(tmp_path, value_range_x="auto", value_range_y="auto")
     with open_run(tmp_path, value_range_x="auto", clear_output_dir=True) as new:
         assert new.config.data.value_range_x == "auto"
+
+
+@pytest.mark.parametrize(
+    "name, reason", [("file/run", "Not a directory"), ("file", "File exists"), ("x" * 300, "too long")]
+)
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, name, reason):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=f"--output_dir .*{reason}.*; expected a folder that can be written to"):
+        open_run(tmp_path / name)
+
+
+def test_a_folder_in_which_nothing_was_started_is_removed(tmp_path):
+    with open_run(tmp_path / "new") as run:
+        run.check_data(DATA)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "notes.txt").write_text("mine")
+    open_run(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_imported_run_without_its_checkpoint_is_refused(tmp_path):
+    with open_run(tmp_path) as imported:
+        imported.start({})
+    (tmp_path / "checkpoints" / "epoch_0000-1").mkdir(parents=True)
+    with open_run(tmp_path) as run:
+        run.start(DATA)
+    (tmp_path / "checkpoints" / "epoch_0000-1").rename(tmp_path / "away")
+    with pytest.raises(UserError, match="imported run, but no complete checkpoint .*import the networks again with"):
+        open_run(tmp_path)
+    with open_run(tmp_path, clear_output_dir=True) as again:
+        again.start(DATA)
+    open_run(tmp_path).close()
+
+
+@pytest.mark.parametrize("clear", [False, True])
+@pytest.mark.parametrize("config", [None, '{"mine": 1}', '["config", "stack", "data"]', "{", "[" * 100_000])
+def test_a_folder_of_something_else_is_refused(run_folder, config, clear):
+    (run_folder / "config.json").unlink()
+    if config:
+        (run_folder / "config.json").write_text(config)
+    with pytest.raises(
+        UserError, match=r"holds .*, but no config\.json of a run, or a damaged one; expected .* use anot"
+    ):
+        open_run(run_folder, clear_output_dir=clear)
+    assert (run_folder / "checkpoints" / "epoch_0001-1").is_dir()
+
+
+def test_clearing_removes_only_what_a_run_writes(run_folder):
+    events = [f"{folder}events.out.tfevents.1" for folder in ("", "test/", "steps/")]
+    samples = ["samples/epoch_010.png", "samples/epoch_010/frames.json", "samples/inputs/x_1.png"]
+    saved = [f"checkpoints/{name}/state.index" for name in ("epoch_0001-1", "best-x2y-1", "partial")]
+    own = ["metrics.jsonl", "index.html", "index.html.partial", "trackers.json", "plugins/profile/1/host.xplane.pb"]
+    mine = ["notes.txt", "samples/holiday.png", "test/precious.txt", "wandb/run-1.wandb", "checkpoints/epochs.txt"]
+    for name in (*own, *events, *samples, *saved, *mine):
+        (run_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (run_folder / name).write_text("")
+    (run_folder / "checkpoints" / "epoch_0002-2").symlink_to(run_folder / "wandb")
+    with open_run(run_folder, filters=8, clear_output_dir=True) as again:
+        again.start(DATA)
+    left = sorted(str(path.relative_to(run_folder)) for path in run_folder.rglob("*") if path.is_file())
+    assert left == sorted([".lock", "config.json", *mine])
+    assert not (run_folder / "steps").exists() and not (run_folder / "plugins").exists()
+    assert serialization.load(run_folder / "config.json").config.networks.filters == 8

@@ -7,21 +7,16 @@ import pytest
 
 from cyclegan.config.command_line import parse_args
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.run.train_state import TrainState
 from scripts import ablation
 
 TRAIN = """
 import pathlib, signal, sys, time
 sys.path.insert(0, {root!r})
-from cyclegan.run import folder, manifest
-from cyclegan.run.train_state import TrainState
 flags = sys.argv[1:]
 run = pathlib.Path(flags[flags.index("--output_dir") + 1])
-state = TrainState(epoch=2, step=int(flags[flags.index("--seed") + 1]) + 10)
 def stop(*_):
-    checkpoint = run / "checkpoints" / folder.Position.of(state).name
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "state.index").write_text("")
-    manifest.write(checkpoint, state)
+    (run / "checkpoints" / "epoch_0002-1").mkdir(parents=True)
     sys.exit(143)
 signal.signal(signal.SIGTERM, stop)
 if "hinge" in flags:
@@ -45,6 +40,9 @@ def output(tmp_path, monkeypatch):
     for name, text in (("TRAIN", TRAIN.replace("{root!r}", repr(str(ablation.ROOT)))), ("SCORE", SCORE)):
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.setattr(ablation, name, tmp_path / f"{name}.py")
+    step = 10  # and the seed, at the end of the name of the run
+    read_state = lambda checkpoint: TrainState(epoch=2, step=step + int(checkpoint.parents[1].name[-1]))  # noqa: E731
+    monkeypatch.setattr(ablation, "read_state", read_state)
     return tmp_path / "out"
 
 

@@ -9,7 +9,7 @@ from cyclegan.data import embedded, sources
 from cyclegan.errors import UserError
 from cyclegan.inference.model import Model
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
 from scripts import score_stripes

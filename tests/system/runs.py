@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from cyclegan.run.run_directory import find_checkpoints
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALLEST = ["--filters", "1", "--residual_blocks", "0", "--discriminator_layers", "1"]
 TINY = ["--filters", "4", "--residual_blocks", "0", "--discriminator_layers", "1", "--image_size", "32"]
@@ -44,9 +46,10 @@ def lines(folder):
 
 
 def variables(checkpoint):
-    """Return the tensors of a checkpoint by name."""
-    reader = tf.train.load_checkpoint(str(checkpoint / "state"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    """Return the arrays of a checkpoint, given without its number, by name."""
+    (path,) = find_checkpoints(checkpoint.parent, checkpoint.name)
+    reader = tf.train.load_checkpoint(str(path / "state"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name[:11] != "train_state"}
 
 
 def wait_for_line(process, beginning):

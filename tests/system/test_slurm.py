@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from cyclegan.run.run_directory import saved_checkpoints
 from scripts.soaking.comparison import log_lines
 from tests.system import worker_processes
 from tests.system.runs import ROOT, assert_same, variables
@@ -180,7 +181,7 @@ def slurm(tmp_path):
 
 def newest(run):
     """Return the name of the newest checkpoint of a run, or an empty text."""
-    return max((path.name for path in run.glob("checkpoints/epoch_*")), default="")
+    return next((path.name for path in reversed(saved_checkpoints(run / "checkpoints"))), "")
 
 
 def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm, stripes_dir):
@@ -197,12 +198,12 @@ def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm, stripes_dir)
         assert f"worker {worker}: stopped by SIGTERM" in log and log.count(f"saved in {saved};") == 2, log
     assert "Exited with exit code 143" in log, log
 
-    slurm.wait("later checkpoint", lambda: newest(disturbed) > preempted)
+    slurm.wait("later checkpoint", lambda: newest(disturbed) != preempted)
     assert f"Resumed from {saved}: " in slurm.log()
     tasks = [line.split() for line in slurm.call("scontrol", "listpids", job).splitlines()]
     (task,) = (int(row[0]) for row in tasks if row[2:4] == ["0", "1"])  # task 1 of the step of srun
     os.kill(task, signal.SIGKILL)  # `scancel --signal=KILL` would kill both tasks
-    epochs = int(newest(disturbed).split("_")[1]) + 2
+    epochs = int(newest(disturbed)[6:10]) + 2
     (slurm.folder / "epochs").write_text(f"{epochs}")
     slurm.restarted(job, 2)
     log = slurm.log()

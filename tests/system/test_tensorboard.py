@@ -16,6 +16,8 @@ import pytest
 
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.run.checkpoints import read_train_state
+from cyclegan.run.run_directory import find_checkpoints
 from cyclegan.run.summaries import SummaryWriter
 from tests.system.runs import TINY, lines, run
 
@@ -84,7 +86,7 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     assert "Train: 100%" in first.stderr and "images/s" in first.stderr and "Traceback" not in first.stderr
     second = run(*flags, "--epochs", "2", "--verbose", "2", "--profile", "5:7")
     assert second.returncode == 0, second.stderr
-    assert f"Resumed from {folder}/checkpoints/epoch_0001: 1 of 2 epochs are done" in second.stdout
+    assert f"Resumed from {folder}/checkpoints/epoch_0001-2: 1 of 2 epochs are done" in second.stdout
     assert "the global batch is 1 pairs instead of 2 from here on" in second.stderr
     assert "For the same batch use --batch_size 2" in second.stderr
     assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
@@ -102,13 +104,13 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     assert [path.name for path in sorted((folder / "samples").iterdir())] == [
         "epoch_001", "epoch_001.png", "epoch_002", "epoch_002.png", "inputs"
     ]  # fmt: skip
-    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
+    assert sorted(path.name.rpartition("-")[0] for path in (folder / "checkpoints").iterdir()) == [
         "best-x2y", "best-y2x", "epoch_0000", "epoch_0001", "epoch_0002"
     ]  # fmt: skip
     for direction in ("x2y", "y2x"):
         found = [line["score/" + direction + "/KID"] for line in lines(folder) if line["split"] == "test"]
-        best = json.loads((folder / "checkpoints" / f"best-{direction}" / "manifest.json").read_text())["train_state"]
-        assert len(found) == 2 and best["epoch"] == 1 + found.index(min(found))
+        best = read_train_state(find_checkpoints(folder / "checkpoints", f"best-{direction}")[0])
+        assert len(found) == 2 and best.epoch == 1 + found.index(min(found))
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from cyclegan.run.run_directory import find_checkpoints
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKER = ROOT / "tests" / "distribution" / "worker.py"
 FLAGS = ["--dataset", "stripes", "--image_size", 32, "--filters", 4, "--max_dataset_size", 24, "--no_peak"]
@@ -59,9 +61,9 @@ def ended(*processes):
 
 
 def wait_for(path, *processes):
-    """Wait until a run writes a file or folder."""
+    """Wait until a run writes a file, or a checkpoint given without its number."""
     deadline = time.monotonic() + SECONDS
-    while not path.exists():
+    while not path.exists() and not find_checkpoints(path.parent, path.name):
         dead = [each.communicate()[0] for each in processes if each.poll() is not None]
         if dead or time.monotonic() > deadline:
             for each in processes:

@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.run.sharded_state import ShardedState
+from cyclegan.run.checkpoints import ShardedState
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update

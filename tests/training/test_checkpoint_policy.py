@@ -1,18 +1,15 @@
 """Saving and stopping with several workers; tests/system/resume tests one process."""
 
 import itertools
-import pathlib
 import signal
 import types
 
 import pytest
 
-from cyclegan.distribution.workers import Workers
 from cyclegan.errors import Stopped, UserError
 from cyclegan.run.train_state import TrainState
 from cyclegan.training import checkpoint_policy
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
-from tests.run.saves import at
 from tests.thread_workers import in_threads
 
 
@@ -25,7 +22,7 @@ class Saved:
     def __init__(self, failures=0):
         self.saves, self.failures = 0, failures
 
-    def save(self, state, is_sound, names):
+    def save(self, state, is_sound, best):
         self.saves += 1
         if self.failures:
             self.failures -= 1
@@ -37,9 +34,10 @@ class Saved:
 
 
 def make_policy(workers, minutes=60.0, stop_signal=0, save_requested=False, failures=0):
-    signals = types.SimpleNamespace(stop_signal=stop_signal, save_requested=save_requested)
-    saved = Saved(failures)
-    return CheckpointPolicy(saved, signals, saved, minutes, lambda: None, workers), saved
+    saved, divergence = Saved(failures), types.SimpleNamespace(is_sound=True, note_checkpoint=lambda state: None)
+    policy = CheckpointPolicy(saved, saved, divergence, workers, minutes, every=1)
+    policy.signals = types.SimpleNamespace(stop_signal=stop_signal, save_requested=save_requested)
+    return policy, saved
 
 
 def merge(workers, policy):
@@ -54,18 +52,11 @@ def test_all_workers_stop_on_the_signal_of_one():
         before = policy.is_due(), policy.stop_signal
         merge(workers, policy)
         with pytest.raises(Stopped) as stopped:
-            policy.save_and_obey(TrainState(), is_sound=True)
+            policy.save_and_obey(TrainState())
         return before, policy.is_due(), saved.saves, stopped.value.exit_code, "of another worker" in str(stopped.value)
 
     signalled, others = ((False, 0), True, 1, 130, False), ((False, 0), True, 1, 143, True)
     assert in_threads(3, work) == [others, signalled, others]
-
-
-def test_the_position_that_was_restored_is_not_saved_again(strategies):
-    policy, saved = make_policy(Workers(strategies[1]))
-    saved.restored = pathlib.Path("checkpoints/epoch_0001")
-    assert policy.save(TrainState(epoch=1), is_sound=True) == saved.restored and not saved.saves
-    assert policy.save(at(1, 4), is_sound=True) == "epoch_0001" and saved.saves == 1
 
 
 def test_a_signal_waits_until_the_requests_are_merged():
@@ -73,9 +64,10 @@ def test_a_signal_waits_until_the_requests_are_merged():
         policy, _ = make_policy(workers)
         merge(workers, policy)
         policy.signals.stop_signal = signal.SIGTERM
-        return policy.is_due(), policy.stop_signal, policy.save_and_obey(TrainState(), is_sound=True)
+        policy.save_and_obey(TrainState())
+        return policy.is_due(), policy.stop_signal
 
-    assert in_threads(2, work) == [(False, 0, "epoch_0001")] * 2
+    assert in_threads(2, work) == [(False, 0)] * 2
 
 
 def test_only_the_timer_of_the_chief_counts():
@@ -83,7 +75,7 @@ def test_only_the_timer_of_the_chief_counts():
         policy, _ = make_policy(workers, chief_minutes if workers.is_chief else minutes)
         merge(workers, policy)
         due = policy.is_due()
-        policy.save(TrainState(), is_sound=True)
+        policy.save(TrainState())
         return due, policy.is_due()
 
     assert in_threads(2, lambda workers: work(workers, 0.0, 60.0)) == [(True, False)] * 2
@@ -95,10 +87,10 @@ def test_any_worker_may_be_asked_for_a_checkpoint():
         policy, saved = make_policy(workers, save_requested=workers.index == 1)
         merge(workers, policy)
         due = policy.is_due()
-        path = policy.save_and_obey(TrainState(), is_sound=True)
-        return due, path, policy.is_due(), saved.saves, policy.signals.save_requested
+        policy.save_and_obey(TrainState())
+        return due, policy.is_due(), saved.saves, policy.signals.save_requested
 
-    assert in_threads(2, work) == [(True, "epoch_0001", False, 1, False)] * 2
+    assert in_threads(2, work) == [(True, False, 1, False)] * 2
 
 
 def test_all_wait_at_the_end_until_the_chief_has_room(monkeypatch):
@@ -106,7 +98,7 @@ def test_all_wait_at_the_end_until_the_chief_has_room(monkeypatch):
 
     def work(workers):
         policy, saved = make_policy(workers, failures=2)
-        policy.save_final(TrainState(), is_sound=True)
+        policy.save_final(TrainState())
         return saved.saves
 
     assert in_threads(2, work) == [3, 3]
@@ -118,7 +110,7 @@ def test_a_signal_at_one_worker_ends_the_wait_of_all(monkeypatch):
     def work(workers):
         policy, _ = make_policy(workers, failures=100, stop_signal=signal.SIGTERM if workers.index == 1 else 0)
         with pytest.raises(Stopped, match="everything since the last checkpoint is lost"):
-            policy.save_final(TrainState(), is_sound=True)
+            policy.save_final(TrainState())
 
     assert in_threads(2, work) == [None, None]
 
@@ -130,8 +122,8 @@ def test_the_wait_for_the_log_is_explained(monkeypatch, caplog):
     def work(workers):
         policy, saved = make_policy(workers)
         saved.flush = lambda: next(results)
-        policy.save_final(TrainState(), is_sound=True)
+        policy.save_final(TrainState())
 
     assert in_threads(1, work) == [None]
-    (text,) = [text for text in caplog.messages if "end of the log" in text]
+    text = next(text for text in caplog.messages if "end of the log" in text)
     assert "cannot be written" in text and "the program waits" in text

@@ -7,7 +7,6 @@ import tensorflow as tf
 from cyclegan.errors import TrainingError
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
-from cyclegan.run import manifest
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy
 from cyclegan.training.in_flight import PendingCall
@@ -100,26 +99,20 @@ def test_going_back_to_sums_of_other_losses(fit, monkeypatch):
     state = TrainState(step=1, global_batch_size=3)
     state.train.pairs_done = 3
     state.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
-    saved = state.to_dict()
-    monkeypatch.setattr(Recorder, "restore", lambda self: (TrainState.from_dict(saved), "the checkpoint"))
+    saved = state.to_json()
+    monkeypatch.setattr(Recorder, "restore", lambda self, newest_last: (TrainState.from_json(saved), "the checkpoint"))
     _, recorder, trainer = fit(2, state, bad=(1, 2), max_bad_steps=2)
     assert trainer.state.reshuffles == 1
     for values in recorder.values_of("train"):
         assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("older_is_whole", [True, False])
-def test_the_newest_checkpoint_goes_only_if_another_one_can_be_read(tmp_path, older_is_whole):
-    paths = [tmp_path / f"epoch_{epoch:04d}" for epoch in (1, 2)]
-    for path in paths:
-        path.mkdir()
-        (path / "state.index").write_text("")
-        manifest.write(path, TrainState())
-    if not older_is_whole:
-        (paths[0] / "state.index").write_text("damaged")
-    dropped = []
-    checkpoints = types.SimpleNamespace(all=lambda: paths, drop=dropped.append, restore=lambda: None)
+@pytest.mark.parametrize("validated", [True, False])
+def test_training_goes_back_behind_a_checkpoint_whose_weights_may_be_broken(validated):
+    calls = []
+    checkpoints = types.SimpleNamespace(restore=lambda newest_last: calls.append(newest_last))
     policy = DivergencePolicy(3, {}, checkpoints, None, tf.distribute.get_strategy())
+    policy.note_checkpoint(TrainState(validated=validated))
     with pytest.raises(TrainingError, match="there is no checkpoint to go back to"):
         policy.go_back(TrainState(nonfinite_train=["epoch 3, step 9"]))
-    assert dropped == (paths[1:] if older_is_whole else [])
+    assert calls == [not validated]

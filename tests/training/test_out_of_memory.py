@@ -47,10 +47,10 @@ def test_other_errors_pass():
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_limits_name_the_last_checkpoint(tmp_path, error, reason, epochs):
     for epoch in range(epochs):
-        (tmp_path / "checkpoints" / f"epoch_{epoch:04d}").mkdir(parents=True)
+        (tmp_path / "checkpoints" / f"epoch_{epoch:04d}-{epoch}").mkdir(parents=True)
     with pytest.raises(TrainingError) as explained, name_checkpoint(tmp_path):
         raise error
-    last = f"the last checkpoint is {tmp_path / 'checkpoints' / 'epoch_0001'}, and the same command resumes"
+    last = f"the last checkpoint is {tmp_path / 'checkpoints' / 'epoch_0001-1'}, and the same command resumes"
     text = str(explained.value)
     assert text.startswith(reason) and (last if epochs else "there is no checkpoint yet") in text and "\n" not in text
     assert explained.value.exit_code == 1

@@ -29,8 +29,8 @@ def test_unreadable_image_ends_training_with_a_checkpoint(strategies, make_image
     trainer = make_trainer(strategies[1], recorder, (train, Steps("train")), test, epochs=1)
     with pytest.raises(TrainingError, match="two.jpg; repair it or put it back"):
         trainer.fit()
-    saved = recorder.saved["train"]
-    assert saved["pairs_done"] == saved["sums"][SAMPLES] == saved["sums"]["loss_G/loss"]
+    saved = recorder.saved.train
+    assert saved.pairs_done == saved.sums[SAMPLES] == saved.sums["loss_G/loss"]
     steps = recorder.steps_of("save")
     assert steps[0] == 0 and steps[-1] == trainer.state.step < 3
 

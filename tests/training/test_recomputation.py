@@ -8,7 +8,7 @@ from cyclegan.config import Config, serialization
 from cyclegan.export import keras_file
 from cyclegan.inference.restore import restore
 from cyclegan.networks import compat
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN

@@ -79,7 +79,8 @@ def test_stop_while_the_weights_are_broken_is_bit_exact(world, tmp_path):
         world.finish(
             parts, lambda *at: (hook(*at), wait_for(signal.SIGTERM)(STEPS + 2)(*at)), epochs=3, max_bad_steps=3, keep=1
         )
-    assert sorted(path.name for path in (parts / "checkpoints").iterdir()) == ["epoch_0001", "epoch_0001_pair_00012"]
+    names = ["epoch_0001-2", "epoch_0001_pair_00012-3"]
+    assert sorted(path.name for path in (parts / "checkpoints").iterdir()) == names
     trainer = world.finish(parts, epochs=3, max_bad_steps=3)
     assert trainer.state.reshuffles == 1
     for mine, theirs in zip(world.values(), values):

@@ -119,7 +119,7 @@ def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, capl
         wait_for(signal.SIGUSR1)(2)(step, trainer)
 
     trainer = world.finish(tmp_path, hook)
-    assert saved == ["epoch_0000", "epoch_0000_pair_00012"]
+    assert saved == ["epoch_0000-1", "epoch_0000_pair_00012-2"]
     assert any(text.startswith("Saved ") and "epoch_0000_pair_00012" in text for text in caplog.messages)
     check_equal(world, trainer, tmp_path, undisturbed)
 

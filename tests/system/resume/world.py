@@ -4,7 +4,7 @@ A start gives the networks and optimizers new values, which restoring must repla
 tests. tests/system/test_interrupted_runs.py and scripts/soak.py do the same with processes.
 """
 
-import json
+import dataclasses
 import os
 import time
 
@@ -15,7 +15,8 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
-from cyclegan.run.manager import CheckpointManager
+from cyclegan.run.checkpoints import CheckpointManager, read_train_state
+from cyclegan.run.run_directory import saved_checkpoints
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
@@ -23,6 +24,7 @@ from cyclegan.training.compiled_steps import compile_test_step, compile_train_st
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
+from scripts.soaking import comparison
 from scripts.soaking.comparison import log_lines
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
@@ -133,7 +135,7 @@ def kill_at(number):
 
 def position(trainer):
     """Return the training state without the times."""
-    values = trainer.state.to_dict()
+    values = dataclasses.asdict(trainer.state)
     return {key: value for key, value in values.items() if key not in ("train", "test", "log_bytes")}
 
 
@@ -156,11 +158,11 @@ def score(world, **options):
 
 
 def kept(folder):
-    """Return the (epoch, best KID, bytes of the state) of each best checkpoint of a run, by name."""
+    """Return (epoch, best KID, bytes of all variables) of each best checkpoint of a run, by name."""
     found = {}
-    for path in sorted((folder / "checkpoints").glob("best-*")):
-        state = json.loads((path / "manifest.json").read_text())["train_state"]
-        assert not state["train"]["pairs_done"]
-        data = next(path.glob("state.data*")).read_bytes()
-        found[path.name] = (state["epoch"], state["best_kid"], data)
+    for path in saved_checkpoints(folder / "checkpoints", "best-*"):
+        state, values = read_train_state(path), comparison.variables(path)
+        assert not state.train.pairs_done
+        content = {name: np.asarray(value).tobytes() for name, value in values.items()}
+        found[path.name.rpartition("-")[0]] = (state.epoch, state.best_kid, content)
     return found

@@ -104,7 +104,7 @@ def test_patience_ends_training(fit, caplog):
         "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y), last KID 0.7 after epoch 4",
         "Y -> X: best KID 0.4 after epoch 2 (checkpoint best-y2x), last KID 0.6 after epoch 4",
     ]
-    end = TrainState.from_dict(recorder.saved)
+    end = recorder.saved
     assert (end.evaluations_since_best, end.best_epoch) == (2, {"x2y": 1, "y2x": 2})
     assert fit(9, end, evaluation=Scored([]), evaluate_every=1, patience=2)[0] == {}
     assert caplog.messages == [
