@@ -86,7 +86,7 @@ class CUTObjective(Objective):
 
         Without noise from `make_noise`, these use evenly spaced positions.
         """
-        G, positions = networks.generators["G"], random_positions(noise)
+        G, positions = networks.generators["G"], None if noise is None else random_positions(noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
         terms = {
@@ -120,9 +120,9 @@ class CUTObjective(Objective):
         return tf.reduce_mean(tf.stack(terms), axis=0)
 
 
-def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
-    """Return the random positions in each feature map; `None` in validation."""
-    return None if noise is None else [noise[PATCHES + i] for i in range(len(SHRINK))]
+def random_positions(noise: Noise) -> list[tf.Tensor]:
+    """Return the random positions in each feature map, int64 [N, P] each."""
+    return [noise[PATCHES + i] for i in range(len(SHRINK))]
 
 
 def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:

@@ -34,10 +34,10 @@ class FastCUTObjective(CUTObjective):
         training: bool,
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
-        G, given, positions, of_queries = networks.generators["G"], x, random_positions(noise), None
+        G, given, positions, of_queries = networks.generators["G"], x, None, None
         (keys,) = networks.compute_features(G, [x], training)
         if noise is not None:
-            flip = noise[FLIP]
+            positions, flip = random_positions(noise), noise[FLIP]
             given = tf.where(flip[:, None, None, None], tf.reverse(x, axis=[2]), x)
             of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
         fake_y = networks.apply(G, given, training)

@@ -13,7 +13,7 @@ from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.run.folder import Position
 from cyclegan.run.manager import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.callbacks.base import Summary
+from cyclegan.training.callbacks import Summary
 from cyclegan.training.signals import Signals
 
 logger = logging.getLogger(__name__)

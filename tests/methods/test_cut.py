@@ -15,7 +15,7 @@ from cyclegan.networks import flops
 from cyclegan.networks.features import compute_features
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training import step as step_module
-from cyclegan.training.callbacks.plot import translate_one_way
+from cyclegan.training.callbacks import translate_one_way
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_train_step
 from tests.training.helpers import TINIER, TINY, as_trained, eager_step, state_values, weights, with_sgd

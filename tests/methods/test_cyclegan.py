@@ -11,8 +11,7 @@ from cyclegan.images.value_range import to_float
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
 from cyclegan.training import step as step_module
-from cyclegan.training.callbacks.plot import translate_one_way
-from cyclegan.training.callbacks.silent_failures import find_silent_failures
+from cyclegan.training.callbacks import find_silent_failures, translate_one_way
 from cyclegan.training.gan import GAN
 from cyclegan.training.optimizers import pack
 from cyclegan.training.step import compile_train_step

@@ -12,7 +12,7 @@ from cyclegan.networks import flops
 from cyclegan.networks.network_set import Adversaries
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training import step as step_module
-from cyclegan.training.callbacks.plot import load_samples, translate_samples, write_samples
+from cyclegan.training.callbacks import load_samples, translate_samples, write_samples
 from cyclegan.training.gan import GAN
 from tests.training.helpers import FEW_LAYERS, TINY, eager_step, state_values
 
