@@ -16,7 +16,7 @@ from cyclegan.networks import compat
 from cyclegan.networks import convolution as convolution_module
 from cyclegan.networks.instance_normalization import InstanceNormalization
 from cyclegan.networks.network_set import NetworkSet
-from cyclegan.training import gan, in_flight
+from cyclegan.training import gan, trainer
 from cyclegan.training.optimizers import unpack
 
 _normalize = InstanceNormalization.call
@@ -75,7 +75,7 @@ STEP: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
     "packed": lambda: mock.patch.object(collectives, "reduce_dict", _reduce_one_by_one),
 }
 FEEDING: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
-    "ahead": lambda: mock.patch.object(in_flight, "AHEAD", 0),
+    "ahead": lambda: mock.patch.object(trainer, "AHEAD", 0),
     "prefetch": lambda: mock.patch.object(UnpairedDataset, "distributed", _read_when_due),
 }
 

@@ -11,11 +11,12 @@ import tensorflow as tf
 from cyclegan.distribution import hardware
 
 Scalars = dict[str, tf.Tensor]
+Outcome = tuple[Scalars, tf.Tensor]  # metrics of a step over all replicas, and whether all are finite
 
 
 def make_train_function(
     strategy: tf.distribute.Strategy,
-    on_replica: Callable[..., tuple[Scalars, tf.Tensor]],
+    on_replica: Callable[..., Outcome],
     global_batch_size: int,
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
     """Compile a function that runs steps on all replicas and adds up their metrics.
@@ -34,7 +35,7 @@ def make_train_function(
 
     def replica_step(
         index: tf.Tensor, number: tf.Tensor, rates: tf.Tensor | None, requests: Scalars, *batches: tf.Tensor
-    ) -> tuple[Scalars, tf.Tensor]:
+    ) -> Outcome:
         return on_replica([part[index] for part in batches], number, rates, requests)
 
     def of_first_replica(per_replica: Any) -> tf.Tensor:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cyclegan.config.optimization import OptimizationConfig
 from cyclegan.distribution.collectives import reduce_dict
-from cyclegan.distribution.train_function import Scalars, all_finite, make_train_function
+from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function
 from cyclegan.images.value_range import to_float
 from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
@@ -22,6 +22,7 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.image_pool import PoolUpdate
 from cyclegan.training.optimizers import pack, update_ema
 
+Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses pairs, is_pair; see `train_step`
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
 
 
@@ -79,7 +80,7 @@ def train_step(
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
 
-    # The generators translate; losses that need no discriminator.
+    # The generators translate; these losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
             generated = objective.generate(networks, x, y, weight, noise)
@@ -89,7 +90,7 @@ def train_step(
         generator_decay = _weight_decay(decay, networks.generator_variables)
         generator_share = tf.nn.scale_regularization_loss(generator_decay)
 
-    # The discriminators judge the fakes, and learn from the fakes that the pools show.
+    # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
         discriminator_tape.watch(generated.fakes)
@@ -199,7 +200,7 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
     def compiled(function: Callable, applies: bool) -> Callable:
         return tf.function(function, autograph=False, jit_compile=True) if xla and applies else function
 
-    def compute(batch: Sequence[tf.Tensor], number: tf.Tensor, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
+    def compute(batch: Batch, number: tf.Tensor, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
         x, y, weight, *is_pair = batch
         return train_step(gan, x, y, weight, number, noise, *is_pair)
 
@@ -208,16 +209,12 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         update(gan, gradients, finite, carry, number, rates)
         return finite
 
-    def whole(
-        batch: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars, noise: Noise
-    ) -> tuple[Scalars, tf.Tensor]:
+    def whole(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars, noise: Noise) -> Outcome:
         metrics, gradients, carry = compiled(compute, is_split)(batch, number, noise)
         metrics, gradients = reduce_dict({**metrics, **requests}, gradients)
         return metrics, compiled(finish, is_split)(metrics, gradients, carry, number, rates)
 
-    def on_replica(
-        batch: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars
-    ) -> tuple[Scalars, tf.Tensor]:
+    def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
         noise = make_noise(gan, _randomness(gan, number, batch[0].shape[0]))
         return compiled(whole, not is_split)(batch, number, rates, requests, noise)
 
@@ -227,9 +224,7 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
 def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
     """Return the function of test steps on all replicas; see `make_train_function`."""
 
-    def on_replica(
-        batch: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars
-    ) -> tuple[Scalars, tf.Tensor]:
+    def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
         metrics, _ = reduce_dict({**test_step(gan, *batch), **requests})
         return metrics, all_finite(metrics)
 
