@@ -141,14 +141,6 @@ def test_evaluations_without_scores_do_not_count(fit):
     assert trainer.state.epoch == 4
 
 
-def test_the_last_line_names_the_best_and_the_last_epoch(fit, caplog):
-    fit(3, evaluation=Scored([0.5, 0.5, 0.7, 0.3]), evaluate_every=2)
-    assert caplog.messages[-2:] == [
-        "X -> Y: best KID 0.5 after epoch 2 (checkpoint best-x2y), last KID 0.7 after epoch 3",
-        "Y -> X: best KID 0.3 after epoch 3 (checkpoint best-y2x), last KID 0.3 after epoch 3",
-    ]
-
-
 def test_samples_are_the_first_held_out_images(make_images):
     x, y = make_images(7, 16, seed=1), make_images(6, 16, seed=2)
     seen = []
@@ -214,14 +206,6 @@ def test_a_collapsed_generator_is_reported_once(make_images, caplog):
     assert "epoch 3: G(x) is nearly the same for all 5 sample images" in caplog.text
 
 
-def test_low_contrast_of_real_images_is_no_collapse(make_images, caplog):
-    x, y = make_images(5, 16, seed=1), 120 + make_images(5, 16, seed=2) // 16
-    model = fake_model(lambda networks, x, y: ((0.08 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
-    callback = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), types.SimpleNamespace(), 99)
-    callback.on_epoch_end(types.SimpleNamespace(state=TrainState(epoch=3, step=500), is_last=False))
-    assert not caplog.records
-
-
 # Metrics of an epoch in which all is well.
 TRAIN = {"loss_X/loss": 0.2, "loss_Y/loss": 0.2, "loss_G/loss": 0.3, "loss_F/loss": 0.3}
 TEST = {
@@ -234,10 +218,6 @@ TEST = {
 
 def names(train=(), test=()):
     return list(find_silent_failures({**TRAIN, **dict(train)}, {**TEST, **dict(test)}))
-
-
-def test_good_metrics_raise_no_warning():
-    assert names() == []
 
 
 @pytest.mark.parametrize(
@@ -256,24 +236,6 @@ def test_each_threshold_raises_its_warning(split, metric, bad, still_good, name)
     assert names(**{split: {metric: still_good}}) == []
 
 
-@pytest.mark.parametrize("mean", [0.0, 1.0])
-def test_losses_of_held_out_images_do_not_count(mean):
-    assert names(test={"loss_X/loss": mean, "loss_Y/loss": mean}) == []
-
-
-def test_several_failures_at_once():
-    train = {"loss_X/loss": 0.0, "loss_Y/loss": 0.0}
-    test = {key: -1.0 if "correlation" in key else 0.0 for key in TEST}
-    assert sorted(names(train, test)) == [
-        "D_X has won",
-        "D_Y has won",
-        "F does nothing",
-        "F inverts",
-        "G does nothing",
-        "G inverts",
-    ]
-
-
 def test_texts_name_the_networks_and_what_to_try():
     found = find_silent_failures(
         dict.fromkeys(TRAIN, 0.0), {"change/MAE(Y, F(Y))": 0.0, "change/correlation(X, G(X))": -1.0}
@@ -285,12 +247,6 @@ def test_texts_name_the_networks_and_what_to_try():
     assert "so F learns little" in found["D_X has won"] and "--lr" in found["D_X has won"]
     assert "so G learns little" in found["D_Y has won"]
     assert all(text.isprintable() for text in found.values())
-
-
-@pytest.mark.parametrize("left_out", [*TRAIN, *TEST])
-def test_missing_metrics_raise_no_warning(left_out):
-    train, test = ({k: v for k, v in part.items() if k != left_out} for part in (TRAIN, TEST))
-    assert find_silent_failures(train, test) == {}
 
 
 def test_metrics_that_are_not_numbers_raise_no_warning():
@@ -350,13 +306,6 @@ def test_an_epoch_is_reported_in_four_lines(fit, caplog):
 def test_verbose_2_reports_all_losses(fit, caplog):
     fit(1, verbose=2)
     assert "train: loss_G/loss 1.0000  loss_G/cycle 1.0000" in caplog.text
-
-
-def test_the_best_is_reported_without_a_last_score(fit, caplog):
-    fit(2, evaluation=Scored([0.5, 0.4, math.nan, 0.6]), evaluate_every=1)
-    assert [message for message in caplog.messages if "best KID" in message] == [
-        BEST, "Y -> X: best KID 0.4 after epoch 1 (checkpoint best-y2x), last KID 0.6 after epoch 2"
-    ]  # fmt: skip
 
 
 def test_a_finished_run_reports_the_best_again(fit, caplog):

@@ -95,19 +95,6 @@ def test_no_network_runs_twice_on_an_input(make_images, pool_size, runs):
     assert len(seen) == len(set(seen)) == runs
 
 
-@pytest.mark.slow
-def test_discriminator_runs_once_without_a_pool(make_images):
-    for options, runs in (({"pool_size": 0}, 1), ({"pool_size": 3}, 2)):
-        gan, seen = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, **options})), []
-        network = gan.networks["D_Y"]
-        gan.networks.discriminators["D_Y"] = lambda x, training, seen=seen, network=network: seen.append(1) or network(
-            x, training=training
-        )
-        step = tf.function(lambda x, y, gan=gan: train_step(gan, x, y, tf.ones([1]))[0], autograph=False)
-        step(make_images(1, seed=1), make_images(1, seed=2))
-        assert len(seen) == runs
-
-
 def test_losses_of_the_first_step(make_images):
     metrics = eager_step(
         GAN(1, Config.from_settings(filters=16, residual_blocks=1, image_size=32)),
@@ -330,14 +317,3 @@ def test_checkpoint_of_gpus_restores_on_a_cpu(tmp_path, monkeypatch):
     path = tf.train.Checkpoint(**on_gpus.state()).write(str(tmp_path / "state"))
     tf.train.Checkpoint(**on_cpu.state()).read(path).assert_consumed().assert_existing_objects_matched()
     assert all(np.array_equal(a, b) for a, b in zip(weights(on_gpus), weights(on_cpu)))
-
-
-def test_state_is_complete(make_images):
-    gan = GAN(1, Config.from_settings(**TINY))
-    saved = tf.train.Checkpoint(**gan.state())
-    carry = {id(v) for v in tf.nest.flatten([v.variables for v in gan.state().values() if hasattr(v, "variables")])}
-    optimizers = {"generator_optimizer", "discriminator_optimizer", "loss_scale"}
-    assert {"G", "F", "D_X", "D_Y", "pool_x", "pool_y", *optimizers} == set(gan.state())
-    assert len(carry) >= 3 * len(weights(gan)) and saved.G is gan.networks["G"]
-    eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
-    assert int(gan.generator_optimizer.iterations.numpy()) == 1
