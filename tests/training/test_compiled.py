@@ -29,14 +29,10 @@ from tests.training.helpers import (
 
 
 class Float16Run:
-    """Hold a float16 GAN on two replicas and its compiled step, which can start over.
-
-    Attributes:
-        reductions: Number of tensors in each all-reduce of a traced step.
-    """
+    """Hold a float16 GAN on two replicas and its compiled step, which can start over."""
 
     def __init__(self, strategy):
-        self.strategy, self.reductions = strategy, []
+        self.strategy = strategy
         with strategy.scope():
             self.gan = GAN(2, Config.from_settings(**{**TINIER, "filters": 2, "precision": "float16"}))
         self.step = compile_train_step(strategy, self.gan)
@@ -48,15 +44,7 @@ class Float16Run:
     def train(self, x, y, steps, totals=None):
         """Call the compiled step; return (totals, finite, metrics) as arrays."""
         totals = totals or dict.fromkeys(LOSSES, tf.constant(0.0, tf.float64))
-        reduce = tf.distribute.StrategyExtended.batch_reduce_to
-
-        def counted(extended, kind, values, options=None):
-            self.reductions.append(len(values))
-            return reduce(extended, kind, values, options)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tf.distribute.StrategyExtended, "batch_reduce_to", counted)
-            totals, good, metrics = self.step(per_replica_batches(self.strategy, x, y), totals, tf.constant(steps))
+        totals, good, metrics = self.step(per_replica_batches(self.strategy, x, y), totals, tf.constant(steps))
         return totals, good.numpy(), {key: value.numpy() for key, value in metrics.items()}
 
 
@@ -113,11 +101,6 @@ def test_fewer_steps_than_batches(float16_run, six_pairs):
         assert len(good) == steps and {len(value) for value in metrics.values()} == {steps}
         assert int(float16_run.gan.generator_optimizer.iterations.numpy()) == steps
     assert float16_run.step.experimental_get_tracing_count() == 1
-
-
-def test_one_reduction_for_all_gradients(float16_run, six_pairs):
-    float16_run.train(*six_pairs, 1)
-    assert float16_run.reductions == [1]  # of one tensor
 
 
 def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
