@@ -200,10 +200,6 @@ def test_ema_weights_follow_and_are_in_use(make_images):
     assert error == pytest.approx(
         float(tf.reduce_mean(tf.abs(to_float(x) - gan.networks.ema_generators["F"](to_float(x))))), rel=1e-5
     )
-    before = flat(gan.networks.ema_generators["G"].trainable_variables)
-    _, received, carry = train_step(gan, x, y, tf.ones([2]))
-    update(gan, received, tf.constant(False), carry)
-    np.testing.assert_array_equal(flat(gan.networks.ema_generators["G"].trainable_variables), before)
 
 
 @pytest.mark.parametrize(
