@@ -60,7 +60,7 @@ class PerformanceConfig(Section):
     )
     steps_per_call: Optional[int] = flag(
         "training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only between"
-        " calls (default: auto, several if a step is short)",
+        " calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)",
         on_resume=FREE,
         metavar="N",
         type=count_or_auto,

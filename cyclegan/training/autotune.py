@@ -1,128 +1,102 @@
-"""Time of a training step on the devices of the run, and the fastest of several equivalent forms of the step."""
+"""The choice of --xla auto: a training step is timed with and without XLA on the devices of the run."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
+from cyclegan import terminal
+from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import first_line
+from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.gan import GAN
-from cyclegan.training.metric_totals import MetricTotals
-from cyclegan.training.splits import StepFunction
+from cyclegan.training.out_of_memory import explain_out_of_memory
 
-RUNS = 3  # timed calls of each of several forms, of which the fastest counts
+RUNS = 3  # timed calls, of which the fastest counts
 
 logger = logging.getLogger(__name__)
 
 
-class Trial(NamedTuple):
-    """Outcome of a trial.
-
-    Attributes:
-        fastest: Name of the fastest form.
-        seconds: Seconds of a step by name of the form, without the forms that failed.
-    """
-
-    fastest: str
-    seconds: dict[str, float]
-
-
-def try_forms(
-    forms: Mapping[str, StepFunction],
-    gan: GAN,
-    dataset: UnpairedDataset,
+def choose_xla(
+    config: Config,
+    earlier: str | None,
     workers: Workers,
-    beat: Callable[[], None] = lambda: None,
-) -> Trial:
-    """Time each form on images like those of the run; collective. Training is not affected.
+    model: GAN,
+    functions: Mapping[str, Callable],
+    dataset: UnpairedDataset,
+    watchdog: Watchdog,
+) -> str:
+    """Return the value of --xla from here on: "on", "off", or on a CPU also "auto", which means "off" there; collective.
 
-    The weights of the samples are NaN, so that no step is finite, and none changes the state. The functions are traced for any
-    number of steps per call, and are not traced again in training.
+    On GPUs "auto" becomes the choice of the run so far or else the faster one. Nothing is timed with --deterministic, because times
+    differ between two runs, with --dropout, because XLA would make other masks, or with --norm batch: there XLA is off.
 
     Args:
-        forms: Train functions by name, see `make_train_function`. The first one has to work; others may fail.
-        gan: The networks that the functions train.
-        dataset: The training pairs, for the shapes of a call.
+        config: The configuration.
+        earlier: --xla of the run so far; `None` for a new run.
         workers: All workers; they agree on the choice.
-        beat: Function that is called after each call of a form.
+        model: The networks.
+        functions: Train functions without ("off") and with XLA ("on").
+        dataset: The training pairs.
+        watchdog: Watchdog of the timed steps.
     """
-    arguments, requests = _arguments(gan, dataset, workers)
-    scale = [(variable, variable.numpy()) for variable in gan.loss_scale.variables]
-    runs, seconds = RUNS if len(forms) > 1 else 1, {}
-    for number, (name, function) in enumerate(forms.items()):
+    xla: str = config.performance.xla
+    if xla == "auto" and earlier:
+        xla = earlier
+    if xla == "auto" and config.performance.deterministic:
+        xla = "off"
+    if xla != "auto" or not hardware.has_accelerator() or config.networks.norm == "batch" or config.networks.dropout:
+        return xla
+    with terminal.phase("Timing the training step with and without XLA"), explain_out_of_memory(), watchdog:
+        seconds = time_steps(functions, model, dataset, workers, watchdog.beat)
+    xla = "on" if workers.broadcast_from_chief(int(seconds["on"] < seconds["off"])) else "off"
+    off, on = (f"{1000 * seconds[name]:.1f} ms" for name in ("off", "on"))
+    logger.info(f"--xla {xla} from here on: a step takes {off} without XLA, {on} with XLA")
+    return xla
+
+
+def time_steps(
+    functions: Mapping[str, Callable], model: GAN, dataset: UnpairedDataset, workers: Workers, beat: Callable[[], None]
+) -> dict[str, float]:
+    """Return the seconds of a step by name of the function, infinity for a step that XLA can't compile; training is not affected.
+
+    The samples have weights of NaN, so that no step is finite, and none changes the state. Arguments as for `choose_xla`.
+    """
+    x, y, *others = next(dataset.distributed(workers.strategy))
+    spoiled = tf.function(lambda *parts: workers.strategy.run(lambda *each: [p * math.nan for p in each], args=parts))
+    totals = {name: tf.constant(0.0, tf.float64) for name in (*model.metric_names["train"], SAMPLES)}
+    steps = dataset.call(0, 0, 0).steps
+    arguments = (
+        (x, y, *spoiled(*others)),
+        totals,
+        tf.constant(steps),
+        tf.constant(0),
+        tf.zeros([dataset.steps_per_call, 2]),
+    )
+    requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
+    scale, seconds = [(variable, variable.numpy()) for variable in model.loss_scale.variables], {}
+    for name, function in functions.items():
+        times = []
         try:
-            step = _time(function, arguments, requests, runs, beat) / dataset.steps_per_call
-        except tf.errors.OpError as error:  # what XLA cannot compile, or lacks the memory for
-            if not number:
+            for _ in range(1 + RUNS):  # the first one compiles
+                start = time.perf_counter()
+                function(*arguments, **requests)[1].numpy()  # waits for the devices
+                times.append((time.perf_counter() - start) / steps)
+                beat()
+        except tf.errors.OpError as error:  # what XLA can't compile, or lacks the memory for
+            if name == "off":
                 raise
-            logger.warning(f"The training step {name} failed, and is not used: {first_line(error)}")
-            step = None
-        if workers.all_true(step is not None):
-            assert step is not None
-            seconds[name] = step
+            logger.warning(f"XLA failed, and is not used: {first_line(error)}")
+        seconds[name] = min(times[1:]) if workers.all_true(len(times) > RUNS) else math.inf
     for variable, value in scale:
         variable.assign(value)  # a step that is not finite halves it
-    hardware.reset_peak_memory()  # of all forms
-    names = list(forms)
-    fastest = names[workers.broadcast_from_chief(names.index(min(seconds, key=seconds.__getitem__)))]
-    return Trial(fastest, seconds)
-
-
-def _arguments(gan: GAN, dataset: UnpairedDataset, workers: Workers) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call as in training."""
-    steps, count = dataset.steps_per_call, gan.global_batch_size // workers.strategy.num_replicas_in_sync
-    random = np.random.default_rng(0)
-    shapes = ((steps, count, *dataset.size, domain.shape[3]) for domain in dataset.domains)
-    values = [random.integers(0, 256, shape).astype(d.dtype) for shape, d in zip(shapes, dataset.domains)]
-    values += [np.full([steps, count], np.nan, np.float32)] * (2 if dataset.has_pairs else 1)
-    batches = tuple(_distribute(workers.strategy, value) for value in values)
-    totals, rates = MetricTotals(gan.metric_names["train"], {}).tensors, tf.zeros([steps, 2])
-    requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
-    return (batches, totals, tf.constant(steps), tf.constant(0), rates), requests
-
-
-def _distribute(strategy: tf.distribute.Strategy, value: np.ndarray) -> Any:
-    """Return an array on each replica's device, as iterators do; otherwise TensorFlow would optimize the graph once more."""
-    devices = strategy.extended.worker_devices
-
-    def on_replica(context: tf.distribute.ValueContext) -> tf.Tensor:
-        with tf.device(devices[context.replica_id_in_sync_group % len(devices)]):
-            return tf.identity(value)
-
-    values = strategy.experimental_distribute_values_from_function(on_replica)
-    local = strategy.experimental_local_results(values)
-    return local[0] if len(local) == 1 else values  # a plain tensor if there is one replica here
-
-
-def _time(
-    function: Any, arguments: tuple[Any, ...], requests: dict[str, Any], runs: int, beat: Callable[[], None]
-) -> float:
-    """Return the seconds of the fastest call after the first one, which compiles."""
-    batches, totals, steps, first, rates = arguments
-    specs = tuple(_any_length(tf.type_spec_from_value(batch)) for batch in batches)
-    function.get_concrete_function(specs, totals, steps, first, tf.TensorSpec([None, *rates.shape[1:]]), **requests)
-    times = []
-    for _ in range(1 + runs):
-        start = time.perf_counter()
-        _, is_finite, _ = function(*arguments, **requests)
-        assert not is_finite.numpy().any()  # waits for the devices
-        times.append(time.perf_counter() - start)
-        beat()
-    return min(times[1:])
-
-
-def _any_length(spec: tf.TypeSpec) -> tf.TypeSpec:
-    """Return the specification of a tensor or per-replica value with a first axis of any length."""
-    if isinstance(spec, tf.TensorSpec):
-        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
-    # TensorFlow has no public way to take the specification of a per-replica value apart.
-    return type(spec)(*map(_any_length, spec._flat_tensor_specs))
+    hardware.reset_peak_memory()  # of both functions
+    return seconds

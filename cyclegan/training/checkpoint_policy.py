@@ -13,7 +13,7 @@ from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.terminal import Signals
-from cyclegan.training.callbacks.base import Call, Callback, Epoch, Summary
+from cyclegan.training.callbacks import Summary
 from cyclegan.training.divergence import DivergencePolicy
 
 logger = logging.getLogger(__name__)
@@ -22,8 +22,8 @@ REQUESTS = ("stop", "save")  # made by one worker, obeyed by all
 RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 
 
-class CheckpointPolicy(Callback):
-    """Save a checkpoint on a timer, on a signal, every few epochs, after the best epochs and at the end.
+class CheckpointPolicy:
+    """Decide when to save a checkpoint within an epoch, on a timer or a signal, and what to do if that fails.
 
     Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each worker obeys
     the merged requests. A single worker acts on its requests at once.
@@ -34,7 +34,6 @@ class CheckpointPolicy(Callback):
         divergence: Policy that knows whether the weights are good.
         workers: All workers.
         minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        every: Epochs between checkpoints.
         check_folder: Function that raises an error if the folder of the run was removed or moved.
         beat: Function that is called again and again while the end of training waits for free space.
 
@@ -50,7 +49,6 @@ class CheckpointPolicy(Callback):
         divergence: DivergencePolicy,
         workers: Workers,
         minutes: float,
-        every: int,
         check_folder: Callable[[], None] = lambda: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
@@ -60,7 +58,6 @@ class CheckpointPolicy(Callback):
         self._divergence = divergence
         self._workers = workers
         self._seconds = 60 * minutes
-        self._every = every
         self._check_folder = check_folder
         self._beat = beat
         self._merged = dict.fromkeys(REQUESTS, False)
@@ -188,18 +185,3 @@ class CheckpointPolicy(Callback):
                     self.merge_requests(dict(zip(REQUESTS, sums)))
             if self.stop_signal:
                 self.save_and_obey(state, best_kid)
-
-    def is_due_after(self, call: Call) -> bool:
-        """Return `is_due`."""
-        return self.is_due()
-
-    def on_call_end(self, call: Call) -> None:
-        """Save a checkpoint, and stop if a signal asked for it."""
-        self.save_and_obey(call.state)
-
-    def on_epoch_end(self, epoch: Epoch) -> None:
-        """Save a checkpoint if one is due, and stop if a signal asked for it."""
-        if epoch.is_last:
-            self.save_final(epoch.state, epoch.best_kid)
-        elif epoch.is_best or epoch.state.epoch % self._every == 0 or self.is_due():
-            self.save_and_obey(epoch.state, epoch.best_kid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,7 @@ from cyclegan.errors import TrainingError
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.callbacks.base import Summary
-from cyclegan.training.in_flight import PendingCall
+from cyclegan.training.callbacks import Summary
 from cyclegan.training.optimizers import SMALLEST_SCALE
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,25 @@ LISTED = 4  # losses and images named on the terminal, at most; metrics.jsonl na
 
 class DivergenceError(Exception):
     """Too many steps in a row were not finite."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PendingCall:
+    """A call of a train function that was started, and its future results.
+
+    Attributes:
+        split: "train" or "test".
+        first_pair: Pairs of the pass that were done before the call.
+        first_step: Training steps that were done before the call.
+        is_finite: Whether all metrics of each step are finite, bool [steps].
+        metrics: Metrics of each step by name, float32 [steps].
+    """
+
+    split: str
+    first_pair: int
+    first_step: int
+    is_finite: tf.Tensor
+    metrics: dict[str, tf.Tensor]
 
 
 class DivergencePolicy:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import cast
 
 import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.config.data import DataConfig
-from cyclegan.config.optimization import OptimizationConfig
+from cyclegan.config.performance import choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
-from cyclegan.distribution.workers import Watchdog, Workers
+from cyclegan.distribution.workers import Workers
 from cyclegan.inspection import summary as inspection_summary
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
@@ -27,48 +24,18 @@ from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
-from cyclegan.training import schedule
-from cyclegan.training.callbacks.base import Callback, Summary
-from cyclegan.training.callbacks.evaluate import EvaluationCallback, Evaluator
-from cyclegan.training.callbacks.log_metrics import MetricsCallback
-from cyclegan.training.callbacks.plot import PlotCallback
-from cyclegan.training.callbacks.profile import ProfileCallback
-from cyclegan.training.callbacks.report import ReportCallback
-from cyclegan.training.callbacks.silent_failures import SilentFailureCallback
-from cyclegan.training.checkpoint_policy import CheckpointPolicy
-from cyclegan.training.divergence import DivergencePolicy
+from cyclegan.training.autotune import choose_xla
+from cyclegan.training.callbacks import Evaluator, Summary, make_callbacks
 from cyclegan.training.gan import GAN
-from cyclegan.training.pass_runner import PassRunner
 from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
-from cyclegan.training.schedule import StepLearningRates
-from cyclegan.training.splits import Split, make_splits
-from cyclegan.training.step_form import choose_form
-from cyclegan.training.trainer import Trainer
+from cyclegan.training.step import compile_test_step, compile_train_step
+from cyclegan.training.trainer import Split, Trainer, make_watchdog
 
 logger = logging.getLogger(__name__)
 
+ASSUMED_SHARE = 0.5  # of the peak speed, to estimate the time of a step
+
 MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_evaluator`
-
-
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """Parts of a run that its trainer, policies and callbacks share.
-
-    Attributes:
-        model: The networks.
-        train: The training pairs and their steps.
-        test: The held-out pairs and their steps.
-        state: Position to start from; new, or restored together with the networks.
-        checkpoints: Checkpoints of the run.
-        summary: Writer of the metrics, events and sample images.
-    """
-
-    model: GAN
-    train: Split
-    test: Split
-    state: TrainState
-    checkpoints: CheckpointManager
-    summary: Summary
 
 
 def config_of_worker(config: Config, workers: Workers) -> Config:
@@ -113,7 +80,7 @@ def make_trainer(
         workers: All workers.
         run: Folder of the run. It is written to only if epochs are left to train.
         data: The images.
-        make_evaluator: Function that makes the evaluator, called on the chief if --evaluate_every is given.
+        make_evaluator: Function that makes the evaluator, called on the chief if --evaluate_every is given and epochs are left.
 
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
@@ -121,136 +88,121 @@ def make_trainer(
     hardware.set_arithmetic(config.performance.tf32 == "on", config.performance.deterministic)
     with terminal.phase("Building the networks"):
         peak = 0.0 if config.performance.no_peak else hardware.measure_peak(config.performance.precision)
-        global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
+        peak *= workers.speedup()
         with workers.strategy.scope():
+            global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
             model = workers.keep_alive(GAN(global_batch_size, config, data.size))
             checkpoints = workers.keep_alive(
                 CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
             )
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         state = restored[0] if restored else TrainState()
-        train, test = make_splits(
-            model,
-            data,
-            workers,
-            config.data,
-            steps_per_call=config.performance.steps_per_call or 1,
-            uses_pairs=config.uses_pairs,
-            peak=peak,
-        )
-    if not state.is_done(config.optimization.epochs, config.evaluation.patience):
-        watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
-        earlier_xla = run.saved_config.performance.xla if run.saved_config else None
-        xla = choose_form(config.performance, config.networks, config.run, earlier_xla, workers, model, train, watchdog)
+        splits = train, test = make_splits(config, workers, model, data, peak)
+    is_done = state.is_done(config.optimization.epochs, config.evaluation.patience)
+    if not is_done:
+        functions = {xla: compile_train_step(workers.strategy, model, xla == "on") for xla in ("off", "on")}
+        earlier = run.saved_config.performance.xla if run.saved_config else None
+        watchdog = make_watchdog(config, workers, checkpoints)
+        xla = choose_xla(config, earlier, workers, model, functions, train.dataset, watchdog)
+        train.function = functions["on" if xla == "on" else "off"]
         config, run.config = config.replace(xla=xla), run.config.replace(xla=xla)
-        test.dataset.steps_per_call = train.dataset.steps_per_call
     evaluator = None
-    if workers.is_chief and config.evaluation.evaluate_every:
+    if workers.is_chief and config.evaluation.evaluate_every and not is_done:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
         images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
         with terminal.phase("Loading the network for FID and KID", if_slow=True):
             evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
-    parts = Parts(model, train, test, state, checkpoints, NullSummaryWriter())
     with terminal.phase("Comparing the images", if_slow=True):
-        facts = _facts(config.data, config.networks.multiple, config.performance.precision, workers, run, data, parts)
+        notes = (*data.notes, *inspection_summary.lines(config.data, config.networks.multiple, data))
+    facts = overview.Facts(
+        notes=notes,
+        devices=workers.strategy.extended.worker_devices,
+        workers=workers.cluster.addresses if workers.cluster else (),
+        train=train.dataset,
+        test=test.dataset,
+        parameters=model.networks.parameter_counts(),
+        peak=peak,
+        uses_tf32=hardware.multiplies_in_tf32(config.performance.precision),
+        folder=run.path,
+        checkpoint=checkpoints.restored,
+        epochs_done=state.epoch,
+        pairs_done=state.train.pairs_done,
+    )
     overview.log(config, facts)
-    if not state.is_done(config.optimization.epochs, config.evaluation.patience):
-        parts = dataclasses.replace(parts, summary=_start_run(config.optimization, workers, run, data, parts))
-    return workers.keep_alive(assemble_trainer(config, workers, parts, evaluator, run.check))
+    summary = NullSummaryWriter() if is_done else start_run(workers, run, data, state, train.dataset, bool(model.pools))
+    callbacks = make_callbacks(config, workers, model, test.dataset, summary, evaluator)
+    return workers.keep_alive(Trainer(config, workers, splits, state, checkpoints, summary, callbacks, run))
 
 
-def assemble_trainer(
-    config: Config,
-    workers: Workers,
-    parts: Parts,
-    evaluator: Evaluator | None = None,
-    check_folder: Callable[[], None] = lambda: None,
-) -> Trainer:
-    """Return a trainer with the policies and callbacks that a configuration asks for.
+def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
+    """Return the training pairs and the held-out pairs with their steps.
 
     Args:
         config: The configuration.
         workers: All workers.
-        parts: Parts of the run.
-        evaluator: Evaluator of the generators, on the chief.
-        check_folder: Function that raises an error if the folder of the run was removed or moved.
+        model: The networks.
+        data: The images.
+        peak: FLOP/s of all devices together; 0 if not measured.
     """
-    train, test, summary, checkpoints = parts.train, parts.test, parts.summary, parts.checkpoints
-    watchdog = _make_watchdog(config.distribution.step_timeout, workers, checkpoints)
-    datasets = {split.name: split.dataset for split in (train, test)}
-    divergence = DivergencePolicy(config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy)
-    minutes, every = config.run.checkpoint_minutes, config.run.checkpoint_every
-    policy = CheckpointPolicy(checkpoints, summary, divergence, workers, minutes, every, check_folder, watchdog.beat)
-    learning_rates = StepLearningRates(functools.partial(schedule.learning_rates, config.optimization), train.dataset)
-    throughput = Throughput(train.throughput.flops, train.throughput.peak)
-    writer, objective = cast(SummaryWriter, summary), config.objective  # the writer is on the chief
-    plots = [PlotCallback(parts.model, test.dataset, writer, config.run.plot_every)] if workers.is_chief else []
-    callbacks: list[Callback] = [
-        ProfileCallback(config.performance.profile_steps, summary.folder, train.dataset, config.optimization.epochs),
-        EvaluationCallback(evaluator, config.evaluation, workers, divergence),
-        MetricsCallback(summary, config.run.log_every, learning_rates, throughput),
-        SilentFailureCallback(summary, objective.adversarial, "lambda_cycle" in objective.facts.own_flags),
-        *plots,
-        ReportCallback({split.name: split.metric_names for split in (train, test)}, config.run.verbose > 1),
-        policy,
-    ]
-    passes = PassRunner(
-        strategy=workers.strategy,
-        checkpoint_policy=policy,
-        divergence=divergence,
-        callbacks=callbacks,
-        learning_rates=learning_rates,
-        throughput=throughput,
-        watchdog=watchdog,
-        show_bars=config.run.verbose > 0,
+    flops = model.flops(*data.size) * model.global_batch_size
+    steps_per_call = config.performance.steps_per_call or 1
+    if not config.performance.steps_per_call and peak and config.run.checkpoint_minutes:
+        steps_per_call = choose_steps_per_call(flops / (ASSUMED_SHARE * peak), config.run.log_every)
+        steps_per_call = workers.broadcast_from_chief(steps_per_call)
+    assert data.train_x is not None and data.train_y is not None
+    train, test = (
+        UnpairedDataset(
+            x.images,
+            y.images,
+            model.global_batch_size,
+            data.size,
+            seed,
+            names=(x.names, y.names),
+            steps_per_call=steps_per_call,
+            flip=not config.data.no_flip,
+            epoch_size=epoch_size,
+        )
+        for x, y, seed, epoch_size in (
+            (data.train_x, data.train_y, config.optimization.seed, config.data.epoch_size),
+            (data.test_x, data.test_y, None, "min"),
+        )
     )
-    return Trainer(parts.state, config.optimization.epochs, (train, test), passes, config.evaluation.patience)
-
-
-def _make_watchdog(step_timeout: int | None, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
-    prefix = f"worker {workers.index}: " if workers.count > 1 else ""
-    return Watchdog(step_timeout, lambda: checkpoints.newest, prefix)
-
-
-def _facts(
-    settings: DataConfig,
-    multiple: int,
-    precision: str,
-    workers: Workers,
-    run: RunDirectory,
-    data: Domains,
-    parts: Parts,
-) -> overview.Facts:
-    return overview.Facts(
-        notes=(*data.notes, *inspection_summary.lines(settings, multiple, data)),
-        devices=workers.strategy.extended.worker_devices,
-        workers=workers.cluster.addresses if workers.cluster else (),
-        train=parts.train.dataset,
-        test=parts.test.dataset,
-        parameters=parts.model.networks.parameter_counts(),
-        peak=parts.train.throughput.peak,
-        uses_tf32=hardware.multiplies_in_tf32(precision),
-        folder=run.path,
-        checkpoint=parts.checkpoints.restored,
-        epochs_done=parts.state.epoch,
-        pairs_done=parts.state.train.pairs_done,
+    if config.uses_pairs and data.pairs is not None:
+        train.set_pairs(data.pairs, config.data.paired_share)
+    return (
+        Split(
+            "train",
+            train,
+            compile_train_step(workers.strategy, model),
+            model.metric_names["train"],
+            Throughput(flops, peak),
+        ),
+        Split("test", test, compile_test_step(workers.strategy, model), model.metric_names["test"], Throughput()),
     )
 
 
-def _start_run(
-    optimization: OptimizationConfig, workers: Workers, run: RunDirectory, data: Domains, parts: Parts
+def start_run(
+    workers: Workers, run: RunDirectory, data: Domains, state: TrainState, dataset: UnpairedDataset, has_pools: bool
 ) -> Summary:
-    """Warn of what changes in a resumed run, write its folder, and return the writer of its log."""
-    state, dataset = parts.state, parts.train.dataset
+    """Warn of what changes in a resumed run, write its folder, and return the writer of its log.
+
+    Args:
+        workers: All workers.
+        run: Folder of the run.
+        data: The images.
+        state: Position to start from.
+        dataset: The training pairs.
+        has_pools: Whether training uses image pools.
+    """
     warnings = batch_size_warnings(
         state.global_batch_size,
         dataset.global_batch_size,
         workers.strategy.num_replicas_in_sync,
         dataset.epoch_size,
-        has_pools=bool(parts.model.pools),
+        has_pools=has_pools,
     )
     if run.saved_config:
-        warnings += learning_rate_warnings(run.saved_config.optimization, optimization, state.epoch)
+        warnings += learning_rate_warnings(run.saved_config.optimization, run.config.optimization, state.epoch)
     for text in (*run.warnings, *warnings):
         logger.warning(text)
     with terminal.phase("Preparing the folder of the run", if_slow=True):

@@ -1,41 +1,123 @@
-"""The trainer: epochs of a training pass and a test pass."""
+"""The trainer: epochs of a pass over the training pairs and a pass over the held-out pairs."""
 
 from __future__ import annotations
 
-import contextlib
+import collections
+import functools
 import logging
-from collections.abc import Iterator
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+import tqdm
 
 from cyclegan import terminal
-from cyclegan.run.train_state import TrainState
-from cyclegan.training.callbacks.base import Epoch
-from cyclegan.training.callbacks.report import report_best
-from cyclegan.training.divergence import DivergenceError
-from cyclegan.training.metric_totals import means
-from cyclegan.training.pass_runner import PassRunner
-from cyclegan.training.splits import Split
+from cyclegan.config import Config
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.workers import Watchdog, Workers
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.methods.metric_names import SAMPLES
+from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.run_directory import RunDirectory
+from cyclegan.run.throughput import Profiler, Throughput
+from cyclegan.run.train_state import PassState, TrainState
+from cyclegan.training import schedule
+from cyclegan.training.callbacks import (
+    Callback,
+    Epoch,
+    Summary,
+    check_profile,
+    report_best,
+    report_epoch,
+)
+from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
+from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
+from cyclegan.training.out_of_memory import explain_out_of_memory
+from cyclegan.training.schedule import StepLearningRates
 
 logger = logging.getLogger(__name__)
+
+AHEAD = 2  # calls that the host may be ahead of the devices
+# A compiled function that runs steps, see `distribution.train_function.make_train_function`.
+StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]]
+
+
+class Split:
+    """The training pairs or the held-out pairs, which each epoch passes over once, with their steps and their present pass.
+
+    Attributes:
+        name: "train" or "test".
+        dataset: The pairs.
+        function: Compiled function that runs steps.
+        metric_names: Names of the metrics.
+        throughput: Counter of the steps of a pass.
+        batches: Iterator over the batches of all calls; `None` before the first. All epochs share it, so that the images of the
+            next epoch are prefetched and nothing is traced again.
+        is_traced: Whether the first call is done, which traces the function.
+        pending: Calls that the devices may still be computing, the oldest first.
+        totals: Sums of all metrics over the samples of the pass, float64 scalars on the device.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dataset: UnpairedDataset,
+        function: StepFunction,
+        metric_names: Sequence[str],
+        throughput: Throughput,
+    ) -> None:
+        self.name, self.is_train = name, name == "train"
+        self.dataset = dataset
+        self.function = function
+        self.metric_names = metric_names
+        self.throughput = throughput
+        self.batches: Iterator[tuple[tf.Tensor, ...]] | None = None
+        self.is_traced = False
+        self.pending: collections.deque[PendingCall] = collections.deque()
+        self.totals: dict[str, tf.Tensor] = {}
+        self._kept: Sequence[str] = ()
+
+    def progress(self, state: TrainState) -> PassState:
+        """Return the part of a state that counts the present pass."""
+        return state.train if self.is_train else state.test
+
+    def begin_pass(self, state: TrainState) -> None:
+        """Start the sums of a pass, or continue them where it was interrupted.
+
+        Only metrics that have been summed from the beginning of the pass are kept, so that every mean covers all samples. The
+        others are summed, too, because otherwise the function would be traced again in the next epoch.
+        """
+        names, sums = (*self.metric_names, SAMPLES), self.progress(state).sums
+        self._kept = [name for name in names if name in sums] if sums else names
+        self.totals = {name: tf.constant(sums.get(name, 0.0), tf.float64) for name in names}
+        self.pending.clear()
+        self.throughput.reset()
+
+    def fetch_sums(self, state: TrainState) -> None:
+        """Wait for the device, and write the sums that are kept into a state."""
+        self.progress(state).sums = {name: float(self.totals[name]) for name in self._kept}
 
 
 class Trainer:
     """Train from a position until all epochs are done.
 
     Args:
-        state: Position to start from; new, or restored together with the networks.
-        epochs: Length of the whole training, in epochs.
+        config: The configuration.
+        workers: All workers.
         splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
-        passes: Runner of the passes, with the policies and callbacks.
-        patience: Evaluations in a row without a lowest KID after which training ends; 0 for no such end.
+        state: Position to start from; new, or restored together with the networks.
+        checkpoints: Checkpoints of the run.
+        summary: Writer of the metrics, events and sample images.
+        callbacks: Objects that react to the end of an epoch, in this order.
+        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
 
     Attributes:
         state: Position in training.
-        epochs: Length of the whole training, in epochs.
-        patience: See above.
-        splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
-        passes: Runner of the passes, with the policies and callbacks.
+        splits: See above.
+        policy: The policy about checkpoints, and about stopping on a signal.
+        divergence: The policy about steps that are not finite.
 
     Raises:
         UserError: The position does not fit the datasets.
@@ -43,24 +125,56 @@ class Trainer:
 
     def __init__(
         self,
-        state: TrainState,
-        epochs: int,
+        config: Config,
+        workers: Workers,
         splits: tuple[Split, Split],
-        passes: PassRunner,
-        patience: int = 0,
+        state: TrainState,
+        checkpoints: CheckpointManager,
+        summary: Summary,
+        callbacks: Sequence[Callback] = (),
+        run: RunDirectory | None = None,
     ) -> None:
-        self.epochs = epochs
-        self.patience = patience
+        self._config = config
+        self._workers = workers
+        self._checkpoints = checkpoints
+        self._summary = summary
+        self._callbacks = callbacks
+        self._run = run
+        self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
+        self._is_complete = False
         self.splits = splits
-        self.passes = passes
-        self._adopt(state)
+        self.state = self._adopt(state)
+        train = splits[0]
+        self._watchdog = make_watchdog(config, workers, checkpoints)
+        minutes, check_folder = config.run.checkpoint_minutes, run.check if run else lambda: None
+        datasets = {split.name: split.dataset for split in splits}
+        self.divergence = DivergencePolicy(
+            config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy
+        )
+        self.policy = CheckpointPolicy(
+            checkpoints, summary, self.divergence, workers, minutes, check_folder, self._watchdog.beat
+        )
+        rates = functools.partial(schedule.learning_rates, config.optimization)
+        self._learning_rates = StepLearningRates(rates, train.dataset)
+        self._throughput = Throughput(train.throughput.flops, train.throughput.peak)  # since the last log line
+        self._profiler = Profiler(config.performance.profile_steps, summary.folder)
 
-    def _adopt(self, state: TrainState) -> None:
+    def _adopt(self, state: TrainState) -> TrainState:
+        """Return a state whose positions fit the pairs."""
         for split in self.splits:
-            split.adopt(state)
-        self.state = state
+            done, size = split.progress(state).pairs_done, split.dataset.epoch_size
+            if done > size:
+                raise UserError(
+                    f"the checkpoint has done {done} {split.name} pairs; expected at most {size}: it belongs to another run; use"
+                    " another --output_dir"
+                )
+        return state
 
-    @tf.autograph.experimental.do_not_convert  # as in `make_trainer`
+    @property
+    def _is_done(self) -> bool:
+        return self.state.is_done(self._epochs, self._patience)
+
+    @tf.autograph.experimental.do_not_convert  # Keras 2 would convert every layer, which takes a second
     def fit(self) -> dict[str, dict[str, float]]:
         """Train.
 
@@ -73,52 +187,181 @@ class Trainer:
             UserError: The first checkpoint of a new run could not be written.
         """
         metrics: dict[str, dict[str, float]] = {}
-        if self.state.is_done(self.epochs, self.patience):
-            if self.state.is_stalled(self.patience):
-                logger.info(f"Training ended by --patience {self.patience}: raise or drop it to train longer")
+        if self._is_done:
+            if self.state.is_stalled(self._patience):
+                logger.info(f"Training ended by --patience {self._patience}: raise or drop it to train longer")
             report_best(self.state)
             return metrics
-        checkpoints = self.passes.checkpoint_policy.checkpoints
-        with self.passes.checkpoint_policy.signals, self.passes.watchdog, self._train_events():
-            if not self.state.step and not checkpoints.restored:
-                with terminal.phase("Saving the first checkpoint", if_slow=True):
-                    checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
-                self.passes.watchdog.beat()
-            self.passes.divergence.start(self.state)
-            self.passes.checkpoint_policy.restart_timer()
-            while not self.state.is_done(self.epochs, self.patience):
-                try:
-                    metrics = self._run_epoch()
-                except DivergenceError:
-                    self._go_back()
+        with self.policy.signals, self._watchdog:
+            try:
+                self._begin()
+                while not self._is_done:
+                    try:
+                        metrics = self._run_epoch()
+                    except DivergenceError:
+                        self._go_back()
+            finally:
+                self._profiler.stop()
+                self._summary.close(self._is_complete)
         return metrics
 
-    @contextlib.contextmanager
-    def _train_events(self) -> Iterator[None]:
-        """Notify the callbacks of the start and the end of training."""
-        try:
-            for callback in self.passes.callbacks:
-                callback.on_train_begin(self.state)
-            yield
-        finally:
-            for callback in self.passes.callbacks:
-                callback.on_train_end()
+    def _begin(self) -> None:
+        check_profile(self._config.performance.profile_steps, self.state, self.splits[0].dataset, self._epochs)
+        if not self.state.step and not self._checkpoints.restored:
+            with terminal.phase("Saving the first checkpoint", if_slow=True):
+                self._checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
+            self._watchdog.beat()
+        self.divergence.start(self.state)
+        self.policy.restart_timer()
 
     def _run_epoch(self) -> dict[str, dict[str, float]]:
-        """Run the remaining steps of an epoch; return its metrics."""
+        """Run the remaining steps of an epoch; log and return its metrics."""
         state = self.state
-        logger.info(f"Epoch {state.epoch + 1:03d}/{self.epochs:03d}")
+        logger.info(f"Epoch {state.epoch + 1:03d}/{self._epochs:03d}")
         for split in self.splits:
-            self.passes.run(split, state)
+            self._run_pass(split)
         metrics = {split.name: self._metrics(split) for split in self.splits}
-        metrics["train"].update(self.passes.learning_rates.of_last_step(state))
+        metrics["train"].update(self._learning_rates.of_last_step(state))
         metrics["train"]["epoch_seconds"] = state.train.seconds + state.test.seconds
         state.next_epoch()
-        epoch = Epoch(state, state.epoch == self.epochs, metrics)
-        for callback in self.passes.callbacks:
-            self.passes.watchdog.beat()
-            callback.on_epoch_end(epoch)
+        epoch = Epoch(state, state.epoch == self._epochs, metrics, self.divergence.is_sound)
+        for callback in self._callbacks:
+            self._watchdog.beat()
+            callback.on_epoch_end(epoch)  # the evaluation adds scores to the metrics, and may decide that training ends
+        self._is_complete = epoch.is_last
+        for name, values in metrics.items():
+            self._summary.write_scalars(name, state.epoch, state.step, values)
+        report_epoch(epoch, {split.name: split.metric_names for split in self.splits}, self._config.run.verbose > 1)
+        self._watchdog.beat()
+        if epoch.is_last:
+            self.policy.save_final(state, epoch.best_kid)
+        elif epoch.is_best or state.epoch % self._config.run.checkpoint_every == 0 or self.policy.is_due():
+            self.policy.save_and_obey(state, epoch.best_kid)
         return metrics
+
+    def _run_pass(self, split: Split) -> None:
+        """Run the calls of a pass from the position to the end of the pass; the host is at most `AHEAD` calls ahead of the devices.
+
+        Raises:
+            DivergenceError: Too many steps in a row were not finite.
+            Stopped: A signal asked to stop.
+            TrainingError: An image can't be read any more, or the devices have not enough memory.
+        """
+        state, dataset, progress = self.state, split.dataset, split.progress(self.state)
+        if progress.pairs_done >= dataset.epoch_size:
+            return
+        if split.batches is None:
+            split.batches = dataset.distributed(
+                self._workers.strategy, state.epoch, progress.pairs_done, state.reshuffles
+            )
+        split.begin_pass(state)
+        start = time.perf_counter()
+        with _progress_bar(split, state, self._config.run.verbose > 0) as bar:
+            while progress.pairs_done < dataset.epoch_size:
+                self._watchdog.beat()
+                steps = dataset.call(0, state.epoch, progress.pairs_done).steps
+                if split.is_train and self._profiler.should_start(state.step, steps):
+                    self._inspect(split, 0)
+                    began = time.perf_counter()
+                    self._profiler.start(state.step)
+                    start += time.perf_counter() - began  # does not count
+                began = time.perf_counter()
+                batches = self._next_batches(split)
+                waited = time.perf_counter() - began
+                if not split.is_traced:
+                    bar.set_postfix_str("first step")
+                with terminal.phase("Running the first step", not bar.disable and not split.is_traced, if_slow=True):
+                    split.pending.append(self._start_call(split, steps, batches))
+                pairs = _advance(split, state, steps)
+                ends = self._ends_with_call(split) or progress.pairs_done == dataset.epoch_size
+                self._inspect(split, 0 if ends else AHEAD)
+                now = time.perf_counter()
+                self._count(split, pairs, steps, now - start, waited)
+                start = now
+                bar.set_postfix_str(str(split.throughput), refresh=False)
+                bar.update(steps)
+                if ends:
+                    split.fetch_sums(state)
+                    self._end_call(split)
+                    start = time.perf_counter()
+
+    def _next_batches(self, split: Split) -> tuple[tf.Tensor, ...]:
+        """Return the batches of the next call.
+
+        Raises:
+            TrainingError: An image can't be read. A checkpoint was saved, unless there are several workers.
+        """
+        assert split.batches is not None
+        try:
+            return next(split.batches)
+        except tf.errors.OpError:
+            failure = split.dataset.failure
+            if not failure:
+                raise
+            if not self.policy.is_shared:  # the other workers are in the step that this one can't join
+                self._inspect(split, 0)
+                split.fetch_sums(self.state)
+                self.policy.save(self.state, meanwhile="Training stops")
+            raise TrainingError(failure) from None
+
+    def _start_call(self, split: Split, steps: int, batches: tuple[tf.Tensor, ...]) -> PendingCall:
+        """Start the steps of a call on all replicas, and add their metrics to the totals."""
+        state = self.state
+        arguments, requests = [batches, split.totals, tf.constant(steps)], {}
+        with explain_out_of_memory():
+            if split.is_train:
+                rates = tf.constant(self._learning_rates.of_next_call(state), tf.float32)
+                arguments += [tf.constant(state.step), rates]
+            if self.policy.is_shared:
+                own = self.policy.requests()
+                requests["requests"] = {name: tf.constant(value) for name, value in own.items()}
+            split.totals, is_finite, metrics = split.function(*arguments, **requests)
+        return PendingCall(split.name, split.progress(state).pairs_done, state.step, is_finite, metrics)
+
+    def _inspect(self, split: Split, left: int) -> None:
+        """Wait for the oldest calls until `left` are pending, and pass their outcomes to the policies."""
+        while len(split.pending) > left:
+            call = split.pending.popleft()
+            with explain_out_of_memory():
+                is_finite = call.is_finite.numpy()
+            if self.policy.is_shared:
+                self.policy.merge_requests({name: float(call.metrics.pop(name)[-1]) for name in REQUESTS})
+            self.divergence.inspect(call, is_finite, self.state)
+
+    def _count(self, split: Split, pairs: int, steps: int, seconds: float, waited: float) -> None:
+        """Count the steps and the time of a call; the first call of a function has no speed, as it traces the graph."""
+        split.progress(self.state).seconds += seconds
+        if split.is_traced:
+            split.throughput.add(2 * pairs, steps, seconds, waited)
+            if split.is_train:
+                self._throughput.add(2 * pairs, steps, seconds, waited)
+        split.is_traced = True
+
+    def _ends_with_call(self, split: Split) -> bool:
+        """Return whether something must happen after the call that was started last, once its outcome is known."""
+        is_profiled = split.is_train and self._profiler.should_stop(self.state.step)
+        return is_profiled or self._is_log_due(split) or self.policy.is_due()
+
+    def _end_call(self, split: Split) -> None:
+        """Write the profile, the means since the last log line and a checkpoint, if they are due; stop if a signal asked for it."""
+        if split.is_train and self._profiler.should_stop(self.state.step):
+            self._profiler.stop()
+        if self._is_log_due(split):
+            self._log_steps()
+        if self.policy.is_due():  # inspecting the outcome may have changed the answer
+            self.policy.save_and_obey(self.state)
+
+    def _is_log_due(self, split: Split) -> bool:
+        steps = math.ceil(self.state.train.pairs_done / self.state.global_batch_size)
+        return split.is_train and steps % self._config.run.log_every == 0
+
+    def _log_steps(self) -> None:
+        state = self.state
+        sums = {name: value - state.logged_sums.get(name, 0.0) for name, value in state.train.sums.items()}
+        state.logged_sums = dict(state.train.sums)
+        values = {**means(sums), **self._learning_rates.of_last_step(state), **self._throughput.metrics()}
+        self._throughput.reset()
+        self._summary.write_scalars("steps", state.epoch + 1, state.step, values)
 
     def _metrics(self, split: Split) -> dict[str, float]:
         """Return the exact means over the samples of a finished pass, its duration and its speed since the program started."""
@@ -132,7 +375,41 @@ class Trainer:
 
     def _go_back(self) -> None:
         """Continue from the last good checkpoint."""
-        self._adopt(self.passes.divergence.go_back(self.state))
+        self.state = self._adopt(self.divergence.go_back(self.state))
         for split in self.splits:
             split.batches = None
-        self.passes.checkpoint_policy.restart_timer()
+        self.policy.restart_timer()
+
+
+def means(sums: Mapping[str, float]) -> dict[str, float]:
+    """Return the means over the samples, given sums that include the number of samples; empty if there are none."""
+    samples = sums.get(SAMPLES)
+    return {name: value / samples for name, value in sums.items() if name != SAMPLES} if samples else {}
+
+
+def make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManager) -> Watchdog:
+    """Return a new watchdog for the steps of a run, see --step_timeout."""
+    prefix = f"worker {workers.index}: " if workers.count > 1 else ""
+    return Watchdog(config.distribution.step_timeout, lambda: checkpoints.newest, prefix)
+
+
+def _advance(split: Split, state: TrainState, steps: int) -> int:
+    """Move the position past a call; return the pairs of the call."""
+    progress, batch = split.progress(state), split.dataset.global_batch_size
+    pairs = min(steps * batch, split.dataset.epoch_size - progress.pairs_done)
+    progress.pairs_done += pairs
+    state.step += steps if split.is_train else 0
+    state.global_batch_size = batch
+    return pairs
+
+
+def _progress_bar(split: Split, state: TrainState, visible: bool) -> tqdm.tqdm:
+    steps = split.dataset.steps_per_epoch
+    return tqdm.tqdm(
+        total=steps,
+        initial=steps - split.dataset.steps_left(split.progress(state).pairs_done),
+        desc=split.name.title(),
+        disable=not visible,
+        mininterval=0.2 if sys.stderr.isatty() else 30,  # a log file gets a line every half minute
+        bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
+    )

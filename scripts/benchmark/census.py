@@ -19,8 +19,7 @@ from tensorflow.python.grappler import cluster, tf_optimizer
 
 from cyclegan.distribution import hardware
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 
 # Operations that start no kernel on a GPU, because they rename or keep memory or run on the host.
 WITHOUT_KERNEL = {

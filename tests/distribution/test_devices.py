@@ -96,14 +96,14 @@ def test_gpus_that_tensorflow_does_not_see_are_explained(tmp_path, monkeypatch, 
 def cpu(tmp_path, monkeypatch):
     """Return a function that replaces /proc/cpuinfo by a text."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
-    hardware.has_instructions_for.cache_clear()
+    hardware._words_of_cpu.cache_clear()
 
     def install(text):
         (tmp_path / "cpuinfo").write_text(text)
         monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
 
     yield install
-    hardware.has_instructions_for.cache_clear()
+    hardware._words_of_cpu.cache_clear()
 
 
 @pytest.fixture

@@ -92,11 +92,11 @@ def test_every_phase_before_the_first_bar_has_its_line(photos, tmp_path, capsys,
     flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--image_size", "32", "--epochs", "1"]
     train.main([*flags, *SMALLEST, "--verbose", "1", "--evaluate_every", "1", "--evaluate_features", "random"])
     output = capsys.readouterr()
-    phases = ["Starting TensorFlow", "Finding the images", "Building the networks", "Tracing the training step"]
+    phases = ["Starting TensorFlow", "Finding the images", "Building the networks"]
     assert [line for line in output.out.splitlines() if line in phases] == phases
     assert output.out.index(phases[-1]) < output.out.index("Epoch 001/001")
     assert "first step" in output.err
-    assert texts[5:11] == [  # shown if they are slow
+    assert texts[4:10] == [  # shown if they are slow
         *("Loading the network for FID and KID", "Comparing the images", "Preparing the folder of the run"),
         *("Preparing the logs of the run", "Saving the first checkpoint", "Running the first step"),
     ]
@@ -119,10 +119,8 @@ def test_every_phase_is_on_the_terminal_before_the_first_bar(photos, tmp_path):
     os.close(reader)
     assert process.wait() == 0
     before = shown[: shown.index("Train: ")]
-    found = re.findall(
-        "(Starting TensorFlow|Finding the images|Building the networks|Tracing the training step)\r", before
-    )
-    assert found == ["Starting TensorFlow", "Finding the images", "Building the networks", "Tracing the training step"]
+    found = re.findall("(Starting TensorFlow|Finding the images|Building the networks)\r", before)
+    assert found == ["Starting TensorFlow", "Finding the images", "Building the networks"]
     times = {text: before.partition(text)[2] for text in found}
     assert all(re.match(r"\s*00:0\d", rest) for rest in times.values())  # each begins to count
 

@@ -1,4 +1,5 @@
 import logging
+import types
 
 import numpy as np
 import pytest
@@ -7,10 +8,11 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
-from cyclegan.distribution.workers import Workers
-from cyclegan.training.autotune import try_forms
-from cyclegan.training.compiled_steps import compile_train_step
+from cyclegan.distribution.workers import Watchdog, Workers
+from cyclegan.training import autotune
+from cyclegan.training.autotune import choose_xla, time_steps
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 
@@ -19,54 +21,57 @@ from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
     "replicas, norm, pairs",
     [(1, "batch", {"dataset": "folder", "paired_names": True, "lambda_paired": 1.0}), (2, "instance", {})],
 )
-def test_a_trial_takes_the_fastest_form_and_changes_nothing(
-    strategies, make_images, replicas, norm, pairs, caplog, monkeypatch
-):
-    caplog.set_level(logging.WARNING)
-    strategy = strategies[replicas]
+def test_timing_changes_nothing_and_traces_once(strategies, make_images, replicas, norm, pairs, caplog):
+    strategy, workers = strategies[replicas], Workers(strategies[replicas])
     options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3, "norm": norm}
     with strategy.scope():
         gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options, **pairs})))
-    x, y = make_images(6, 16, 1), make_images(6, 16, 2)
-    dataset = UnpairedDataset(x, y, replicas, (16, 16), seed=0, steps_per_call=2)
+    dataset = UnpairedDataset(
+        make_images(6, 16, 1), make_images(6, 16, 2), replicas, (16, 16), seed=0, steps_per_call=2
+    )
     if pairs:
         dataset.set_pairs(np.array([[0, 0]]), 1.0)
-    before, step, calls, resets, beats = state_values(gan), compile_train_step(strategy, gan), [], [], []
-    monkeypatch.setattr(hardware, "reset_peak_memory", lambda: resets.append(len(calls)))
+    before, step, calls, beats = state_values(gan), compile_train_step(strategy, gan), [], []
 
-    def slow(*arguments):
+    def recorded(*arguments):
         calls.append(arguments)
-        [step(*arguments) for _ in range(3)]
         return step(*arguments)
 
     def broken(*arguments):
         raise tf.errors.UnimplementedError(None, None, "no kernel\nand a long story")
 
-    slow.get_concrete_function = broken.get_concrete_function = step.get_concrete_function
-    forms = {"slow": slow, "plain": step, "broken": broken}
-    trial = try_forms(forms, gan, dataset, Workers(strategy), lambda: beats.append(len(calls)))
-    assert resets == [4]  # after the last call
-    assert beats == [1, 2, 3, 4, 4, 4, 4, 4]  # after each call, those of "plain" among them
-    assert trial.fastest == "plain" and set(trial.seconds) == {"slow", "plain"} and len(calls) == 4
-    assert 0 < trial.seconds["plain"] < trial.seconds["slow"]
-    assert caplog.messages == ["The training step broken failed, and is not used: no kernel"]
+    seconds = time_steps({"off": recorded, "on": broken}, gan, dataset, workers, lambda: beats.append(len(calls)))
+    assert beats == [1, 2, 3, 4] and 0 < seconds["off"] < seconds["on"] == float("inf")
+    assert caplog.messages == ["XLA failed, and is not used: no kernel"]
     for value, other in zip(before, state_values(gan)):
         np.testing.assert_array_equal(value, other)
-    devices = [[part.device for part in strategy.experimental_local_results(each)] for each in calls[0][0]]
-    for steps in (2, 1, 3):
-        dataset.steps_per_call = steps
-        batches = next(dataset.distributed(strategy))
-        assert devices == [[part.device for part in strategy.experimental_local_results(each)] for each in batches]
-        step(batches, calls[0][1], tf.constant(steps), calls[0][3], tf.zeros([steps, 2]))
+    step(next(dataset.distributed(strategy)), *calls[0][1:])
     assert step.experimental_get_tracing_count() == 1  # not traced again for training
+    with pytest.raises(tf.errors.UnimplementedError):
+        time_steps({"off": broken, "on": step}, gan, dataset, workers, lambda: None)
 
 
-def test_the_first_form_has_to_work(strategies, make_images):
-    def broken(*arguments):
-        raise tf.errors.InternalError(None, None, "broken")
-
-    broken.get_concrete_function = broken
-    gan = GAN(1, Config.from_settings(**TINIER))
-    images = make_images(2, 16, 1)
-    with pytest.raises(tf.errors.InternalError, match="broken"):
-        try_forms({"plain": broken}, gan, UnpairedDataset(images, images, 1, (16, 16)), Workers(strategies[1]))
+@pytest.mark.parametrize(
+    "flags, has_gpu, earlier, xla",
+    [
+        ({}, True, None, "on"),  # the faster one
+        ({}, True, "off", "off"),
+        ({}, True, "auto", "on"),
+        ({}, False, None, "auto"),
+        ({"xla": "off"}, True, "on", "off"),
+        ({"xla": "on"}, False, None, "on"),
+        ({"deterministic": True}, True, None, "off"),
+        ({"norm": "batch"}, True, None, "auto"),
+        ({"dropout": 0.1}, True, None, "auto"),
+    ],
+)
+def test_xla_is_timed_only_on_gpus_and_chosen_once(monkeypatch, caplog, flags, has_gpu, earlier, xla):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: has_gpu)
+    monkeypatch.setattr(autotune, "time_steps", lambda *_: {"off": 0.0123, "on": 0.01})
+    workers = types.SimpleNamespace(broadcast_from_chief=lambda value: value)
+    config = Config.from_settings(**flags)
+    assert choose_xla(config, earlier, workers, None, {}, None, Watchdog(None, lambda: None)) == xla
+    is_timed = has_gpu and earlier in (None, "auto") and not flags
+    expected = ["--xla on from here on: a step takes 12.3 ms without XLA, 10.0 ms with XLA"]
+    assert caplog.messages[-1:] == (expected if is_timed else [])

@@ -35,7 +35,7 @@ class Saved:
 
 def make_policy(workers, minutes=60.0, stop_signal=0, save_requested=False, failures=0):
     saved, divergence = Saved(failures), types.SimpleNamespace(is_sound=True, note_checkpoint=lambda state: None)
-    policy = CheckpointPolicy(saved, saved, divergence, workers, minutes, every=1)
+    policy = CheckpointPolicy(saved, saved, divergence, workers, minutes)
     policy.signals = types.SimpleNamespace(stop_signal=stop_signal, save_requested=save_requested)
     return policy, saved
 

@@ -8,8 +8,7 @@ from cyclegan.errors import TrainingError
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.divergence import DivergenceError, DivergencePolicy
-from cyclegan.training.in_flight import PendingCall
+from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
 from tests.training.fakes import RATES, Recorder, without_times
 
 
@@ -33,7 +32,7 @@ def test_the_search_for_the_loss_scale_is_no_divergence(fit, scale, diverges):
     metrics = {LOSS_SCALE: scale, GRADIENTS[0]: float("nan"), LOSSES[0]: 1.0}  # the sum of the replicas' shares
     call = PendingCall("train", 0, 0, None, {name: tf.fill([3], value) for name, value in metrics.items()})
     with pytest.raises(DivergenceError) if diverges else contextlib.nullcontext():
-        trainer.passes.divergence.inspect(call, [False] * 3, trainer.state)
+        trainer.divergence.inspect(call, [False] * 3, trainer.state)
     assert len(fit.warnings()) == (3 if diverges else 0)
     assert trainer.state.train.skipped_steps == 3
 

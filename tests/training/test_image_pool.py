@@ -43,24 +43,6 @@ def run_steps(pool, batch, steps, rng, weight=None, start=0):
     return np.stack(everything)
 
 
-@pytest.mark.parametrize("size, batch", [(1, 1), (3, 1), (50, 1), (3, 2), (2, 6), (50, 8)])
-def test_each_slot_follows_the_published_procedure(size, batch):
-    pool, oracles = ImagePool(size, batch, SHAPE), [Oracle(-(-size // batch)) for _ in range(batch)]
-    shown = run_steps(pool, batch, 150, np.random.default_rng([size, batch]))
-    rng, replaced = np.random.default_rng([size, batch]), 0
-    for number, images in enumerate(shown):
-        random = rng.random((batch, 2), np.float32)
-        for i, oracle in enumerate(oracles):
-            new = make_image(batch * number + i)
-            expected = oracle.query(new, random[i])
-            np.testing.assert_array_equal(images[i], expected)
-            replaced += (expected != new).any()
-    assert replaced > 150 * batch // 5
-    stored = pool.read()
-    assert stored["counts"].tolist() == [len(oracle.images) for oracle in oracles]
-    np.testing.assert_array_equal(stored["images"], [oracle.images for oracle in oracles])
-
-
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(size=st.integers(1, 9), batch=st.integers(1, 4), seed=st.integers(0, 2**32 - 1), data=st.data())
 def test_each_slot_follows_the_published_procedure_whatever_is_padding(size, batch, seed, data):
@@ -80,21 +62,6 @@ def test_each_slot_follows_the_published_procedure_whatever_is_padding(size, bat
     for images, count, oracle in zip(found["images"], found["counts"], oracles):
         assert count == len(oracle.images)
         np.testing.assert_array_equal(images[:count].reshape(-1, *SHAPE), np.reshape(oracle.images, (-1, *SHAPE)))
-
-
-def test_padding_is_shown_and_not_stored():
-    pool = ImagePool(6, 3, SHAPE)
-    fakes = tf.constant(np.stack([make_image(n) for n in (1, 2, 3)]))
-    shown, update = pool.query(fakes, tf.constant([True, False, True]), tf.zeros([3, 2]))
-    pool.store(update, tf.constant(True))
-    np.testing.assert_array_equal(shown, fakes)
-    assert pool.counts.numpy().tolist() == [1, 0, 1]
-    np.testing.assert_array_equal(pool.read()["images"][[0, 2], 0], [make_image(1), make_image(3)])
-    before = pool.images.numpy()
-    shown, update = pool.query(fakes + 10, tf.zeros([3], bool), tf.zeros([3, 2]))
-    pool.store(update, tf.constant(True))
-    np.testing.assert_array_equal(shown, fakes + 10)
-    np.testing.assert_array_equal(pool.images.numpy(), before)
 
 
 def test_nonfinite_step_stores_nothing():
@@ -119,22 +86,6 @@ def test_a_step_reads_only_the_images_that_it_needs():
     sources = [node.inputs[0] for node in graph.get_operations() if node.type == "ReadVariableOp"]
     captured = {id(inner): outer for outer, inner in graph.captures}
     assert sources and all(captured[id(source)] is pool.counts.handle for source in sources)
-
-
-def test_operations_do_not_depend_on_the_batch():
-    def operations(batch):
-        pool = ImagePool(50, batch, SHAPE)
-
-        @tf.function(autograph=False)
-        def step(fakes, weight, random):
-            shown, update = pool.query(fakes, weight, random)
-            pool.store(update, tf.constant(True))
-            return shown
-
-        function = step.get_concrete_function(tf.zeros([batch, *SHAPE]), tf.ones([batch], bool), tf.zeros([batch, 2]))
-        return sorted(node.type for node in function.graph.get_operations())
-
-    assert operations(1) == operations(8)
 
 
 @pytest.mark.parametrize("replicas", [2, 3])

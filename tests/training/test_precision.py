@@ -6,8 +6,7 @@ from cyclegan.config import Config
 from cyclegan.methods.metric_names import LOSS_SCALE
 from cyclegan.networks import instance_normalization
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 from tests.training.helpers import TINY, as_trained
 
 
@@ -52,19 +51,6 @@ def test_low_precision_is_close_to_float32(in_float32, precision, bound):
         assert low_metrics[key] == pytest.approx(value, rel=bound), key
     for part, lower in zip(gradients, low_gradients):
         assert 0 < np.linalg.norm(lower - part) < bound * np.linalg.norm(part)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03), ("float16", 0.01)])
-def test_normalization_as_one_operation(make_images, monkeypatch, precision, bound):
-    outcomes = []
-    for large in (instance_normalization.LARGE_SAMPLE, 1):
-        monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", large)
-        outcomes.append(step_in_precision(precision, make_images(2, seed=1), make_images(2, seed=2), 2.0**10))
-    (metrics, gradients), (others, other_gradients) = outcomes
-    assert metrics == pytest.approx(others, rel=bound)
-    for part, other in zip(gradients, other_gradients):
-        assert 0 < np.linalg.norm(other - part) < bound * np.linalg.norm(part)
 
 
 def test_loss_scale_cancels_out(in_float32):

@@ -1,7 +1,6 @@
 """Parts of the set-up; the trainer as a whole is tested by `test_trainer` with fakes, and by real runs in `tests/system`."""
 
 import types
-import unittest.mock
 
 import numpy as np
 import pytest
@@ -62,15 +61,6 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
     assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
     assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
 
-    overview = setup._facts(
-        config.data, config.networks.multiple, "float32", Workers(strategies[1]), run, data, unittest.mock.MagicMock()
-    )
-    assert overview.notes[: len(data.notes)] == tuple(data.notes)
-    assert (
-        overview.notes[-1].startswith("Data: python scripts/inspect_data.py ")
-        and len(overview.notes) == len(data.notes) + 3
-    )
-
     def refuse(fingerprint):
         raise UserError("other images")
 
@@ -98,11 +88,54 @@ def test_config_json_gets_the_measured_range(tmp_path, strategies):
     assert [data.train_y.images[i].max() for i in range(2)] == [0, 65535] and data.train_x.images[0].max() == 100 * 257
 
 
-def test_config_json_records_the_choice_of_xla(tmp_path, monkeypatch, strategies, stripes_dir):
-    monkeypatch.setattr(setup, "choose_form", lambda *_: "off")
-    small = {"dataset": "stripes", "data_dir": stripes_dir, "max_dataset_size": 1, "no_peak": True, "verbose": 0}
-    config = Config.from_settings(**TINIER, **small, output_dir=str(tmp_path / "run"))
-    workers = Workers(strategies[1])
-    with RunDirectory(config, compat.stack()) as run:
-        make_trainer(config, workers, run, load_data(config, workers, run), None)
-        assert serialization.load(run.path / "config.json").config == config.replace(xla="off")
+@pytest.fixture
+def make(tmp_path, strategies, stripes_dir):
+    """Return a function that makes the trainer of a tiny run, as a new start of the program does, and its config.json."""
+    small = {"dataset": "stripes", "data_dir": stripes_dir, "max_dataset_size": 2, "no_peak": True, "verbose": 0}
+
+    def make_one(make_evaluator=None, **settings):
+        config = Config.from_settings(**{**TINIER, **small, "output_dir": str(tmp_path / "run"), **settings})
+        workers = Workers(strategies[1])
+        with RunDirectory(config, compat.stack()) as run:
+            trainer = make_trainer(config, workers, run, load_data(config, workers, run), make_evaluator)
+            return trainer, serialization.load(run.path / "config.json").config
+
+    return make_one
+
+
+def test_config_json_records_the_choice_of_xla(make, monkeypatch):
+    monkeypatch.setattr(setup, "choose_xla", lambda *_: "off")
+    assert make()[1].performance.xla == "off"
+
+
+def test_a_finished_run_loads_no_network_for_scores(make):
+    loaded = []
+
+    def load(*arguments):
+        loaded.append(arguments[0])
+
+    options = {"epochs": 1, "evaluate_every": 1, "evaluate_features": "inception"}
+    trainer, _ = make(load, **options)
+    assert loaded == ["inception"]
+    trainer.state.next_epoch()
+    trainer.policy.checkpoints.save(trainer.state)
+    trainer, _ = make(load, **options)
+    assert trainer.state.epoch == 1 and trainer.fit() == {} and loaded == ["inception"]
+    make(load, **{**options, "epochs": 2})
+    assert loaded == ["inception"] * 2
+
+
+@pytest.mark.parametrize(
+    "flags, steps",
+    [
+        ({}, 10),
+        ({"log_every": 6}, 6),
+        ({"steps_per_call": 2}, 2),
+        ({"checkpoint_minutes": 0}, 1),
+        ({"no_peak": True}, 1),
+    ],
+)
+def test_short_steps_share_a_call(make, monkeypatch, flags, steps):
+    monkeypatch.setattr(hardware, "measure_peak", lambda precision: 1e15)
+    trainer, _ = make(**{"no_peak": False, "log_every": 10, **flags})
+    assert [split.dataset.steps_per_call for split in trainer.splits] == [steps, steps]

@@ -1,13 +1,17 @@
 import pathlib
+import time
 
 import pytest
+import tensorflow as tf
 
-from cyclegan.errors import UserError
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import TrainingError, UserError
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
 from cyclegan.run.train_state import TrainState
-from cyclegan.training import in_flight
-from tests.training.fakes import Recorder, calls_without_times, without_times
+from cyclegan.training import trainer
+from cyclegan.training.divergence import DivergencePolicy
+from tests.training.fakes import RATES, Recorder, Steps, calls_without_times, make_dataset, make_trainer, without_times
 
 
 def test_metrics_are_exact_means_over_the_samples(fit):
@@ -34,10 +38,10 @@ def test_calls_of_several_steps_log_the_same_as_single_steps(fit, options):
 @pytest.mark.parametrize("options", [{}, {"bad": (2, 5)}, {"bad": (2, 5), "steps": 2}])
 def test_inspecting_calls_later_changes_nothing(fit, monkeypatch, options):
     def written(ahead):
-        monkeypatch.setattr(in_flight, "AHEAD", ahead)
-        metrics, recorder, trainer = fit(3, **options)
+        monkeypatch.setattr(trainer, "AHEAD", ahead)
+        metrics, recorder, trained = fit(3, **options)
         values = {split: without_times(values) for split, values in metrics.items()}
-        return calls_without_times(recorder), fit.warnings(), trainer.state.step, values
+        return calls_without_times(recorder), fit.warnings(), trained.state.step, values
 
     assert written(0) == written(2) == written(5)
 
@@ -97,3 +101,146 @@ def test_a_loss_switched_on_or_off_inside_an_epoch_has_no_mean(fit):
     assert {*LOSSES} <= set(second) and second[LOSSES[0]] == pytest.approx(1)
     # All calls have the same names, so none is traced again.
     assert fit.steps["train"].names == {frozenset((*LOSSES, SAMPLES))}
+
+
+def test_unreadable_image_ends_training_with_a_checkpoint(strategies, make_images):
+    images = make_images(7, 16)
+
+    class Gone:
+        shape, dtype, failure = images.shape, images.dtype, None
+
+        def __len__(self):
+            return len(images)
+
+        def __getitem__(self, index):
+            if index == 2:
+                self.failure = "an image does not decode any more: two.jpg; repair it or put it back"
+                raise TrainingError(self.failure)
+            return images[index]
+
+    train, recorder = UnpairedDataset(Gone(), images, 3, (16, 16), seed=0), Recorder()
+    test = make_dataset(images, 3, None), Steps("test")
+    trainer = make_trainer(strategies[1], recorder, (train, Steps("train")), test, epochs=1)
+    with pytest.raises(TrainingError, match="two.jpg; repair it or put it back"):
+        trainer.fit()
+    saved = recorder.saved.train
+    assert saved.pairs_done == saved.sums[SAMPLES] == saved.sums["loss_G/loss"]
+    steps = recorder.steps_of("save")
+    assert steps[0] == 0 and steps[-1] == trainer.state.step < 3
+
+
+def test_too_little_memory_is_explained(fit):
+    def run_out(split):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    with pytest.raises(TrainingError, match="not enough memory for a step: try a smaller --batch_size"):
+        fit(1, on_call=run_out)
+
+
+def test_speed_covers_all_calls_but_the_first(fit, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    distributed = UnpairedDataset.distributed
+
+    def slow(pairs, *args):
+        for batch in distributed(pairs, *args):
+            clock[0] += 3
+            yield batch
+
+    def work(split):
+        clock[0] += 1
+
+    monkeypatch.setattr(UnpairedDataset, "distributed", slow)
+    metrics, _, _ = fit(2, on_call=work)
+    for split in ("train", "test"):
+        assert (metrics[split]["speed/data_wait"], metrics[split]["speed/ms_per_step"]) == (0.75, 4000)
+
+
+def test_progress_bars_follow_verbose(fit, capsys):
+    fit(1, verbose=0)
+    assert capsys.readouterr().err == ""
+    fit(1, verbose=1)
+    bars = capsys.readouterr().err
+    for text in ("Train: 100%", "Test: 100%", "3/3", "images/s"):
+        assert text in bars
+
+
+def test_a_position_beyond_the_pairs_is_refused(fit):
+    state = TrainState(step=3, global_batch_size=3)
+    state.train.pairs_done = 8
+    with pytest.raises(UserError, match="has done 8 train pairs; expected at most 7: it belongs to another run"):
+        fit(1, state)
+
+
+def test_the_host_starts_the_next_calls_before_it_inspects_one(fit, monkeypatch):
+    events = []
+    inspect = DivergencePolicy.inspect
+    monkeypatch.setattr(DivergencePolicy, "inspect", lambda *arguments: events.append("inspect") or inspect(*arguments))
+    fit(1, batch=1, steps=1, log_every=100, on_call=lambda split: split == "train" and events.append("call"))
+    assert events[:7] == ["call"] * 3 + ["inspect", "call", "inspect", "call"]
+    assert events.count("inspect") >= 7  # all of them, at the end of the epoch
+
+
+def test_lines_within_an_epoch_are_means_since_the_last_one(fit):
+    _, recorder, _ = fit(2, log_every=2)
+    assert [call[1:3] for call in recorder.calls if call[0] == "steps"] == [(1, 2), (2, 5)]
+    for values in map(without_times, recorder.values_of("steps")):
+        assert values == {**dict.fromkeys(LOSSES, pytest.approx(1)), **RATES}
+    _, recorder, _ = fit(1, log_every=1, bad=(2,))
+    assert [set(without_times(values)) for values in recorder.values_of("steps")] == [
+        {*LOSSES, *RATES}, {*RATES}, {*LOSSES, *RATES}
+    ]  # fmt: skip
+
+
+def test_the_writer_is_closed_at_the_end(fit):
+    assert fit(1)[1].is_complete
+    with pytest.raises(TrainingError):
+        fit(1, bad=range(99), max_bad_steps=1)
+    assert not fit.recorder.is_complete
+
+
+def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):
+    profiled = []
+    monkeypatch.setattr(
+        "tensorflow.profiler.experimental.start", lambda folder: profiled.append((folder, fit.trainer.state.step))
+    )
+    monkeypatch.setattr("tensorflow.profiler.experimental.stop", lambda: profiled.append(fit.trainer.state.step))
+    fit(3, profile="2:5")
+    assert profiled == [("nowhere", 2), 5] and not fit.warnings()
+    fit(3, profile="8:12")  # training has nine steps
+    assert profiled[2:] == [("nowhere", 8), 9] and not fit.warnings()
+    assert "Profile of steps 9 to 9 written to nowhere/plugins/profile" in caplog.messages
+    fit(3, profile="2:4", steps=3)
+    assert profiled[4:] == [("nowhere", 0), 6] and not fit.warnings()
+    assert "Profile of steps 1 to 6 written to" in caplog.text
+    fit(3, TrainState(epoch=1, step=3, global_batch_size=3), profile="1:4")
+    assert len(profiled) == 8 and not fit.warnings()
+
+
+def test_a_profile_of_no_step_is_refused_or_reported(fit):
+    with pytest.raises(
+        UserError, match="^--profile 9:12 profiles nothing: the run has 9 steps; expected fewer for START"
+    ):
+        fit(3, profile="9:12")
+    for profile in ("1:3", "9:12"):
+        fit(3, TrainState(epoch=1, step=3, global_batch_size=3), profile=profile)
+        text = "profiles nothing: the remaining steps are 4 to 9, counted over the whole run"
+        assert fit.warnings() == [f"--profile {profile} {text}"]
+
+
+def test_checkpoints_within_an_epoch_are_minutes_apart(fit, monkeypatch):
+    def steps(minutes, seconds_per_look):
+        now = [0.0]
+
+        def monotonic():
+            now[0] += seconds_per_look
+            return now[0]
+
+        monkeypatch.setattr("time.monotonic", monotonic)
+        _, recorder, _ = fit(1, checkpoint_minutes=minutes)
+        return recorder.steps_of("save")
+
+    # At the start, after each of three steps of training and of testing, and at the end.
+    assert steps(0, 0.0) == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert steps(10, 0.0) == [0, 3]
+    assert len(steps(10, 500.0)) > 4

@@ -93,7 +93,7 @@ def test_training_goes_back_behind_a_checkpoint_of_broken_weights(world, tmp_pat
     """Save weights that an update broke: the metrics of a step precede its own update, so nothing shows this yet."""
 
     def hook(step, trainer):
-        trainer.passes.learning_rates.schedule = (
+        trainer._learning_rates.schedule = (
             lambda epochs_done: (1e38, 1e38) if step == STEPS + 1 else RATES
         )  # used by the next step
 

@@ -20,10 +20,10 @@ from cyclegan.run.run_directory import saved_checkpoints
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
+from cyclegan.training.callbacks import make_callbacks
 from cyclegan.training.gan import GAN
-from cyclegan.training.setup import Parts, assemble_trainer
-from cyclegan.training.splits import Split
+from cyclegan.training.step import compile_test_step, compile_train_step
+from cyclegan.training.trainer import Split, Trainer
 from scripts.soaking import comparison
 from scripts.soaking.comparison import log_lines
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
@@ -98,8 +98,9 @@ class World:
             for name, dataset in (("train", self.train), ("test", self.test))
         )
         settings = {"verbose": 0, "plot_every": 99, "log_every": 1, "epochs": EPOCHS, **settings}
-        parts = Parts(self.gan, train, test, state, checkpoints, summary)
-        trainer = assemble_trainer(self.config.replace(**settings), Workers(self.strategy), parts, evaluator)
+        config, workers = self.config.replace(**settings), Workers(self.strategy)
+        callbacks = make_callbacks(config, workers, self.gan, self.test, summary, evaluator)
+        trainer = Trainer(config, workers, (train, test), state, checkpoints, summary, callbacks)
         trainer.gan, trainer.checkpoints = self.gan, checkpoints  # for `before_step`
         return trainer
 
@@ -116,7 +117,7 @@ def wait_for(signum):
         def hook(step, trainer):
             if step == number:
                 os.kill(os.getpid(), signum)
-                signals = trainer.passes.checkpoint_policy.signals
+                signals = trainer.policy.signals
                 while not (signals.stop_signal or signals.save_requested):
                     time.sleep(0.001)
 

@@ -1,0 +1,428 @@
+"""What happens after some epochs: scores, sample images, warnings about silent failures, and the report on the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol, Union, cast
+
+import numpy as np
+
+from cyclegan import terminal
+from cyclegan.config import Config
+from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.evaluation import EvaluationConfig
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.workers import Workers
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.images.value_range import to_float
+from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.run.sample_images import Cycle
+from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
+from cyclegan.run.train_state import TrainState
+from cyclegan.training.gan import GAN
+from cyclegan.training.out_of_memory import explain_out_of_memory
+
+logger = logging.getLogger(__name__)
+
+Summary = Union[SummaryWriter, NullSummaryWriter]
+
+SAMPLES = 5  # held-out images of each domain that are plotted
+UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 gray levels
+INVERTED = -0.5  # correlation of x and G(x), below which G inverts
+COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
+UNTRAINED = 500  # steps in which a generator may translate all images to nearly the same gray, as untrained ones do
+WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
+
+
+@dataclasses.dataclass
+class Epoch:
+    """The end of an epoch.
+
+    Attributes:
+        state: Position in training after the epoch.
+        is_last: Whether training ends here. The evaluation may decide that it does.
+        metrics: Metrics of the epoch, by split ("train", "test") and name. The evaluation adds its scores.
+        is_sound: Whether the newest step was finite, so that the weights are worth scoring.
+        best_kid: Lowest KID so far by direction, for the directions that reached it in this epoch. Only the chief knows it.
+        is_best: Whether a direction reached its lowest KID so far. All workers know it.
+    """
+
+    state: TrainState
+    is_last: bool
+    metrics: dict[str, dict[str, float]]
+    is_sound: bool = True
+    best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
+    is_best: bool = False
+
+
+class Callback(Protocol):
+    """An object that reacts to the end of an epoch."""
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """React to the end of an epoch."""
+
+
+def make_callbacks(
+    config: Config,
+    workers: Workers,
+    model: GAN,
+    dataset: UnpairedDataset,
+    summary: Summary,
+    evaluator: Evaluator | None,
+) -> list[Callback]:
+    """Return the callbacks of a run, in the order of an epoch.
+
+    Args:
+        config: The configuration.
+        workers: All workers.
+        model: The networks.
+        dataset: The held-out pairs.
+        summary: Writer of the metrics, events and sample images.
+        evaluator: Evaluator of the generators, on the chief.
+    """
+    objective = config.objective
+    callbacks: list[Callback] = [
+        EvaluationCallback(evaluator, config.evaluation, workers),
+        SilentFailureCallback(summary, objective.adversarial, "lambda_cycle" in objective.facts.own_flags),
+    ]
+    if workers.is_chief:
+        callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
+    return callbacks
+
+
+class Extractor(Protocol):
+    """The part of `evaluation.features.FeatureExtractor` that training needs."""
+
+    name: str
+
+
+class Evaluator(Protocol):
+    """The part of `evaluation.evaluator.Evaluator` that training needs."""
+
+    directions: tuple[str, ...]
+
+    @property
+    def extractor(self) -> Extractor:
+        """Features that FID and KID compare."""
+
+    def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
+        """Return the scores of a direction by name."""
+
+
+class EvaluationCallback:
+    """Score the generators every few epochs and at the end, and find the epochs with the lowest KID.
+
+    Training ends after `patience` evaluations without a new lowest KID.
+
+    Args:
+        evaluator: Evaluator of the generators; `None` on workers other than the chief.
+        config: The evaluation section of the configuration.
+        workers: All workers.
+    """
+
+    def __init__(self, evaluator: Evaluator | None, config: EvaluationConfig, workers: Workers) -> None:
+        self._evaluator = evaluator
+        self._every = config.evaluate_every
+        self._patience = config.patience
+        self._workers = workers
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """Add the scores to the metrics of the epoch, note the lowest KIDs so far, and decide whether training ends."""
+        if not self._every or (epoch.state.epoch % self._every and not epoch.is_last):
+            return
+        scores: dict[str, float] = {}
+        if self._evaluator is not None and epoch.is_sound:
+            scores, epoch.best_kid = self._scores(self._evaluator, epoch.state)
+            epoch.metrics["test"].update(scores)
+        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else bool(scores))
+        epoch.is_best = outcome == 2
+        if outcome:  # an epoch without scores does not count
+            self._count(epoch)
+
+    def _count(self, epoch: Epoch) -> None:
+        """Count the evaluations since the best one; end training if they exceed the patience."""
+        state = epoch.state
+        state.evaluations_since_best = 0 if epoch.is_best else state.evaluations_since_best + 1
+        if not epoch.is_last and state.is_stalled(self._patience):
+            epoch.is_last = True
+            logger.info(
+                f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations, the KID of no"
+                f" direction was the lowest so far (--patience {self._patience})"
+            )
+
+    def _scores(self, evaluator: Evaluator, state: TrainState) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the finite scores by metric name, and the KID of each direction if it is the lowest so far."""
+        self._check_features(evaluator.extractor.name, state)
+        try:
+            with explain_out_of_memory():
+                scores = {direction: evaluator.scores(direction, errors=False) for direction in evaluator.directions}
+        except TrainingError as error:
+            logger.warning(f"epoch {state.epoch} has no scores: {error}")
+            return {}, {}
+        metrics = {
+            f"score/{direction}/{key}": value for direction in scores for key, value in scores[direction].items()
+        }
+        best = {d: s["KID"] for d, s in scores.items() if s["KID"] < state.best_kid.get(d, math.inf)}
+        return {name: value for name, value in metrics.items() if math.isfinite(value)}, best
+
+    def _check_features(self, name: str, state: TrainState) -> None:
+        """Reset the best scores if they were measured with other features."""
+        if state.best_kid_features == name:
+            return
+        if state.best_kid:
+            logger.warning(
+                f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for the best starts"
+                " again"
+            )
+        state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name
+
+
+class PlotCallback:
+    """Write sample images every few epochs and at the end; warn if translations of different images are all alike.
+
+    Args:
+        model: The networks.
+        dataset: Held-out pairs.
+        summary: Writer of the images.
+        every: Epochs between sample images.
+    """
+
+    def __init__(self, model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, every: int) -> None:
+        self._model = model
+        self._dataset = dataset
+        self._summary = summary
+        self._every = every
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """Write the sample images of the epoch if they are due; look for collapsed generators."""
+        is_due, is_trained = epoch.state.epoch % self._every == 0 or epoch.is_last, epoch.state.step >= UNTRAINED
+        if not (is_due or is_trained):
+            return
+        real = load_samples(self._dataset)
+        samples: tuple[Cycle, ...]
+        if is_due:
+            with terminal.phase("Writing sample images", if_slow=True):
+                samples = translate_samples(self._model, *real)
+                write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
+        else:  # half of the passes; without them, the state of a run would depend on --plot_every
+            samples = translate_one_way(self._model, *real)
+        for network, cycle, targets in zip("GF", samples, real[::-1]):
+            if cycle and is_trained:
+                warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
+
+
+def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1]."""
+    count = min(SAMPLES, dataset.epoch_size)
+    x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in "XY")
+    return x, y
+
+
+def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
+    """Return the images of X with their translations, and the images of Y with theirs; empty without a generator."""
+    beside = model.objective.translate_samples(model.networks.in_use, x, y)
+    forward, backward = (
+        (images, *(each.numpy() for each in translations)) if translations else ()
+        for images, translations in zip((x, y), beside)
+    )
+    return forward, backward
+
+
+def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
+    """Return the result of `translate_samples` without the translations back."""
+    generators = model.networks.in_use.generators
+    forward, backward = (
+        (images, generators[name](images, training=False).numpy()) if name in generators else ()
+        for name, images in zip("GF", (x, y))
+    )
+    return forward, backward
+
+
+def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:
+    """Write samples from `translate_samples`."""
+    count = max(len(cycle[0]) for cycle in samples if cycle)
+    summary.write_cycles(epoch, *samples, [part[:count] for part in dataset.names])
+
+
+class SilentFailureCallback:
+    """Warn once about each silent failure.
+
+    Args:
+        summary: Writer of the events.
+        adversarial: Kind of the adversarial loss.
+        has_cycle: Whether there are cycle and identity losses.
+    """
+
+    def __init__(self, summary: Summary, adversarial: str, has_cycle: bool = True) -> None:
+        self._summary = summary
+        self._adversarial, self._has_cycle = adversarial, has_cycle
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """Warn about the failures that the metrics of the epoch show."""
+        train, test = epoch.metrics["train"], epoch.metrics["test"]
+        warn_once(self._summary, epoch, find_silent_failures(train, test, self._adversarial, self._has_cycle))
+
+
+def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
+    """Log the failures that no earlier epoch had, and mark the epoch in TensorBoard.
+
+    Args:
+        summary: Writer of the events.
+        epoch: The epoch.
+        failures: Descriptions by a short name.
+    """
+    state = epoch.state
+    for name, text in failures.items():
+        if name not in state.warned:
+            state.warned.append(name)
+            logger.warning(f"epoch {state.epoch}: {text}")
+            summary.write_warning(state.epoch, state.step, name, text)
+
+
+def find_silent_failures(
+    train: Mapping[str, float], test: Mapping[str, float], adversarial: str = "lsgan", has_cycle: bool = True
+) -> dict[str, str]:
+    """Describe the failures that the metrics of an epoch show.
+
+    Args:
+        train: Metrics of the training pass; metrics may be missing if no step was finite.
+        test: Metrics of the test pass.
+        adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
+        has_cycle: Whether there are cycle and identity losses.
+
+    Returns:
+        A description of each failure with a remedy, by a short name.
+    """
+    found = {}
+    for network, other, domain in (("G", "F", "X"), ("F", "G", "Y")):
+        image = domain.lower()
+        if test.get(f"change/MAE({domain}, {network}({domain}))", 1) < UNCHANGED:
+            found[f"{network} does nothing"] = (
+                f"{network}({image}) is {image} itself, within {UNCHANGED * 127.5:.1f} of 255 gray levels on average:"
+                f" {network} has learned to do nothing. Try a"
+                + (" lower --lambda_identity or --lambda_cycle" if has_cycle else " higher --lr_discriminator")
+            )
+        if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
+            found[f"{network} inverts"] = (
+                f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}):"
+                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colors, too. Start over with another --seed"
+                + (" or a higher --lambda_identity" if has_cycle else "")
+            )
+        if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
+            found[f"D_{domain} has won"] = (
+                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch), so {other}"
+                " learns little from it. Try a lower --lr, or more images, or more varied ones"
+            )
+    return found
+
+
+def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
+    """Describe a generator that translates different images to nearly the same one.
+
+    Translations need not differ more than the real images of their domain do, which may have little contrast.
+
+    Args:
+        network: Name of the generator, "G" or "F".
+        images: Images, [N, H, W, C] in [-1, 1].
+        translations: Their translations.
+        targets: Real images of the domain of the translations.
+
+    Returns:
+        A description with a remedy, by a short name; empty if all is well, or the images or the targets are alike themselves.
+    """
+    before, after, usual = (_mean_distance(each) for each in (images, translations, targets))
+    if min(before, usual) < UNCHANGED or not after < COLLAPSED * min(before, usual):
+        return {}
+    image = {"G": "x", "F": "y"}[network]
+    return {
+        f"{network} has collapsed": (
+            f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by {before * 127.5:.1f} of 255"
+            f" gray levels on average, their translations by {after * 127.5:.1f}, real images like these by {usual * 127.5:.1f}."
+            " Go back to an earlier checkpoint, or start over"
+            " with --diffaugment color,translation, a lower --lr or more images"
+        )
+    }
+
+
+def _mean_distance(images: np.ndarray) -> float:
+    """Return the mean absolute difference between two of these images [N, ...], over all pairs; 0 for fewer than two images."""
+    pairs = itertools.combinations(images, 2)
+    return float(np.mean([np.abs(one - other).mean() for one, other in pairs])) if len(images) > 1 else 0.0
+
+
+def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: bool) -> None:
+    """Log the errors and scores of an epoch for the terminal, and at the end of training the best and the last scores.
+
+    Args:
+        epoch: The epoch.
+        names: Names of the metrics by split.
+        all_losses: Whether to log all losses, too.
+    """
+    train, test = epoch.metrics["train"], epoch.metrics["test"]
+    for pair in (ERRORS[::2], ERRORS[1::2]):
+        if known := [name for name in pair if name in names["test"]]:
+            logger.info("  ".join(f"{_last_part(name)}: {test.get(name, math.nan):.4f}" for name in known))
+    if scores := {name: value for name, value in test.items() if name.startswith("score/")}:
+        logger.info("  ".join(f"{_last_part(name)}: {value:.4g}" for name, value in scores.items()))
+    for split, values in epoch.metrics.items() if all_losses else ():
+        losses = [name for name in names[split] if name not in (*ERRORS, *CHANGES)]
+        logger.info(f"{split}: " + "  ".join(f"{name} {values.get(name, math.nan):.4f}" for name in losses))
+    logger.info(f"Elapsed: {train['epoch_seconds']:.2f}s")
+    if epoch.is_last:
+        report_best(epoch.state, epoch.best_kid, test)
+
+
+def report_best(
+    state: TrainState,
+    best_now: Mapping[str, float] = MappingProxyType({}),
+    test: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Log the best KID of each direction that has one, and the last one.
+
+    Args:
+        state: Position in training.
+        best_now: Lowest KID by direction, where the last epoch reached it; not yet in `state`.
+        test: Metrics of the test pass of the last epoch.
+    """
+    for direction, (source, target) in DIRECTIONS.items():
+        best = {**state.best_kid, **best_now}.get(direction)
+        if best is not None:
+            at = f"{state.epoch if direction in best_now else state.best_epoch.get(direction, math.nan):.0f}"
+            last = test.get(f"score/{direction}/KID")
+            logger.info(
+                f"{source} -> {target}: best KID {best:.4g} after epoch {at} (checkpoint best-{direction})"
+                + (f", last KID {last:.4g} after epoch {state.epoch}" if last is not None else "")
+            )
+
+
+def _last_part(name: str) -> str:
+    """Return a metric's name without its group: "MAE(X, F(X))" for "error/MAE(X, F(X))"."""
+    return name.split("/", 1)[1]
+
+
+def check_profile(steps: tuple[int, int] | None, state: TrainState, dataset: UnpairedDataset, epochs: int) -> None:
+    """Warn if --profile covers no remaining step.
+
+    Args:
+        steps: (START, END); `None` for no profile.
+        state: Position in training.
+        dataset: Training pairs.
+        epochs: Length of the whole training, in epochs.
+
+    Raises:
+        UserError: It covers no step of the whole run.
+    """
+    first = state.step + 1
+    whole_epochs = epochs - state.epoch - 1
+    last = state.step + dataset.steps_left(state.train.pairs_done) + whole_epochs * dataset.steps_per_epoch
+    if steps and not (steps[0] < last and first <= steps[1]):
+        start, end = steps
+        nothing = f"--profile {start}:{end} profiles nothing"
+        if start >= last and first == 1:
+            raise UserError(f"{nothing}: the run has {last} steps; expected fewer for START, or more --epochs")
+        logger.warning(f"{nothing}: the remaining steps are {first} to {last}, counted over the whole run")

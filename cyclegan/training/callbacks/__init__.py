@@ -1,1 +1,0 @@
-"""Objects that react to the events of training; see `callbacks.base`."""

@@ -1,0 +1,263 @@
+"""Compiled steps: several in a call, on several replicas, and with XLA."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.data import stripes
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.methods.cyclegan import LOSSES
+from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
+from cyclegan.networks import instance_normalization
+from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
+from tests.training.helpers import (
+    SETS,
+    TINIER,
+    as_trained,
+    assign_state,
+    flat,
+    per_replica_batches,
+    state_values,
+    weights,
+    with_sgd,
+)
+
+
+class Float16Run:
+    """Hold a float16 GAN on two replicas and its compiled step, which can start over."""
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        with strategy.scope():
+            self.gan = GAN(2, Config.from_settings(**{**TINIER, "filters": 2, "precision": "float16"}))
+        self.step = compile_train_step(strategy, self.gan)
+        self.start = state_values(self.gan)
+
+    def restart(self):
+        assign_state(self.gan, self.start)
+
+    def train(self, x, y, steps, totals=None):
+        """Call the compiled step; return (totals, finite, metrics) as arrays."""
+        totals = totals or dict.fromkeys(LOSSES, tf.constant(0.0, tf.float64))
+        totals, good, metrics = self.step(per_replica_batches(self.strategy, x, y), totals, tf.constant(steps))
+        return totals, good.numpy(), {key: value.numpy() for key, value in metrics.items()}
+
+
+@pytest.fixture(scope="module")
+def float16_run_made(strategies):
+    return Float16Run(strategies[2])
+
+
+@pytest.fixture
+def float16_run(float16_run_made):
+    float16_run_made.restart()
+    return float16_run_made
+
+
+@pytest.fixture
+def six_pairs(make_images):
+    """Return float32 images (x, y) for three steps on two replicas."""
+    return tuple(make_images(6, 16, seed).astype(np.float32).reshape(3, 2, 16, 16, 3) for seed in (1, 2))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("bad", [None, 0, 1, 2])
+def test_steps_in_one_call_match_single_calls(float16_run, six_pairs, bad):
+    x, y = six_pairs
+    if bad is not None:
+        x[bad, 1, 3, 4, 1] = np.nan  # in the share of the second replica
+    together, outcomes, history = float16_run.train(x, y, 3)
+    weights_together = state_values(float16_run.gan)
+    float16_run.restart()
+    totals = None
+    for number in range(3):
+        before, counted = weights(float16_run.gan), dict(totals) if totals else {}
+        totals, good, metrics = float16_run.train(np.roll(x, -number, axis=0), np.roll(y, -number, axis=0), 1, totals)
+        assert good.tolist() == [number != bad] == [outcomes[number]]
+        for key, value in metrics.items():
+            np.testing.assert_array_equal(value, history[key][number : number + 1], err_msg=key)
+        changed = any(not np.array_equal(a, b) for a, b in zip(before, weights(float16_run.gan)))
+        assert changed == (number != bad)
+        if counted:
+            assert all(float(totals[key]) != float(counted[key]) for key in totals) == (number != bad)
+    assert {key: float(value) for key, value in totals.items()} == {
+        key: float(value) for key, value in together.items()
+    }
+    for one, other in zip(weights_together, state_values(float16_run.gan)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_fewer_steps_than_batches(float16_run, six_pairs):
+    """Call the same compiled function with any number of steps."""
+    x, y = six_pairs
+    for steps in (3, 2, 1):
+        float16_run.restart()
+        _, good, metrics = float16_run.train(x, y, steps)
+        assert len(good) == steps and {len(value) for value in metrics.values()} == {steps}
+        assert int(float16_run.gan.generator_optimizer.iterations.numpy()) == steps
+    assert float16_run.step.experimental_get_tracing_count() == 1
+
+
+def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
+    scale = float16_run.gan.loss_scale.scale
+    assert float(scale.numpy()) == 2.0**15
+    _, good, metrics = float16_run.train(*six_pairs, 1)
+    assert good.all() and metrics[LOSS_SCALE] == [2.0**15]  # summed over the replicas
+    scale.assign(1e30)
+    before = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.variables]
+    _, good, metrics = float16_run.train(*six_pairs, 1)
+    assert not good.any() and all(np.isfinite(metrics[name]) for name in LOSSES)
+    assert not np.isfinite(metrics[GRADIENTS[0]]) and float(scale.numpy()) == pytest.approx(5e29)
+    after = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.variables]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after))
+    for _ in range(40):
+        _, good, _ = float16_run.train(*six_pairs, 3)
+        if good.all():
+            break
+    assert good.all() and 1 < float(scale.numpy()) < 1e9
+    assert not all(np.array_equal(a, b) for a, b in zip(before, weights(float16_run.gan)))
+
+
+@pytest.mark.slow
+def test_training_halves_the_cycle_loss(strategies):
+    """Train two small generators on eight images of different scenes."""
+    scenes = [stripes.random_scene(np.random.default_rng([5, i])) for i in range(8)]
+    x = np.stack([stripes.draw(scene, "horse", 32) for scene in scenes[:4]])
+    y = np.stack([stripes.draw(scene, "zebra", 32) for scene in scenes[4:]])
+    strategy = strategies[1]
+    with strategy.scope():
+        gan = GAN(1, Config.from_settings(filters=8, residual_blocks=1, image_size=32, lr=4e-3))
+    step = compile_train_step(strategy, gan)
+    cycles = []
+    pairs = UnpairedDataset(x, y, 1, (32, 32), seed=0)
+    for batch in itertools.islice(pairs.distributed(strategy), 140):
+        metrics = step(batch, {}, tf.constant(1))[2]
+        cycles.append(float(metrics["loss_G/cycle"][0] + metrics["loss_F/cycle"][0]))
+    assert np.mean(cycles[-20:]) < 0.5 * np.mean(cycles[:10])
+
+
+@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=pytest.mark.slow)])
+def two_steps(request, strategies):
+    """Return a function of the number of replicas, see `take_two_steps`; the layers normalize small or large samples."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "large":
+            patch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
+        yield functools.cache(lambda replicas: take_two_steps(strategies[replicas]))
+
+
+def take_two_steps(strategy):
+    """Return the metrics of two steps with SGD, the weights before and after, and the number of updates.
+
+    The second global batch has a single sample, so two of three replicas have only padding.
+    """
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 256, (7, 16, 16, 3)).astype(np.uint8) for _ in "xy")
+    pairs = UnpairedDataset(x, y, 6, (16, 16), seed=0)
+    with strategy.scope():
+        gan = with_sgd(GAN(6, Config.from_settings(**TINIER)), 0.1)
+    before = weights(gan)
+    step = compile_train_step(strategy, gan)
+    metrics, after = [], [before]
+    for batch in itertools.islice(pairs.distributed(strategy), 2):
+        taken = step(batch, {}, tf.constant(1))[2]
+        metrics.append({key: float(value[0]) for key, value in taken.items() if key not in GRADIENTS})
+        after.append(weights(gan))
+    return metrics, after, int(gan.generator_optimizer.iterations.numpy())
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("step", [0, 1], ids=["full batch", "one sample"])
+def test_losses_and_weights_on_several_replicas(two_steps, replicas, step):
+    (one, one_weights, _), (many, many_weights, updates) = two_steps(1), two_steps(replicas)
+    assert one[step].keys() == many[step].keys() == {*LOSSES, SAMPLES}
+    for key in LOSSES:
+        assert many[step][key] == pytest.approx(one[step][key], rel=2e-5), key
+    moved = max(np.abs(after - before).max() for before, after in zip(one_weights[step], one_weights[step + 1]))
+    apart = max(np.abs(a - b).max() for a, b in zip(one_weights[step + 1], many_weights[step + 1]))
+    assert moved > 1e-3 and apart < 1e-3 * moved and updates == 2
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name != "bce" else ()) for name in SETS])
+def test_all_options_give_the_same_result_on_several_replicas(strategies, name):
+    """Take four steps; the last batch has a single sample."""
+    options, counts, batch_size = SETS[name], (1, 3), 3
+    if name in ("wgan-gp", "cut", "fastcut", "bce"):
+        counts, batch_size = (1, 2, 3), 6
+    rng = np.random.default_rng(0)
+    config = Config.from_settings(**{**TINIER, "filters": 2, **options})
+    height, width = config.data.image_shape
+    x, y = (
+        rng.integers(0, 256, (3 * batch_size + 1, height, width, channels)).astype(np.uint8)
+        for channels in (config.data.channels_x, config.data.channels_y)
+    )
+    outcomes = []
+    for strategy in (strategies[count] for count in counts):
+        with strategy.scope():
+            gan = with_sgd(as_trained(GAN(batch_size, config)), 0.05)
+        step, metrics = compile_train_step(strategy, gan), []
+        before = weights(gan)
+        pairs = UnpairedDataset(x, y, batch_size, config.data.image_shape, seed=0)
+        if config.uses_pairs:
+            pairs.set_pairs(np.stack([np.arange(8)] * 2, axis=1), config.data.paired_share)
+        batches = itertools.islice(pairs.distributed(strategy), 4)
+        for number, batch in enumerate(batches):
+            _, good, taken = step(batch, {}, tf.constant(1), tf.constant(number))
+            assert good[0]
+            metrics += [float(taken[name][0]) for name in gan.metric_names["train"]]
+        moved = flat(weights(gan)) - flat(before)
+        outcomes.append((metrics, moved, flat(tf.cast(v, tf.float32) for v in state_values(gan))))
+    (one, moved, state), *others = outcomes
+    assert np.abs(moved).max() > 1e-3
+    for several, moved_too, state_too in others:
+        assert several == pytest.approx(one, rel=1e-3, abs=1e-5)
+        assert np.abs(moved - moved_too).max() < 2e-2 * np.abs(moved).max()
+        np.testing.assert_allclose(state, state_too, atol=2e-2 * np.abs(moved).max())
+
+
+COMPILED = {
+    "a pool": {"pool_size": 2},
+    "all at once": {**SETS["wgan-gp"], "pool_size": 2, "diffaugment": "color,cutout", "ema": 0.9, "clip_norm": 1.0},
+    "no pool, no identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce", "weight_decay": 0.1},
+    "cut": {"objective": "cut"},
+    "bfloat16": {"precision": "bfloat16"},
+    "float16": {"precision": "float16"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas, name", [(1, "a pool"), (2, "a pool"), *((1, name) for name in list(COMPILED)[1:])])
+def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
+    strategies, make_images, replicas, name, monkeypatch
+):
+    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
+    strategy = strategies[replicas]
+    batch = per_replica_batches(
+        strategy, *(make_images(2 * replicas, 16, seed).reshape(2, replicas, 16, 16, 3) for seed in (1, 2))
+    )
+    outcomes = []
+    for xla in (False, True):
+        with strategy.scope():
+            gan = with_sgd(as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **COMPILED[name]}))), 0.1)
+        gan.loss_scale.scale.assign(1024.0)  # the first one would make the first step overflow
+        before = weights(gan)
+        step = compile_train_step(strategy, gan, xla)
+        _, good, metrics = step(batch, {}, tf.constant(2))
+        assert good.numpy().all()
+        graph = step.get_concrete_function(batch, {}, tf.constant(2)).graph.as_graph_def()
+        compiled = [part for part in graph.library.function if part.attr["_XlaMustCompile"].b]
+        assert len(compiled) == (0 if not xla else 1 if replicas == 1 else 2 * replicas)
+        outcomes.append(({key: value.numpy() for key, value in metrics.items()}, before, weights(gan)))
+    (plain, before, after), (compiled, _, after_compiled) = outcomes
+    bound = 3e-2 if "precision" in COMPILED[name] else 1e-3
+    for key, values in plain.items():
+        np.testing.assert_allclose(compiled[key], values, rtol=bound, atol=1e-6, err_msg=key)
+    moved = np.sqrt(sum(np.square(a - b).sum() for a, b in zip(before, after)))
+    apart = np.sqrt(sum(np.square(a - b).sum() for a, b in zip(after, after_compiled)))
+    assert moved > 1e-2 and apart < bound * moved
