@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
-from cyclegan.networks import compat
-from cyclegan.networks import convolution as convolution_module
-from cyclegan.networks.instance_normalization import InstanceNormalization
+from cyclegan.networks import compat, layers
 from cyclegan.networks.network_set import NetworkSet
+from cyclegan.networks.normalization import InstanceNormalization
 from cyclegan.training import gan, in_flight
 from cyclegan.training.gradients import unpack
 
@@ -68,7 +67,7 @@ def _read_when_due(
 
 
 STEP: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
-    "few": lambda: mock.patch.object(convolution_module, "FEW_CHANNELS", 0),
+    "few": lambda: mock.patch.object(layers, "FEW_CHANNELS", 0),
     "norm": lambda: mock.patch.object(InstanceNormalization, "call", _normalize_as_in_inference),
     "both": lambda: mock.patch.object(NetworkSet, "apply_to_two", _apply_one_by_one),
     "adam": lambda: mock.patch.object(gan, "Adam", KerasAdam),
@@ -85,7 +84,7 @@ def without(name: str) -> contextlib.AbstractContextManager:
 
     Optimizations of the step, which have to be off while the step is made:
 
-    - few: convolutions to few channels in blocks, see `convolution.FEW_CHANNELS`
+    - few: convolutions to few channels in blocks, see `layers.FEW_CHANNELS`
     - norm: one operation for the normalization of a sample; without it, training normalizes like the layer of TensorFlow Addons
     - both: two inputs of a network as one batch
     - adam: one operation per variable for Adam

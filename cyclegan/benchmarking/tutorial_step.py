@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
-from cyclegan.networks import blocks, compat, instance_normalization, transposed_convolution
-from cyclegan.networks.initializers import normal
+from cyclegan.networks import blocks, compat, normalization
+from cyclegan.networks.layers import normal
 from cyclegan.training.gan import GAN
 
 
 def _normalization(epsilon: float, affine: bool, second_derivatives: bool) -> tf.keras.layers.Layer:
     """Return the layer of TensorFlow Addons, or one that computes the same way."""
-    kind = compat.instance_normalization_of_addons() or instance_normalization.PlainInstanceNormalization
+    kind = compat.instance_normalization_of_addons() or normalization.PlainInstanceNormalization
     return kind(epsilon=epsilon, center=affine, scale=affine, gamma_initializer=normal(), dtype="float32")
 
 
@@ -57,8 +57,8 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> tuple[
     with strategy.scope():
         with (
             mock.patch.object(blocks, "Convolution", _convolution),
-            mock.patch.object(transposed_convolution, "TransposedConvolution", _transposed_convolution),
-            mock.patch.object(instance_normalization, "make_instance_normalization", _normalization),
+            mock.patch.object(blocks, "TransposedConvolution", _transposed_convolution),
+            mock.patch.object(normalization, "make_instance_normalization", _normalization),
         ):
             gan = GAN(batch, config)
         del gan.generator_optimizer, gan.discriminator_optimizer  # to free their memory

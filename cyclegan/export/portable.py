@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from cyclegan.export.export_format import INPUT
 from cyclegan.networks import compat
-from cyclegan.networks.activation import NEGATIVE_SLOPE
 
 # Function (layer of the generator, input of its copy) -> output of the copy.
 Convert = Callable[[Any, tf.Tensor], tf.Tensor]
@@ -40,7 +39,7 @@ def make_portable(
 
 
 def _copy(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    if isinstance(layer, (keras.ReLU, keras.Add, keras.Concatenate, keras.Activation)):
+    if isinstance(layer, (keras.ReLU, keras.LeakyReLU, keras.Add, keras.Concatenate, keras.Activation)):
         return type(layer).from_config(layer.get_config())(x)
     return _CONVERSIONS[type(layer).__name__](layer, x)  # by name: TensorFlow Addons has an instance normalization, too
 
@@ -104,6 +103,5 @@ _CONVERSIONS: dict[str, Convert] = {
     "BatchNormalization": _batch_normalization,
     "ReflectionPadding2D": _reflection_padding,
     "NearestUpsampling2D": _nearest_upsampling,
-    "LeakyReLU": lambda layer, x: keras.LeakyReLU(NEGATIVE_SLOPE)(x),
     "Dropout": lambda layer, x: x,
 }

@@ -10,7 +10,7 @@ from cyclegan.cli import benchmark
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 
@@ -110,7 +110,7 @@ def test_transposes_of_the_optimizer_are_counted(layout, transposes):
 
 @pytest.mark.parametrize("samples, sums", [(1, 0), (2, 2)])
 def test_serial_sums_of_plain_normalization_are_counted(samples, sums):
-    layer = instance_normalization.PlainInstanceNormalization(center=False, scale=False)
+    layer = normalization.make_instance_normalization(affine=False, second_derivatives=True)
     assert count_for_gpu(layer, [samples, 32, 32, 64])["serial_sums"] == sums
 
 

@@ -13,7 +13,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import SAMPLES
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training import in_flight
 
 
@@ -33,7 +33,7 @@ def operations(strategy, lever):
 
 @pytest.mark.slow
 def test_levers_change_the_operations(strategies, monkeypatch):
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for large images
+    monkeypatch.setattr(normalization, "LARGE_SAMPLE", 1)  # as for large images
     one, two = operations(strategies[1], ""), operations(strategies[2], "")
     few, both, adam = (operations(strategies[1], lever) for lever in ("few", "both", "adam"))
     monkeypatch.setattr(hardware, "has_accelerator", lambda: True)  # where no sample is too small

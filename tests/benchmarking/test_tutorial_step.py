@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from cyclegan.benchmarking import tutorial_step
 from cyclegan.config import Config
-from cyclegan.networks import instance_normalization
-from cyclegan.networks.convolution import Convolution
-from cyclegan.networks.transposed_convolution import TransposedConvolution
+from cyclegan.networks import normalization
+from cyclegan.networks.layers import Convolution, TransposedConvolution
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 
@@ -48,7 +47,7 @@ def test_losses_of_a_first_step_by_hand(strategies, eager):
 @pytest.mark.parametrize("form", [{}, {"variant": "paper", "discriminator_layers": 1}], ids=str)
 def test_plain_form_has_the_losses_of_the_package(form, strategies, make_images, monkeypatch):
     """Compare with the package's step: the same losses with Keras's own convolutions, one input at a time."""
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for large images
+    monkeypatch.setattr(normalization, "LARGE_SAMPLE", 1)  # as for large images
     inputs = (tf.constant(make_images(2, 16, 1))[None], tf.constant(make_images(2, 16, 2))[None], tf.ones([1, 2]))
     form = {"filters": 2, "residual_blocks": 0, "image_size": 16, **form}
     plain, function = tutorial_step.make(strategies[1], 2, Config.from_settings(**form))

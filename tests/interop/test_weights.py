@@ -89,7 +89,7 @@ def test_pixel_discriminator_equals_pytorch(torch, norm, tmp_path):
 
 def test_batch_normalization_trains_as_in_pytorch(torch):
     """Compare the outputs while training, and the running statistics afterwards."""
-    from cyclegan.networks.batch_normalization import BatchNormalization
+    from cyclegan.networks.normalization import BatchNormalization
 
     theirs, ours = torch.nn.BatchNorm2d(5), BatchNormalization()
     for number in range(3):

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.methods.metric_names import LOSS_SCALE
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from cyclegan.training.update import update
@@ -58,8 +58,8 @@ def test_low_precision_is_close_to_float32(in_float32, precision, bound):
 @pytest.mark.parametrize("precision, bound", [("float32", 1e-4), ("bfloat16", 0.03), ("float16", 0.01)])
 def test_normalization_as_one_operation(make_images, monkeypatch, precision, bound):
     outcomes = []
-    for large in (instance_normalization.LARGE_SAMPLE, 1):
-        monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", large)
+    for large in (normalization.LARGE_SAMPLE, 1):
+        monkeypatch.setattr(normalization, "LARGE_SAMPLE", large)
         outcomes.append(step_in_precision(precision, make_images(2, seed=1), make_images(2, seed=2), 2.0**10))
     (metrics, gradients), (others, other_gradients) = outcomes
     assert metrics == pytest.approx(others, rel=bound)
@@ -79,7 +79,7 @@ def test_loss_scale_cancels_out(in_float32):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_compute_types_of_the_layers(precision):
     gan = GAN(1, Config.from_settings(**{**TINY, "precision": precision}))
-    normal = type(instance_normalization.make_instance_normalization())
+    normal = type(normalization.make_instance_normalization())
     for network in (
         gan.networks["G"],
         gan.networks["F"],

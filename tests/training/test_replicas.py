@@ -10,7 +10,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import collectives
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training import step as step_module
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
@@ -31,7 +31,7 @@ def two_steps(request, strategies):
     """Return a function of the number of replicas, see `take_two_steps`; the layers normalize small or large samples."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "large":
-            patch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
+            patch.setattr(normalization, "LARGE_SAMPLE", 1)
         yield functools.cache(lambda replicas: take_two_steps(strategies[replicas]))
 
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from tests.training.helpers import SETS, TINIER, as_trained, eager_step, flat, per_replica_batches, weights, with_sgd
@@ -23,7 +23,7 @@ COMPILED = {
 def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
     strategies, make_images, replicas, name, monkeypatch
 ):
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
+    monkeypatch.setattr(normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
     strategy = strategies[replicas]
     batch = per_replica_batches(
         strategy, *(make_images(2 * replicas, 16, seed).reshape(2, replicas, 16, 16, 3) for seed in (1, 2))
@@ -52,7 +52,7 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
 
 @pytest.mark.slow
 def test_the_compiled_program_equals_the_eager_step_but_for_rounding(strategies, make_images, monkeypatch):
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
+    monkeypatch.setattr(normalization, "LARGE_SAMPLE", 1)
     images = [make_images(1, 16, seed) for seed in (1, 2)]
     with strategies[1].scope():
         eager, compiled = (with_sgd(as_trained(GAN(1, Config.from_settings(**TINIER))), 0.1) for _ in range(2))
