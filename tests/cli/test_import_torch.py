@@ -13,8 +13,7 @@ from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
 from cyclegan.run.manager import CheckpointManager
 from cyclegan.training.gan import GAN
-from tests.interop.filled_networks import filled
-from tests.interop.pytorch_networks import patch_state, resnet_state
+from tests.interop.pytorch_networks import filled, patch_state, resnet_state
 
 SMALL = ["--image_size", "32", "--precision", "float32"]
 
