@@ -148,18 +148,6 @@ def test_a_discriminator_that_would_not_see_its_images_is_refused(layers):
         assert not np.allclose(logits[0], logits[1], rtol=1e-3, atol=0)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("count, patch", [(1, 16), (2, 34), (3, 70), (4, 142), (5, 286)])
-def test_receptive_field(count, patch):
-    """Compare with the sizes by which pix2pix names its PatchGANs, except for the smallest one."""
-    discriminator = make_discriminator(network_config(filters=2, discriminator_layers=count))
-    field = 1
-    convolutions = [layer for layer in discriminator.layers if isinstance(layer, tf.keras.layers.Conv2D)]
-    for layer in reversed(convolutions):
-        field = (field - 1) * layer.strides[0] + layer.kernel_size[0]
-    assert field == patch
-
-
 def test_pixel_discriminator_sees_one_pixel():
     """Use no normalization, which sees all pixels."""
     discriminator = make_discriminator(network_config(discriminator="pixel", norm="none"))
