@@ -37,7 +37,7 @@ REFUSED = [
     ("export", "out --format savedmodel --float16", "--float16 with --format savedmodel: only tflite has it"),
     ("export", "out --format web --uint8", "--uint8 with --format web: the page chooses type and size"),
     ("export", "out --format web --size 64", "--size with --format web: the page chooses type and size"),
-    ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: expected it with web only"),
+    ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: only --format web has it"),
     ("import_torch", "--profile 1:2", "--profile 1:2: has no effect here, as nothing is trained"),
     ("import_torch", "--init xavier", "--init xavier: has no effect here, as the files have all weights"),
     (
