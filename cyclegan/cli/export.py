@@ -78,12 +78,13 @@ def main(argv: Sequence[str] | None = None) -> float:
     with terminal.start():
         from cyclegan.data.sources import comparison_images
         from cyclegan.export.exporter import ExportOptions, check, export
+        from cyclegan.export.formats import INPUT, OUTPUT
         from cyclegan.inference.restore import restore
 
     if given.format == "web":
         return _export_page(given)
     if given.runtime:
-        raise UserError(f"--runtime with --format {given.format}: expected it with web only")
+        raise UserError(f"--runtime with --format {given.format}: only --format web has it; drop the flag")
     direction = given.direction or "x2y"
     size = given.size and given.size[::-1]
     options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
@@ -95,7 +96,12 @@ def main(argv: Sequence[str] | None = None) -> float:
         raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
     images, description = comparison_images(run.config.data, direction, multiple, given.pictures, size)
     difference = export(generator, given.out, images, options)
-    _log_signature(given.out, options, run.channels(direction), multiple, run.checkpoint)
+    kind = "uint8" if options.uint8 else "float32"
+    sides, condition = (f"1, {size[0]}, {size[1]}", "") if size else ("N, H, W", f", H and W multiples of {multiple}")
+    channels = run.channels(direction)
+    logger.info("%s: %s, %.1f MB, of %s", given.out, options.format, _megabytes(given.out), run.checkpoint)
+    logger.info("%s: %s [%s, %d]%s", INPUT, kind, sides, channels[0], condition)
+    logger.info("%s: %s [%s, %d]", OUTPUT, kind, sides, channels[1])
     _log_ranges(options, run.config.data, direction)
     logger.info(
         "largest difference from the network: %.2g %s, allowed %g; on %s",
@@ -138,26 +144,15 @@ def _export_page(given: argparse.Namespace) -> float:
     return difference
 
 
-def _log_signature(
-    out: str, options: ExportOptions, channels: tuple[int, int], multiple: int, checkpoint: pathlib.Path
-) -> None:
-    """Log the size, the input and the output of an exported file."""
-    from cyclegan.export.export_format import INPUT, OUTPUT
-
-    files = [pathlib.Path(out), *pathlib.Path(out).rglob("*")]
-    megabytes = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
-    kind = "uint8" if options.uint8 else "float32"
-    height, width = options.size or ("H", "W")
-    shape = f"{1 if options.size else 'N'}, {height}, {width}"
-    condition = "" if options.size else f", H and W multiples of {multiple}"
-    logger.info("%s: %s, %.1f MB, of %s", out, options.format, megabytes, checkpoint)
-    logger.info("%s: %s [%s, %d]%s", INPUT, kind, shape, channels[0], condition)
-    logger.info("%s: %s [%s, %d]", OUTPUT, kind, shape, channels[1])
+def _megabytes(out: str) -> float:
+    """Return the size of a file, or of the files in a folder."""
+    path = pathlib.Path(out)
+    return sum(each.stat().st_size for each in (path, *path.rglob("*")) if each.is_file()) / 1e6
 
 
 def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> None:
     """Log the values that the lowest and the highest numbers of an exported file stand for."""
-    from cyclegan.export.export_format import INPUT, OUTPUT
+    from cyclegan.export.formats import INPUT, OUTPUT
 
     low, high = (0, 255) if options.uint8 else (-1, 1)
     for name, domain in zip((INPUT, OUTPUT), direction.split("2")):

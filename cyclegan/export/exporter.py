@@ -17,8 +17,7 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
-from cyclegan.export.export_format import Translate
-from cyclegan.export.formats import FORMATS
+from cyclegan.export.formats import FORMATS, Translate
 
 TOLERANCE = 1e-3  # largest difference from the network's output in [-1, 1]
 FLOAT16_TOLERANCE = 0.02  # the same for weights that were rounded to float16
@@ -69,20 +68,17 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
         raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
     if options.float16 and not form.has_float16:
         able = ", ".join(name for name, other in FORMATS.items() if other.has_float16)
-        raise UserError(f"--float16 with --format {options.format}: expected it with {able} only")
+        raise UserError(f"--float16 with --format {options.format}: only {able} has it; drop the flag")
     if form.suffix and out.suffix != form.suffix:
         raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}, as no other can be loaded")
     if not out.parent.is_dir():
-        raise UserError(
-            f"{printable(out)}: no folder {printable(out.parent)}; expected an existing one: make it, or name another"
-        )
-    if not os.path.lexists(out):
-        return
-    if not options.overwrite:
-        raise UserError(f"{printable(out)} exists; expected another name, or --overwrite to replace it")
+        raise UserError(f"{printable(out)}: the folder {printable(out.parent)} does not exist; make it first")
+    if os.path.lexists(out) and not options.overwrite:
+        raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")
     if out.is_dir() and not (form.marker and (out / form.marker).is_file()):
         raise UserError(
-            f"{printable(out)}: a folder that --format {options.format} can't replace; expected another name"
+            f"{printable(out)} is a folder that --format {options.format} did not make, so --overwrite does not replace it;"
+            " choose another name"
         )
 
 
@@ -122,7 +118,9 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
             yield made
-            _put_into_place(made, out)
+            if os.path.lexists(out):
+                os.rename(out, made.with_name(".old"))  # which is removed with the temporary folder
+            os.rename(made, out)
     except OSError as error:
         raise UserError(
             f"{printable(out)} can't be written ({printable(error)}); expected free space in a folder that can be written to"
@@ -161,16 +159,3 @@ def _largest_difference(
         expected = (expected + 1) * 127.5 if uint8 else expected  # not rounded, so that wrong rounding is found
         differences.append(np.abs(translated.astype(np.float64) - expected).max())
     return float(np.max(differences))  # NaN if one of them is NaN
-
-
-def _put_into_place(made: pathlib.Path, out: pathlib.Path) -> None:
-    """Move a new file or folder to its final name; an old one moves to the temporary folder of `made`, which is removed later."""
-    old = made.with_name(".old")
-    if os.path.lexists(out) and (out.is_dir() or made.is_dir()):  # a folder can't be replaced in one step
-        os.rename(out, old)
-    try:
-        os.replace(made, out)
-    except OSError:
-        if os.path.lexists(old):
-            os.rename(old, out)
-        raise

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import functools
 
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.export.export_format import INPUT
-from cyclegan.networks import compat
-from cyclegan.networks.activation import NEGATIVE_SLOPE
-
-# Function (layer of the generator, input of its copy) -> output of the copy.
-Convert = Callable[[Any, tf.Tensor], tf.Tensor]
+from cyclegan.export.formats import INPUT
+from cyclegan.networks import compat, dropout, layers, normalization
 
 keras, ops = tf.keras.layers, compat.ops
 
@@ -39,47 +35,56 @@ def make_portable(
     return tf.keras.Model(image, translated)
 
 
+@functools.singledispatch
 def _copy(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    if isinstance(layer, (keras.ReLU, keras.Add, keras.Concatenate, keras.Activation)):
-        return type(layer).from_config(layer.get_config())(x)
-    return _CONVERSIONS[type(layer).__name__](layer, x)  # by name: TensorFlow Addons has an instance normalization, too
+    """Return the output of a copy of a layer for the input `x`; this is the copy of one of Keras's own layers."""
+    return type(layer).from_config(layer.get_config())(x)
 
 
-def _convolution(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+@_copy.register(layers.Convolution)
+def _(layer: layers.Convolution, x: tf.Tensor) -> tf.Tensor:
     if layer.margin:
         x = keras.ZeroPadding2D(layer.margin)(x)
     copy = keras.Conv2D(layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias)
     return _apply(copy, x, layer.get_weights())
 
 
-def _transposed_convolution(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-    copy = keras.Conv2DTranspose(
-        layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias
-    )
-    y = _apply(copy, x, layer.get_weights())
+@_copy.register(layers.TransposedConvolution)
+def _(layer: layers.TransposedConvolution, x: tf.Tensor) -> tf.Tensor:
+    shape = (layer.filters, layer.kernel_size, layer.strides, layer.padding)
+    y = _apply(keras.Conv2DTranspose(*shape, use_bias=layer.use_bias), x, layer.get_weights())
     return keras.Cropping2D(((1, 0), (1, 0)))(y) if layer.padding == "valid" else y
 
 
-def _instance_normalization(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+@_copy.register(normalization.InstanceNormalization)
+def _(layer: normalization.InstanceNormalization, x: tf.Tensor) -> tf.Tensor:
     # Not GroupNormalization: TensorFlow Lite can't infer its shapes.
     y = keras.LayerNormalization(axis=[1, 2], epsilon=layer.epsilon, center=False, scale=False)(x)
     return y if layer.gamma is None else _scale(y, *layer.get_weights())
 
 
-def _batch_normalization(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+@_copy.register(normalization.BatchNormalization)
+def _(layer: normalization.BatchNormalization, x: tf.Tensor) -> tf.Tensor:
     gamma, beta, mean, variance = (weights.astype(np.float64) for weights in layer.get_weights())
     scale = gamma / np.sqrt(variance + layer.epsilon)
     return _scale(x, scale, beta - mean * scale)
 
 
-def _nearest_upsampling(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+@_copy.register(layers.NearestUpsampling2D)
+def _(layer: layers.NearestUpsampling2D, x: tf.Tensor) -> tf.Tensor:
     # Scaled by 1, because TensorFlow Lite can't infer the number of channels from Keras 3's UpSampling2D alone.
     return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
 
 
-def _reflection_padding(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+@_copy.register(layers.ReflectionPadding2D)
+def _(layer: layers.ReflectionPadding2D, x: tf.Tensor) -> tf.Tensor:
     sides = [layer.padding] * 2
     return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
+
+
+@_copy.register(dropout.Dropout)
+def _(layer: dropout.Dropout, x: tf.Tensor) -> tf.Tensor:
+    return x
 
 
 def _scale(x: tf.Tensor, scale: np.ndarray, offset: np.ndarray) -> tf.Tensor:
@@ -94,16 +99,3 @@ def _apply(layer: tf.keras.layers.Layer, x: tf.Tensor, weights: list[np.ndarray]
     y = layer(x)
     layer.set_weights(weights)
     return y
-
-
-_CONVERSIONS: dict[str, Convert] = {
-    "Convolution": _convolution,
-    "TransposedConvolution": _transposed_convolution,
-    "InstanceNormalization": _instance_normalization,
-    "PlainInstanceNormalization": _instance_normalization,
-    "BatchNormalization": _batch_normalization,
-    "ReflectionPadding2D": _reflection_padding,
-    "NearestUpsampling2D": _nearest_upsampling,
-    "LeakyReLU": lambda layer, x: keras.LeakyReLU(NEGATIVE_SLOPE)(x),
-    "Dropout": lambda layer, x: x,
-}

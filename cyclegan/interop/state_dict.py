@@ -13,7 +13,6 @@ from cyclegan.errors import UserError
 
 SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of weights_only=True (CVE-2025-32434)
 INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
-ZIP_HEADER = b"PK\x03\x04"  # of the format since PyTorch 1.6
 EXPECTED = "expected a network's state_dict() that torch.save wrote"
 
 StateDict = dict[str, np.ndarray]
@@ -30,19 +29,16 @@ def load_state_dict(path: str) -> StateDict:
     """
     torch = _import_torch()
     try:
-        with open(path, "rb") as file:
-            is_archive = file.read(len(ZIP_HEADER)) == ZIP_HEADER
-    except OSError as error:
-        raise UserError(f"{path} can't be read ({error.strerror}); {EXPECTED}") from error
-    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about formats that are refused anyway
             content = torch.load(path, map_location="cpu", weights_only=True)
-        if is_archive:
+        if zipfile.is_zipfile(path):
             _check_archive(path)
         state = _to_arrays(torch, content)
     except UserError as error:
         raise UserError(f"{path}: {error}; {EXPECTED}") from None
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror or error}); {EXPECTED}") from error
     except Exception as error:  # a damaged pickle or archive may raise anything
         raise UserError(f"{path}: {_reason(error)}; {EXPECTED}") from error
     if all(name.startswith("module.") for name in state):

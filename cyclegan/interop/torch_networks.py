@@ -1,4 +1,4 @@
-"""Networks that pytorch-CycleGAN-and-pix2pix trained together, read from their files and checked to fit each other."""
+"""Networks that pytorch-CycleGAN-and-pix2pix trained together: read from their files, checked, and copied into ours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cyclegan.errors import UserError
-from cyclegan.interop import state_dict, weights
-from cyclegan.interop.discriminator_layout import find_discriminator
-from cyclegan.interop.generator_layout import find_generator
-from cyclegan.interop.layout import Layout
+from cyclegan.interop import state_dict
+from cyclegan.interop.layouts import Layout, find_discriminator, find_generator, kernel_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,13 +33,13 @@ class TorchNetwork:
     layout: Layout
 
     def copy_to(self, network: tf.keras.Model) -> None:
-        """Copy the weights into a network of this package.
+        """Copy the weights into a network of this package that was built with the settings of the layout.
 
         Raises:
-            UserError: They do not fit; see `copy_weights`.
+            UserError: A tensor is missing, left over, of another size, or not finite.
         """
         try:
-            weights.copy_weights(network, self.state, self.layout)
+            copy_weights(network, self.state, self.layout)
         except UserError as error:
             raise UserError(f"{self.path}: {error}") from None
 
@@ -54,15 +54,17 @@ def read_networks(paths: Mapping[str, str]) -> dict[str, TorchNetwork]:
         UserError: A file can't be read or holds another network, or the networks do not belong together.
     """
     networks = {name: _read(name, path) for name, path in paths.items()}
-    G = networks["G"]
-    if "F" in networks:
-        _check_reverse_generator(networks["F"], G)
-    for name in ("D_Y", "D_X"):
-        if name in networks:
-            channels = G.layout.channels_out if name == "D_Y" else G.layout.channels_in
-            _check_discriminator(networks[name], G, channels)
-    if {"D_X", "D_Y"} <= set(networks):
-        _check_equal_discriminators(networks["D_X"], networks["D_Y"])
+    G, F, D_X, D_Y = (networks.get(name) for name in ("G", "F", "D_X", "D_Y"))
+    assert G
+    if F:
+        expected = dataclasses.replace(G.layout, channels_in=G.layout.channels_out, channels_out=G.layout.channels_in)
+        if F.layout != expected:
+            raise UserError(f"{F.path} is {F.layout}; expected {expected}, the reverse of {G.path}")
+    for D, channels in ((D_Y, G.layout.channels_out), (D_X, G.layout.channels_in)):
+        if D:
+            _check_discriminator(D, G, channels)
+    if D_X and D_Y and D_X.layout.settings != D_Y.layout.settings:
+        raise UserError(f"{D_X.path} is {D_X.layout}; expected the same as {D_Y.path}, which is {D_Y.layout}")
     return networks
 
 
@@ -83,12 +85,6 @@ def _read(name: str, path: str) -> TorchNetwork:
         raise UserError(f"{path}: {error}") from None
 
 
-def _check_reverse_generator(F: TorchNetwork, G: TorchNetwork) -> None:
-    expected = dataclasses.replace(G.layout, channels_in=G.layout.channels_out, channels_out=G.layout.channels_in)
-    if F.layout != expected:
-        raise UserError(f"{F.path} is {F.layout}; expected {expected}, the reverse of {G.path}")
-
-
 def _check_discriminator(D: TorchNetwork, G: TorchNetwork, channels: int) -> None:
     if D.layout.channels_in != channels:
         raise UserError(
@@ -104,6 +100,44 @@ def _check_discriminator(D: TorchNetwork, G: TorchNetwork, channels: int) -> Non
             )
 
 
-def _check_equal_discriminators(D_X: TorchNetwork, D_Y: TorchNetwork) -> None:
-    if D_X.layout.settings != D_Y.layout.settings:
-        raise UserError(f"{D_X.path} is {D_X.layout}; expected the same as {D_Y.path}, which is {D_Y.layout}")
+def copy_weights(network: tf.keras.Model, state: state_dict.StateDict, layout: Layout) -> None:
+    """Copy the weights of a state dict into a network that was built with the settings of its layout.
+
+    Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here. Kernels of transposed convolutions are [in, out, H, W] in
+    PyTorch and [H, W, out, in] here.
+
+    Raises:
+        UserError: A tensor is missing, left over, of another size, or not finite.
+    """
+    rest = dict(state)
+    convolutions = [layer for layer in network.layers if hasattr(layer, "kernel")]
+    for name, layer in zip(layout.convolutions, convolutions):
+        kernel = kernel_of(state, name, layout.expected)
+        del rest[f"{name}.weight"]
+        _assign(layer.kernel, kernel.transpose(2, 3, 1, 0), f"{name}.weight")
+        if layer.use_bias:  # a missing bias is 0: without a normalization, the reference has none
+            _assign(layer.bias, rest.pop(f"{name}.bias", np.zeros(layer.bias.shape)), f"{name}.bias")
+    normalizations = [layer for layer in network.layers if getattr(layer, "gamma", None) is not None]
+    for name, layer in zip(layout.normalizations, normalizations):
+        variables = {"weight": layer.gamma, "bias": layer.beta}
+        if hasattr(layer, "moving_mean"):
+            variables.update(running_mean=layer.moving_mean, running_var=layer.moving_variance)
+        for part, variable in variables.items():
+            if f"{name}.{part}" not in rest:
+                raise UserError(f"its '{name}.{part}' is missing; {layout.expected}")
+            _assign(variable, rest.pop(f"{name}.{part}"), f"{name}.{part}")
+    # Instance normalizations of old versions kept running statistics, and did not use them.
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    unused = {f"{name}.{part}" for name in layout.normalizations for part in statistics}
+    if left := sorted(set(rest) - unused):
+        raise UserError(f"it has {len(left)} tensors too many, for example {left[0]!r:.80}; {layout.expected}")
+
+
+def _assign(variable: tf.Variable, value: np.ndarray, name: str) -> None:
+    if tuple(variable.shape) != value.shape:
+        raise UserError(
+            f"its '{name}' has {value.size:,} numbers, {value.shape} in TensorFlow's order; expected {tuple(variable.shape)}"
+        )
+    if not np.isfinite(value).all():
+        raise UserError(f"its '{name}' has numbers that are not finite; expected the weights of a sound network")
+    variable.assign(value.astype(np.float32))

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from cyclegan.networks import batch_normalization, instance_normalization
-from cyclegan.networks.convolution import Convolution, make_convolution
+from cyclegan.networks import normalization
 from cyclegan.networks.dropout import Dropout
-from cyclegan.networks.padding import ReflectionPadding2D
-from cyclegan.networks.spectral_normalization import SpectralConvolution
-from cyclegan.networks.transposed_convolution import make_transposed_convolution
-from cyclegan.networks.upsampling import NearestUpsampling2D
+from cyclegan.networks.layers import (
+    Convolution,
+    NearestUpsampling2D,
+    ReflectionPadding2D,
+    TransposedConvolution,
+    kernel_initializer,
+)
 
 if TYPE_CHECKING:
     from cyclegan.config.networks import NetworkConfig
-
-PAPER_EPSILON = 1e-5  # default of PyTorch
 
 
 class BlockBuilder:
@@ -28,6 +28,7 @@ class BlockBuilder:
 
     Attributes:
         config: Settings of the networks.
+        has_biases: Whether convolutions that are not the first or the last have biases.
     """
 
     def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:
@@ -41,21 +42,19 @@ class BlockBuilder:
         self.config = config
         self._second_derivatives = second_derivatives
         self._norm = "none" if spectral else config.norm
-        self._kind = SpectralConvolution if spectral else Convolution
+        self._kind = normalization.SpectralConvolution if spectral else Convolution
         self._paper = config.variant == "paper"
         # A normalization cancels a bias before it, but the paper's networks have such biases.
         cancelled = self._norm == "instance" and self._paper
-        self._bias = {"use_bias": self._norm == "none" or cancelled, "trains_bias": not cancelled}
+        self.has_biases = self._norm == "none" or cancelled
+        self._bias = {"use_bias": self.has_biases, "trains_bias": not cancelled}
 
     def convolve(
         self, x: tf.Tensor, filters: int, size: int, stride: int = 1, use_bias: bool | None = None
     ) -> tf.Tensor:
         """Convolve with zero padding of 1 pixel (variant "paper") or "same" padding (variant "keras")."""
-        if not self._paper:
-            return self._convolve(x, filters, size, use_bias, stride=stride, padding="same")
-        # Checkpoints of Keras 3 number the layers. This layer only keeps the numbers of those behind it.
-        x = tf.keras.layers.Activation("linear")(x)
-        return self._convolve(x, filters, size, use_bias, stride=stride, margin=1)
+        padding: dict[str, Any] = {"margin": 1} if self._paper else {"padding": "same"}
+        return self._convolve(x, filters, size, use_bias, strides=stride, **padding)
 
     def convolve_reflected(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Convolve with reflection padding, which keeps the height and width."""
@@ -64,12 +63,6 @@ class BlockBuilder:
     def convolve_pixels(self, x: tf.Tensor, filters: int, use_bias: bool | None = None) -> tf.Tensor:
         """Convolve each pixel by itself, with a kernel of 1 x 1."""
         return self._convolve(x, filters, 1, use_bias)
-
-    def _convolve(
-        self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None, padding: str = "valid", **how: Any
-    ) -> tf.Tensor:
-        how = {**how, **self._bias_of(use_bias)}
-        return make_convolution(filters, size, padding=padding, init=self.config.init, kind=self._kind, **how)(x)
 
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Double the height and width.
@@ -81,21 +74,25 @@ class BlockBuilder:
             return self.convolve_reflected(NearestUpsampling2D()(x), filters, 3, use_bias)
         # PyTorch's padding of 1 is "same" for an even kernel size. For size 3, its output begins one pixel earlier.
         padding = "valid" if self._paper and size == 3 else "same"
-        return make_transposed_convolution(filters, size, padding, init=self.config.init, **self._bias_of(use_bias))(x)
-
-    def _bias_of(self, use_bias: bool | None) -> dict[str, bool]:
-        return self._bias if use_bias is None else {"use_bias": use_bias}
+        return TransposedConvolution(filters, size, 2, padding, **self._weights(use_bias))(x)
 
     def normalize(self, x: tf.Tensor) -> tf.Tensor:
         """Normalize, if there is a normalization."""
         if self._norm == "none":
             return x
         if self._norm == "batch":
-            return batch_normalization.BatchNormalization()(x)
-        epsilon = PAPER_EPSILON if self._paper else instance_normalization.EPSILON
+            return normalization.BatchNormalization()(x)
+        epsilon = normalization.PYTORCH_EPSILON if self._paper else normalization.EPSILON
         affine = self.config.norm_affine == "yes"
-        return instance_normalization.make_instance_normalization(epsilon, affine, self._second_derivatives)(x)
+        return normalization.make_instance_normalization(epsilon, affine, self._second_derivatives)(x)
 
     def dropout(self, x: tf.Tensor) -> tf.Tensor:
         """Drop values in training, if there is dropout."""
         return Dropout(self.config.dropout)(x) if self.config.dropout else x
+
+    def _convolve(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None, **how: Any) -> tf.Tensor:
+        return self._kind(filters, size, **how, **self._weights(use_bias))(x)
+
+    def _weights(self, use_bias: bool | None) -> dict[str, Any]:
+        bias = self._bias if use_bias is None else {"use_bias": use_bias}
+        return {**bias, "kernel_initializer": kernel_initializer(self.config.init)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -58,7 +57,6 @@ class _RandomStream:
         return tf.reshape(own, shape)
 
 
-@tf.keras.utils.register_keras_serializable("cyclegan")
 class Dropout(tf.keras.layers.Layer):
     """Set each value to 0 with probability `rate` and divide the others by 1 - rate (Srivastava et al. 2014).
 
@@ -68,8 +66,8 @@ class Dropout(tf.keras.layers.Layer):
         rate: Share of the values to drop.
     """
 
-    def __init__(self, rate: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, rate: float) -> None:
+        super().__init__()
         self.rate = rate
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -85,7 +83,3 @@ class Dropout(tf.keras.layers.Layer):
             raise RuntimeError("Dropout with training=True outside of random_stream; call it inside of this context")
         kept = stream.uniform(x.shape) >= self.rate
         return tf.where(kept, x / tf.cast(1.0 - self.rate, x.dtype), tf.zeros_like(x))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make this layer again."""
-        return {**super().get_config(), "rate": self.rate}

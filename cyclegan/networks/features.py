@@ -1,13 +1,14 @@
-"""Features that a ResNet generator computes on the way to its output, and the heads that embed them."""
+"""Generators called layer by layer: for features on the way to the output, and to save memory in the backward pass."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from cyclegan.networks import compat
-from cyclegan.networks.convolution import Convolution
-from cyclegan.networks.initializers import kernel_initializer
-from cyclegan.networks.recomputation import call_layers
+from cyclegan.networks.layers import Convolution, kernel_initializer
 
 SHRINK = (1, 2, 4, 4, 4)  # side of the image / side of each feature map
 BLOCKS = (1, 5)  # numbers of the residual blocks whose outputs are features
@@ -43,7 +44,7 @@ def compute_features(
         to_output: Whether to run all layers and append the output; otherwise the layers after the last feature are skipped.
     """
     wanted, found = feature_layers(network), [images]
-    for layer, output in call_layers(network, images, training, recomputes):
+    for layer, output in _call_layers(network, images, training, recomputes):
         if layer in wanted:
             found.append(output)
         if layer is wanted[-1] and not to_output:
@@ -68,3 +69,57 @@ def make_heads(network: tf.keras.Model, init: str, name: str) -> tf.keras.Model:
     widths = [network.input_shape[-1], *(layer.output.shape[-1] for layer in feature_layers(network))]
     inputs = [tf.keras.Input((None, width)) for width in widths]
     return compat.make_model(inputs, [dense(None)(dense("relu")(each)) for each in inputs], name)
+
+
+def call_with_recomputation(network: tf.keras.Model, x: tf.Tensor) -> tf.Tensor:
+    """Return network(x, training=True) with the same gradients, which keeps only the input of each residual block.
+
+    The backward pass computes the blocks again (Chen et al. 2016). Their layers must be chains without random numbers and without
+    changes of state.
+
+    Args:
+        network: A ResNet generator, or a network without sums, which is called as it is.
+        x: Its input, [N, H, W, C].
+    """
+    if not any(isinstance(layer, tf.keras.layers.Add) for layer in network.layers):
+        return network(x, training=True)
+    for _, output in _call_layers(network, x, training=True, recomputes=True):
+        x = output
+    return x
+
+
+def _call_layers(
+    network: tf.keras.Model, x: tf.Tensor, training: bool, recomputes: bool
+) -> Iterator[tuple[tf.keras.layers.Layer, tf.Tensor]]:
+    """Call a ResNet generator layer by layer, and yield each layer with its output; of a residual block, only the sum."""
+    layers = network.layers
+    outputs = {id(layer.output): number for number, layer in enumerate(layers)}
+    sums = [number for number, layer in enumerate(layers) if isinstance(layer, tf.keras.layers.Add)]
+    ends = {outputs[id(layers[end].input[0])] + 1: end for end in sums}  # of each block, by its first layer
+    number = 1  # without the input layer
+    while number < len(layers):
+        end = ends.get(number, number)
+        if end > number:
+            block = _residual_block(layers[number:end], layers[end], training)
+            x = tf.recompute_grad(block)(x) if recomputes else block(x)
+        else:
+            x = _call(layers[number], x, training)
+        yield layers[end], x
+        number = end + 1
+
+
+def _residual_block(
+    layers: Sequence[tf.keras.layers.Layer], add: tf.keras.layers.Layer, training: bool
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    def block(x: tf.Tensor) -> tf.Tensor:
+        y = x
+        for layer in layers:
+            y = _call(layer, y, training)
+        return add([x, y])
+
+    return block
+
+
+def _call(layer: tf.keras.layers.Layer, x: tf.Tensor, training: bool) -> tf.Tensor:
+    takes_training = "training" in inspect.signature(layer.call).parameters
+    return layer(x, training=training) if takes_training else layer(x)

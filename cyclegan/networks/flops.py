@@ -6,8 +6,7 @@ import math
 
 import tensorflow as tf
 
-from cyclegan.networks.padding import ReflectionPadding2D
-from cyclegan.networks.upsampling import NearestUpsampling2D
+from cyclegan.networks.layers import NearestUpsampling2D, ReflectionPadding2D
 
 
 def count_macs(network: tf.keras.Model, height: int, width: int, last: tf.keras.layers.Layer | None = None) -> int:

@@ -12,9 +12,8 @@ import tensorflow as tf
 from cyclegan.config.networks import NetworkConfig
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
-from cyclegan.networks.features import compute_features, make_heads
+from cyclegan.networks.features import call_with_recomputation, compute_features, make_heads
 from cyclegan.networks.generators import make_generator
-from cyclegan.networks.recomputation import call_with_recomputation
 
 
 class Adversaries(NamedTuple):

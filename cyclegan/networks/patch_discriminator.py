@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from cyclegan.networks.activation import LeakyReLU
 from cyclegan.networks.blocks import BlockBuilder
+from cyclegan.networks.layers import LeakyReLU
 
 MAX_WIDTH = 8  # channels of a layer are at most this many times the number of filters
 

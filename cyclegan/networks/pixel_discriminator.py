@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from cyclegan.networks.activation import LeakyReLU
 from cyclegan.networks.blocks import BlockBuilder
+from cyclegan.networks.layers import LeakyReLU
 
 
 def build_pixel_discriminator(blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:

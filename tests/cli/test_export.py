@@ -70,7 +70,7 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
 def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, capsys):
     out = str(tmp_path / "out")
     for flags, text in (
-        (["--format", "onnx", "--float16"], "--float16 with --format onnx: expected it with tflite only"),
+        (["--format", "onnx", "--float16"], "--float16 with --format onnx: only tflite has it"),
         (["--format", "onnx", "--size", "30"], "--size 30x30: expected multiples of 4 pixels"),
         (["--format", "onnx", "--pictures", "no.png"], r"2 of 2 images cannot be used.*no.png"),
     ):

@@ -34,10 +34,10 @@ REFUSED = [
         "--skip_existing with --html, whose page would lack the skipped images",
     ),
     ("evaluate", "--dataset photos --data_dir here", "--data_dir here: has no effect with the images of photos"),
-    ("export", "out --format savedmodel --float16", "--float16 with --format savedmodel: expected it with tflite only"),
+    ("export", "out --format savedmodel --float16", "--float16 with --format savedmodel: only tflite has it"),
     ("export", "out --format web --uint8", "--uint8 with --format web: the page chooses type and size"),
     ("export", "out --format web --size 64", "--size with --format web: the page chooses type and size"),
-    ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: expected it with web only"),
+    ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: only --format web has it"),
     ("import_torch", "--profile 1:2", "--profile 1:2: has no effect here, as nothing is trained"),
     ("import_torch", "--init xavier", "--init xavier: has no effect here, as the files have all weights"),
     (

@@ -13,8 +13,7 @@ from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.training.gan import GAN
-from tests.interop.filled_networks import filled
-from tests.interop.pytorch_networks import patch_state, resnet_state
+from tests.interop.pytorch_networks import filled, patch_state, resnet_state
 
 SMALL = ["--image_size", "32", "--precision", "float32"]
 
@@ -133,22 +132,14 @@ def test_one_generator_between_different_channels_is_imported(write, tmp_path, c
 def test_refused_imports_leave_nothing_behind(write, tmp_path):
     a, b = write("A.pth", resnet_state()), write("B.pth", resnet_state(filters=3))
     bad = write("C.pth", {**resnet_state(), "model.4.bias": np.zeros(9, np.float32)})
-    d, wide = write("D.pth", patch_state()), write("W.pth", patch_state(filters=3))
+    d = write("D.pth", patch_state())
     nan = write("N.pth", {**patch_state(), "model.5.bias": np.full(8, np.nan, np.float32)})
     run = tmp_path / "run"
     for arguments, text in (
         ([a, b], r"B\.pth is resnet_1blocks from 3 to 3 channels with .*filters 3.*; expected resnet_1blocks"),
         ([bad], r"C\.pth: its 'model.4.bias' has 9 numbers"),
         ([a, "--filters", "64"], r"--filters 64: expected 2, as .*A\.pth has: drop the flag"),
-        ([a, "--upsample", "resize"], r"--upsample resize: expected transpose, as .*A\.pth has: drop the flag"),
-        ([a, "--image_size", "30"], "expected a multiple of 4"),
-        ([a, "--discriminators", d, wide], r"W\.pth has filters 3; expected 2, as in .*A\.pth"),
-        ([a, "--discriminators", d, a], r"A\.pth: its first tensors are .*; expected latest_net_D_A\.pth or the like"),
         ([a, "--discriminators", d, nan], r"N\.pth: its 'model.5.bias' has numbers that are not finite"),
-        (
-            [a, "--discriminators", d, d, "--discriminator_norm", "spectral"],
-            r"_norm spectral: expected same, as .*D\.pth has: drop",
-        ),
         (
             [a, "--discriminator", "pixel", "--discriminators", d, d],
             r"--discriminator pixel: expected patch, as .*D\.pth has: drop",

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.export.export_format import INPUT
+from cyclegan.export.formats import INPUT
 from cyclegan.networks import generators
 
 TINY = {"image_size": 32, "load_size": 32, "filters": 4, "residual_blocks": 1, "precision": "float32"}

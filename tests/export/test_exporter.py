@@ -1,7 +1,6 @@
 """Exported generators: outputs of the files, refused exports, and failures, which keep the old file and leave no other."""
 
 import dataclasses
-import os
 import pathlib
 import re
 
@@ -10,10 +9,9 @@ import pytest
 from PIL import Image
 
 from cyclegan.errors import UserError
-from cyclegan.export import exporter, portable
-from cyclegan.export.export_format import ExportFormat
-from cyclegan.export.exporter import ExportError, ExportOptions, export
-from cyclegan.export.formats import FORMATS
+from cyclegan.export import portable
+from cyclegan.export.exporter import FLOAT16_TOLERANCE, ExportError, ExportOptions, export
+from cyclegan.export.formats import FORMATS, ExportFormat
 from tests.export.models import UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -84,6 +82,19 @@ def test_other_networks_are_exported(form, changes, tmp_path):
     side = changes.get("image_size", 32)
     images = [colour((side, side)), colour((2 * side, side))]
     assert export(make_generator(**changes), tmp_path / "out", images, ExportOptions(form)) < 1e-4
+
+
+@pytest.mark.slow
+def test_float16_and_fixed_size_in_tflite(tmp_path):
+    generator = make_generator(3, 1)
+    image = np.random.default_rng(5).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    differences = [
+        export(generator, tmp_path / name, [image], ExportOptions("tflite", float16=name == "half", size=(32, 32)))
+        for name in ("whole", "half")
+    ]
+    assert differences[0] < 1e-4 < differences[1] < FLOAT16_TOLERANCE
+    whole, half = ((tmp_path / name).stat().st_size for name in ("whole", "half"))
+    assert half < 0.8 * whole
 
 
 @EACH
@@ -183,12 +194,12 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
     (tmp_path / "file").write_text("old")
     (tmp_path / "saved" / "saved_model.pb").write_text("old")
     for name, form, overwrite, text in (
-        ("saved", "savedmodel", False, "saved exists; expected another name, or --overwrite"),
+        ("saved", "savedmodel", False, "saved exists; choose another name, or --overwrite"),
         ("file", "tflite", False, "file exists"),
-        ("saved", "tflite", True, "saved: a folder that --format tflite can't replace; expected another name"),
-        ("other", "savedmodel", True, "other: a folder that --format savedmodel can't replace"),
+        ("saved", "tflite", True, "saved is a folder that --format tflite did not make"),
+        ("other", "savedmodel", True, "other is a folder that --format savedmodel did not make"),
         ("model", "keras", True, "model: expected a name that ends with .keras"),
-        ("new/model", "onnx", True, r"new/model: no folder .*new; expected an existing one: make it"),
+        ("new/model", "onnx", True, r"new/model: the folder .*new does not exist; make it first"),
     ):
         with pytest.raises(UserError, match=text):
             export(generator, tmp_path / name, [colour()], ExportOptions(form, overwrite=overwrite))
@@ -199,13 +210,3 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
         export(generator, tmp_path / name, [colour()], ExportOptions("savedmodel", overwrite=True))
         assert (tmp_path / name).is_dir() and not list((tmp_path / name).iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"saved", "other", "file"}
-
-
-def test_a_folder_survives_a_failed_replacement(tmp_path, monkeypatch):
-    for name in ("made", "out"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("no")))
-    with pytest.raises(OSError):
-        exporter._put_into_place(tmp_path / "made", tmp_path / "out")
-    assert (tmp_path / "out" / "out").exists()

@@ -2,6 +2,12 @@
 
 import numpy as np
 
+from cyclegan.config import Config
+from cyclegan.interop.layouts import find_discriminator, find_generator
+from cyclegan.interop.torch_networks import copy_weights
+from cyclegan.networks.discriminators import make_discriminator
+from cyclegan.networks.generators import make_generator
+
 
 def pytorch_normalization(torch, norm):
     """Return (function from channels to a module, whether convolutions before it have biases)."""
@@ -144,3 +150,16 @@ def patch_state(layers=3, filters=2, inputs=3, seed=0):
         state[f"model.{place}.weight"] = rng.normal(0, 0.1, (after, before, 4, 4)).astype(np.float32)
         state[f"model.{place}.bias"] = rng.normal(0, 0.1, after).astype(np.float32)
     return state
+
+
+def filled(state):
+    """Return (network of this package, its layout) for a state dict."""
+    is_generator = "model.1.weight" in state or "model.model.0.weight" in state
+    layout = (find_generator if is_generator else find_discriminator)(state)
+    networks = Config.from_settings(**layout.settings).networks
+    if is_generator:
+        network = make_generator(networks, layout.channels_in, layout.channels_out)
+    else:
+        network = make_discriminator(networks, layout.channels_in)
+    copy_weights(network, state, layout)
+    return network, layout

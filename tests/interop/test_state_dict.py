@@ -2,10 +2,10 @@
 
 import collections
 import os
+import pathlib
 import pickle
 import sys
 import types
-import zipfile
 
 import numpy as np
 import pytest
@@ -21,22 +21,27 @@ def save(torch, content, path, legacy=False):
     return str(path)
 
 
+def refuse(path, text=None):
+    """Check that a file is refused in one line with its name, without PyTorch's advice to execute the file."""
+    with pytest.raises(UserError, match=text) as raised:
+        load_state_dict(str(path))
+    message = str(raised.value)
+    assert message.startswith(str(path)) and message.endswith("expected a network's state_dict() that torch.save wrote")
+    assert "\n" not in message and "weights_only" not in message and "trust" not in message and len(message) < 400
+
+
 @FORMATS
 def test_tensors_of_each_type_become_float32(torch, legacy, tmp_path):
-    numbers = torch.arange(24.0).reshape(2, 3, 4)
-    storage = torch.arange(12.0)
+    numbers, storage = torch.arange(24.0).reshape(2, 3, 4), torch.arange(12.0)
     state = collections.OrderedDict(
         plain=numbers,
-        part=numbers[1].t(),
         half=numbers.half(),
         bfloat16=numbers.bfloat16(),
         double=numbers.double() + 0.5,
         long=torch.tensor(5),
-        empty=torch.zeros(0, 3),
         parameter=torch.nn.Parameter(numbers),
         transposed=storage.reshape(3, 4).t(),
         row=storage[6:9],
-        number=storage[11],
     )
     state._metadata = collections.OrderedDict({"": {"version": 1}})  # modules add this
     read = load_state_dict(save(torch, state, tmp_path / "net.pth", legacy))
@@ -46,10 +51,9 @@ def test_tensors_of_each_type_become_float32(torch, legacy, tmp_path):
         np.testing.assert_array_equal(read[name], tensor.detach().float().numpy())
 
 
-@FORMATS
-def test_prefix_of_data_parallel_is_dropped(torch, legacy, tmp_path):
+def test_prefix_of_data_parallel_is_dropped(torch, tmp_path):
     module = torch.nn.DataParallel(torch.nn.Conv2d(1, 1, 1))
-    assert set(load_state_dict(save(torch, module.state_dict(), tmp_path / "net.pth", legacy))) == {"weight", "bias"}
+    assert set(load_state_dict(save(torch, module.state_dict(), tmp_path / "net.pth"))) == {"weight", "bias"}
 
 
 class Calls:
@@ -62,94 +66,43 @@ class Calls:
         return self.call
 
 
-def foreign_class():
-    """Return an instance of a class in a module that only the writer of the file has."""
-    module = types.ModuleType("written_elsewhere")
-    module.Network = type("Network", (), {"__module__": module.__name__})
-    return module, module.Network()
-
-
 @FORMATS
 @pytest.mark.parametrize(
     "call, name",
     [
         ((os.system, "touch called"), "posix.system"),
         ((eval, "open('called', 'w')"), "eval"),
-        ((exec, "open('called', 'w')"), "exec"),
         ((open, "called", "w"), "open"),
-        ((__import__, "os"), "__import__"),
-        ((collections.namedtuple, "a", "b"), "collections.namedtuple"),
         ((pickle.loads, b"."), "pickle.loads"),
-        ((getattr, os, "system"), "getattr"),
+        ((getattr, "os", "system"), "getattr"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_calls_are_refused_and_nothing_is_executed(torch, legacy, call, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    function, *arguments = call
-    arguments = ["os" if argument is os else argument for argument in arguments]
-    save(torch, {"w": Calls(function, *arguments)}, "net.pth", legacy)
-    with pytest.raises(UserError, match=rf"asks for \S*{name}, which no state dict needs") as raised:
-        load_state_dict("net.pth")
-    check_message(raised, "net.pth")
+    refuse(save(torch, {"w": Calls(*call)}, "net.pth", legacy), rf"asks for \S*{name}, which no state dict needs")
     assert os.listdir() == ["net.pth"]
-
-
-@FORMATS
-def test_modules_and_classes_are_refused(torch, legacy, tmp_path, monkeypatch):
-    path = save(torch, torch.nn.Conv2d(1, 1, 1), tmp_path / "net.pth", legacy)
-    with pytest.raises(UserError, match=r"asks for torch.nn.modules.conv.Conv2d, which no state dict needs"):
-        load_state_dict(path)
-    module, network = foreign_class()
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, module.__name__, module)
-        save(torch, {"w": network}, path, legacy)
-    with pytest.raises(UserError, match=r"asks for written_elsewhere.Network"):
-        load_state_dict(path)
 
 
 def test_a_pickle_without_torch_is_refused(torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for protocol in (2, 4):
-        with open("net.pth", "wb") as file:
-            pickle.dump(Calls(os.system, "touch called"), file, protocol)
-        with pytest.raises(UserError) as raised:
-            load_state_dict("net.pth")
-        check_message(raised, "net.pth")
+        pathlib.Path("net.pth").write_bytes(pickle.dumps(Calls(os.system, "touch called"), protocol))
+        refuse("net.pth")
         assert os.listdir() == ["net.pth"]
 
 
-def check_message(raised, path):
-    """Check that a message is one line with the file and the expected content, without PyTorch's advice to execute the file."""
-    text = str(raised.value)
-    assert text.startswith(str(path)) and text.endswith("expected a network's state_dict() that torch.save wrote")
-    assert "\n" not in text and "weights_only" not in text and "trust" not in text and len(text) < 400
-
-
 @FORMATS
-@pytest.mark.parametrize(
-    "content, text",
-    [
+def test_other_content_is_refused(torch, legacy, tmp_path):
+    for content, text in (
         ({"epoch": 3}, "its 'epoch' is int, not a tensor"),
-        ({"model": {}}, "its 'model' is dict"),
         ({3: "w"}, "its 3 is str"),
         ([1, 2], "it holds list, not a dict of tensors"),
-    ],
-    ids=str,
-)
-def test_other_content_is_refused(torch, legacy, content, text, tmp_path):
-    path = save(torch, content, tmp_path / "net.pth", legacy)
-    with pytest.raises(UserError, match=text) as raised:
-        load_state_dict(path)
-    check_message(raised, path)
-
-
-def test_tensors_that_are_no_arrays_are_refused(torch, tmp_path):
-    for tensor in (torch.ones(3).to_sparse(), torch.ones(3, device="meta"), torch.ones(3, dtype=torch.complex64)):
-        path = save(torch, {"w": tensor}, tmp_path / "net.pth")
-        with pytest.raises(UserError) as raised:
-            load_state_dict(path)
-        check_message(raised, path)
+        (torch.nn.Conv2d(1, 1, 1), r"asks for torch.nn.modules.conv.Conv2d, which no state dict needs"),
+        ({"w": torch.ones(3, dtype=torch.complex64)}, "complex"),
+        ({"w": torch.ones(3, device="meta")}, None),
+    ):
+        refuse(save(torch, content, tmp_path / "net.pth", legacy), text)
 
 
 @FORMATS
@@ -158,35 +111,20 @@ def test_damaged_files_are_refused(torch, legacy, tmp_path):
     whole = (tmp_path / "net.pth").read_bytes()
     flipped = bytearray(whole)
     flipped[whole.index(b"\x00\x00\x80\x3f" * 10) + 100] ^= 1
-    for content in (whole[:-100], whole[:200], whole[:20], *([] if legacy else [flipped])):
+    for content in (whole[:-100], whole[:20], b"", b"\x89PNG\r\n\x1a\n", *([] if legacy else [flipped])):
         (tmp_path / "net.pth").write_bytes(content)
-        with pytest.raises(UserError, match="damaged|no file of PyTorch") as raised:
-            load_state_dict(path)
-        check_message(raised, path)
-
-
-def test_other_files_are_refused(torch, tmp_path):
-    path = tmp_path / "net.pth"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("image.png", b"")
-    archive = path.read_bytes()
-    for content in (b"", b"hello", b"\x89PNG\r\n\x1a\n", b"\x80\x02c", archive):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match="no file of PyTorch") as raised:
-            load_state_dict(str(path))
-        check_message(raised, path)
+        refuse(path, "damaged|no file of PyTorch")
     for missing in (tmp_path, tmp_path / "other.pth"):
-        with pytest.raises(UserError, match=r"can't be read \((Is a|No such)") as raised:
-            load_state_dict(str(missing))
-        check_message(raised, missing)
+        refuse(missing, r"can't be read \((Is a|No such)")
 
 
 def test_torch_that_is_missing_or_unsafe_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "net.pth"
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UserError, match=r"PyTorch.* can't be imported .*: pip install torch --index-url \S+/whl/cpu"):
-        load_state_dict(str(tmp_path / "net.pth"))
+        load_state_dict(path)
     for version, safe in (("1.13.1", False), ("2.5.1+cpu", False), ("2.6.0", True), ("2.13.0+cpu", True)):
-        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__version__=version))
-        text = "can't be read" if safe else "expected 2.6 or newer: pip install torch"
-        with pytest.raises(UserError, match=text):
-            load_state_dict(str(tmp_path / "net.pth"))
+        fake = types.SimpleNamespace(__version__=version, load=lambda path, **_: path.read_bytes())
+        monkeypatch.setitem(sys.modules, "torch", fake)
+        with pytest.raises(UserError, match="can't be read" if safe else "expected 2.6 or newer: pip install torch"):
+            load_state_dict(path)

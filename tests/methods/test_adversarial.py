@@ -7,7 +7,6 @@ from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
 from cyclegan.methods.randomness import StepRandomness
-from cyclegan.networks.activation import LeakyReLU
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step
 from tests.training.helpers import TINY, as_trained
@@ -17,7 +16,7 @@ from tests.training.helpers import TINY, as_trained
 @pytest.mark.parametrize("options", [{"adversarial": "wgan-gp", "lambda_gp": 3.0}, {"r1": 0.7}], ids=["wgan-gp", "r1"])
 def test_penalty_gradients_match_finite_differences(make_images, options, monkeypatch):
     """Compare with finite differences along a direction; tanh replaces LeakyReLU, whose derivative has a step."""
-    monkeypatch.setattr(LeakyReLU, "call", lambda self, x: tf.tanh(x))
+    monkeypatch.setattr(tf.keras.layers.LeakyReLU, "call", lambda self, x: tf.tanh(x))
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, **options})))
     variables = gan.networks.discriminator_variables

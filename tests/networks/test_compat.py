@@ -1,10 +1,9 @@
 import pytest
 import tensorflow as tf
 
-from cyclegan.networks import compat, instance_normalization
-from cyclegan.networks.activation import LeakyReLU
-from cyclegan.networks.convolution import make_convolution
-from cyclegan.networks.padding import ReflectionPadding2D
+from cyclegan.networks import compat
+from cyclegan.networks.layers import Convolution, LeakyReLU, ReflectionPadding2D
+from cyclegan.networks.normalization import make_instance_normalization
 from tests.networks.helpers import noise
 
 
@@ -15,9 +14,9 @@ def test_stack_has_the_major_version_of_keras():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_layers_compute_in_the_policys_precision_with_float32_variables(precision):
     with compat.precision_policy(precision):
-        layer = make_convolution(3, 3, use_bias=True)
-        pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), instance_normalization.make_instance_normalization()
-    after = make_convolution(3, 3)
+        layer = Convolution(3, 3)
+        pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), make_instance_normalization()
+    after = Convolution(3, 3)
     x = noise(1, 8, 8, 3)
     assert layer(x).dtype == pad(x).dtype == relu(x).dtype == precision
     assert norm(layer(x)).dtype == precision and after(x).dtype == "float32"

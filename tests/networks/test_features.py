@@ -1,11 +1,29 @@
+"""Generators called layer by layer: features, recomputation, and the number of operations."""
+
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from cyclegan.config import Config
+from cyclegan.distribution import hardware
+from cyclegan.images.value_range import to_float
 from cyclegan.networks import compat
-from cyclegan.networks.features import SHRINK, WIDTH, compute_features, feature_layers, make_heads
+from cyclegan.networks.discriminators import make_discriminator
+from cyclegan.networks.features import (
+    SHRINK,
+    WIDTH,
+    call_with_recomputation,
+    compute_features,
+    feature_layers,
+    make_heads,
+)
+from cyclegan.networks.flops import count_macs
 from cyclegan.networks.generators import make_generator
+from cyclegan.training.gan import GAN
 from tests.networks.helpers import PAPER, network_config, noise
+from tests.training.helpers import as_trained
 
 
 @pytest.mark.parametrize(
@@ -44,3 +62,89 @@ def test_heads_are_two_layers_for_each_feature_map():
         expected = np.maximum(feature @ kernel + bias, 0) @ second + second_bias
         assert expected.shape == (2, 5, WIDTH) and np.abs(kernel).max() > 0.01
         np.testing.assert_allclose(output, expected, atol=1e-6)
+
+
+FORMS = [
+    {"residual_blocks": 2},
+    {"residual_blocks": 1, **PAPER},
+    {"residual_blocks": 1, "norm": "none", "upsample": "resize"},
+    {"residual_blocks": 0},
+]
+
+
+def with_gradients(network, x, recomputes):
+    """Return the output of a network, and the gradients of a loss at its input and its variables."""
+
+    @tf.function(autograph=False)
+    def compute(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = call_with_recomputation(network, x) if recomputes else network(x, training=True)
+            loss = tf.reduce_mean(tf.square(y - 0.3))
+        gradients = tape.gradient(loss, [x, *network.trainable_variables])
+        return y, [gradient for gradient in gradients if gradient is not None]
+
+    y, gradients = compute(x)
+    return [y.numpy(), *(gradient.numpy() for gradient in gradients)]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("form, precision", [(FORMS[0], "bfloat16"), *((form, "float32") for form in FORMS)], ids=str)
+def test_recomputation_gives_the_same_results_and_gradients(form, precision):
+    with compat.precision_policy(precision):
+        generator = make_generator(network_config(filters=4, **form))
+    x = tf.constant(noise(2, 16, 16, 3))
+    for plain, again in zip(*(with_gradients(generator, x, recomputes) for recomputes in (False, True))):
+        np.testing.assert_allclose(again, plain, rtol=1e-5, atol=1e-6 * np.abs(plain).max())
+
+
+def test_blocks_run_again_in_the_backward_pass():
+    """Count the convolutions: without recomputation, a network has one per layer in the forward pass."""
+    generator = make_generator(network_config(filters=2, residual_blocks=3))
+
+    @tf.function(autograph=False)
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            y = call_with_recomputation(generator, x)
+        return tape.gradient(y, generator.trainable_variables)
+
+    operations = gradients.get_concrete_function(tf.TensorSpec([1, 32, 32, 3])).graph.get_operations()
+    paddings = [operation for operation in operations if operation.type == "MirrorPad"]
+    assert len(paddings) == 2 + 2 * 2 * 3  # of the first and the last layer once, of the blocks twice
+    assert len({operation.inputs[0].ref() for operation in paddings}) == len(paddings)  # so they cannot be merged
+
+
+def test_two_inputs_as_one_batch_give_the_same_outputs(make_images):
+    gan = as_trained(GAN(2, Config.from_settings(filters=8, residual_blocks=2, image_size=32)))
+    x, y = (to_float(make_images(2, seed=seed)) for seed in (1, 2))
+    for network in (gan.networks["G"], gan.networks["D_X"]):
+        alone = network(x).numpy(), network(y).numpy()
+        size = np.abs(alone[0] - alone[1]).max()
+        assert size > 1e-2
+        for one, other in zip(gan.networks.apply_to_two(network, x, y, True), alone):
+            np.testing.assert_allclose(one, other, atol=1e-4 * size)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "make, settings, height, width",
+    [
+        (make_generator, {"residual_blocks": 1, **PAPER}, 37, 20),
+        (make_generator, {"residual_blocks": 0}, 36, 20),
+        (make_generator, {"residual_blocks": 1, "upsample": "resize"}, 36, 20),
+        (make_generator, {"generator": "unet_128", "image_size": 128}, 128, 256),
+        (make_discriminator, {}, 37, 53),
+        (make_discriminator, PAPER, 37, 53),
+        (make_discriminator, {"discriminator": "pixel"}, 37, 53),
+    ],
+)
+def test_macs_equal_those_of_the_graph(make, settings, height, width, monkeypatch):
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: True)  # where every convolution is one operation
+    network = make(network_config(filters=2, **settings))
+    graph = tf.function(network).get_concrete_function(tf.TensorSpec([1, height, width, 3])).graph
+    counted = 0
+    for operation in graph.get_operations():
+        if operation.type in ("Conv2D", "Conv2DBackpropInput"):
+            which = operation.outputs[0] if operation.type == "Conv2D" else operation.inputs[2]
+            counted += math.prod(which.shape[1:3]) * math.prod(operation.inputs[1].shape)
+    assert count_macs(network, height, width) == counted > 0

@@ -12,7 +12,7 @@ from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_train_step
 from tests.training.helpers import (
@@ -146,7 +146,7 @@ def two_steps(request, strategies):
     """Return a function of the number of replicas, see `take_two_steps`; the layers normalize small or large samples."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "large":
-            patch.setattr(instance_normalization, "LARGE_SAMPLE", 1)
+            patch.setattr(normalization, "LARGE_SAMPLE", 1)
         yield functools.cache(lambda replicas: take_two_steps(strategies[replicas]))
 
 
@@ -236,7 +236,7 @@ COMPILED = {
 def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
     strategies, make_images, replicas, name, monkeypatch
 ):
-    monkeypatch.setattr(instance_normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
+    monkeypatch.setattr(normalization, "LARGE_SAMPLE", 1)  # as for images of a usual size
     strategy = strategies[replicas]
     batch = per_replica_batches(
         strategy, *(make_images(2 * replicas, 16, seed).reshape(2, replicas, 16, 16, 3) for seed in (1, 2))

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.methods.metric_names import LOSS_SCALE
-from cyclegan.networks import instance_normalization
+from cyclegan.networks import normalization
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step, update
 from tests.training.helpers import TINY, as_trained
@@ -65,7 +65,7 @@ def test_loss_scale_cancels_out(in_float32):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_compute_types_of_the_layers(precision):
     gan = GAN(1, Config.from_settings(**{**TINY, "precision": precision}))
-    normal = type(instance_normalization.make_instance_normalization())
+    normal = type(normalization.make_instance_normalization())
     for network in (
         gan.networks["G"],
         gan.networks["F"],

@@ -1,0 +1,157 @@
+"""Generators and discriminators: sizes, parameters, and what an output depends on."""
+
+import math
+import typing
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cyclegan.config import Config
+from cyclegan.config.networks import UNETS, NetworkConfig
+from cyclegan.errors import UserError
+from cyclegan.networks import discriminators, generators
+from cyclegan.networks.blocks import BlockBuilder
+from cyclegan.networks.discriminators import make_discriminator
+from cyclegan.networks.dropout import Dropout
+from cyclegan.networks.generators import make_generator
+from cyclegan.networks.resnet_generator import residual_block
+from tests.networks.helpers import PAPER, network_config
+
+UNET = {"generator": "unet_128", "filters": 2, "image_size": 128}
+
+
+def test_every_name_of_the_configuration_has_an_architecture():
+    assert {name.split("_")[0] for name in ["resnet_9blocks", *UNETS]} == set(generators.ARCHITECTURES)
+    names = typing.get_args(typing.get_type_hints(NetworkConfig)["discriminator"])
+    assert set(names) == set(discriminators.ARCHITECTURES)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "make, settings, count",
+    [
+        (make_generator, {}, 11_383_427),
+        (make_generator, PAPER, 11_378_179),
+        (make_generator, {"generator": "resnet_6blocks", **PAPER}, 7_837_699),
+        (make_discriminator, {}, 2_765_633),
+        (make_discriminator, PAPER, 2_764_737),
+        (make_discriminator, {"discriminator": "pixel", "norm": "none"}, 3 * 64 + 64 + 64 * 128 + 128 + 128 + 1),
+    ],
+)
+def test_parameter_counts(make, settings, count):
+    """Compare with the numbers that the Keras example and the paper report."""
+    assert make(network_config(**settings)).count_params() == count
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name, halvings, published", [("unet_256", 8, 54.41e6), ("unet_128", 7, 41.83e6)])
+def test_parameter_counts_of_u_nets(name, halvings, published):
+    """Count by hand: kernels of 4 x 4, a decoder with skip connections, two weights per channel of batch normalization."""
+    widths = [3, *(64 * min(2**depth, 8) for depth in range(halvings))]
+    down = sum(16 * before * after for before, after in zip(widths, widths[1:]))
+    up = 16 * widths[-1] * widths[-2] + sum(16 * 2 * inner * outer for outer, inner in zip(widths, widths[1:-1]))
+    norms = 2 * (sum(widths[2:-1]) + sum(widths[1:-1]))
+    generator = make_generator(network_config(generator=name, norm="batch"))
+    counted = sum(math.prod(variable.shape) for variable in generator.trainable_variables)
+    assert counted == down + up + norms + 3 == pytest.approx(published, rel=1e-3)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("height, width", [(16, 16), (32, 48), (36, 20)])
+@pytest.mark.parametrize("form", [{}, PAPER, {"upsample": "resize"}, {"norm": "none"}, {"norm": "batch"}], ids=str)
+@pytest.mark.parametrize("inputs, outputs", [(3, 3), (1, 2)])
+def test_resnets_keep_the_size_and_stay_in_range(height, width, form, inputs, outputs):
+    generator = make_generator(network_config(filters=4, residual_blocks=1, **form), inputs, outputs)
+    y = generator(np.random.default_rng(0).uniform(-1, 1, (2, height, width, inputs)).astype(np.float32)).numpy()
+    assert y.shape == (2, height, width, outputs) and y.dtype == np.float32 and np.abs(y).max() <= 1
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("upsample", ["transpose", "resize"])
+def test_u_nets_keep_the_size(upsample):
+    generator = make_generator(network_config(upsample=upsample, **UNET), 1, 2)
+    assert generator(tf.random.stateless_uniform([1, 128, 256, 1], [3, 4])).shape == (1, 128, 256, 2)
+
+
+def test_u_net_uses_all_skip_connections():
+    """Check that every kernel gets a gradient; in the decoder for both the skip connection and the layer below."""
+    generator = make_generator(network_config(norm="none", **UNET))
+    for variable in generator.trainable_variables:
+        variable.assign(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))
+    with tf.GradientTape() as tape:
+        y = generator(tf.random.stateless_uniform([1, 128, 128, 3], [3, 4]))
+    kernels = [variable for variable in generator.trainable_variables if len(variable.shape) == 4]
+    gradients = tape.gradient(y, kernels)
+    assert len(kernels) == 14 and all(np.any(gradient.numpy()) for gradient in gradients)
+    for gradient in gradients[8:]:
+        halves = np.split(gradient.numpy(), 2, axis=-1)
+        assert np.any(halves[0]) and np.any(halves[1])
+
+
+def test_residual_block_adds_to_its_input():
+    image = tf.keras.Input((None, None, 4))
+    block = tf.keras.Model(image, residual_block(BlockBuilder(network_config(dropout=0.5)), image))
+    for weight in block.trainable_variables:
+        weight.assign(tf.zeros_like(weight))
+    x = np.random.default_rng(0).normal(size=(1, 6, 5, 4)).astype(np.float32)
+    np.testing.assert_array_equal(block(x).numpy(), x)  # also negative values: no ReLU after the sum
+
+
+@pytest.mark.parametrize("form, count", [({"generator": "resnet_4blocks", "filters": 2}, 4), (UNET, 2)])
+def test_dropout_is_where_the_reference_has_it(form, count):
+    generator = make_generator(network_config(dropout=0.5, **form))
+    assert sum(isinstance(layer, Dropout) for layer in generator.layers) == count
+
+
+def test_weights_start_with_the_spread_of_the_paper():
+    for form, middle in (({}, 0.0), ({"norm": "batch"}, 1.0), ({"norm": "batch", **PAPER}, 1.0)):
+        variables = make_generator(network_config(filters=16, residual_blocks=4, **form)).trainable_variables
+        scales = np.concatenate([v.numpy() for v in variables if "gamma" in v.name])
+        assert scales.mean() == pytest.approx(middle, abs=0.004) and scales.std() == pytest.approx(0.02, rel=0.2)
+        kernels = np.concatenate([v.numpy().ravel() for v in variables if len(v.shape) == 4])
+        assert kernels.std() == pytest.approx(0.02, rel=0.01)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "form, size, patches",
+    [({}, 256, 32), ({}, 64, 8), ({}, 36, 5), (PAPER, 256, 30), (PAPER, 64, 6), (PAPER, 36, 2)]
+    + [({"discriminator_layers": 1}, 36, 18), ({"discriminator_layers": 5}, 64, 2)]
+    + [({"discriminator_layers": 2, **PAPER}, 256, 62), ({"discriminator": "pixel", **PAPER}, 36, 36)],
+)
+def test_number_of_patches(form, size, patches):
+    discriminator = make_discriminator(network_config(filters=4, **form), 5)
+    assert discriminator(tf.zeros([1, size, size, 5])).shape == (1, patches, patches, 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_smallest_image_of_the_paper_leaves_one_patch(count):
+    size = 3 * 2**count
+    networks = network_config(filters=2, discriminator_layers=count, image_size=max(16, size), **PAPER)
+    assert make_discriminator(networks)(tf.zeros([1, size, size, 3])).shape == (1, 1, 1, 1)
+    if size > 16:
+        with pytest.raises(
+            UserError, match=f"images of {size - 4} pixels are too small for a discriminator of {count}"
+        ):
+            Config.from_settings(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
+
+
+@pytest.mark.parametrize("layers", [4, 5])
+def test_a_discriminator_that_would_not_see_its_images_is_refused(layers):
+    settings = {"filters": 2, "image_size": 2**layers, "discriminator_layers": layers}
+    with pytest.raises(UserError, match=f"expected at least {2**layers + 1} pixels"):
+        Config.from_settings(**settings)
+    for accepted in ({"norm": "none"}, {"discriminator_norm": "spectral"}, {"image_size": 2**layers + 4}):
+        config = Config.from_settings(**{**settings, **accepted})
+        logits = make_discriminator(config.networks)(tf.random.normal([2, *config.data.image_shape, 3]))
+        assert not np.allclose(logits[0], logits[1], rtol=1e-3, atol=0)
+
+
+def test_pixel_discriminator_sees_one_pixel():
+    """Use no normalization, which sees all pixels."""
+    discriminator = make_discriminator(network_config(discriminator="pixel", norm="none"))
+    x = np.random.default_rng(0).uniform(-1, 1, (1, 5, 4, 3)).astype(np.float32)
+    before = discriminator(x).numpy()
+    x[0, 2, 3] += 1
+    assert np.argwhere(discriminator(x).numpy() != before).tolist() == [[0, 2, 3, 0]]
