@@ -14,15 +14,13 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imports is one line
 
 # isort: split
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from cyclegan import terminal
-from cyclegan.config import serialization
+from cyclegan import terminal, whole_file
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.errors import UserError
 
@@ -35,9 +33,7 @@ STRIPES = {
 }
 TITLES = {  # of the scores in the table, by dataset and direction
     "stripes": {
-        "X -> Y": {
-            name: title for name, title in STRIPES.items() if name != "inside"
-        },  # the position of stripes is unknown
+        "X -> Y": {name: STRIPES[name] for name in ("outside", "coat", "total")},  # the position of stripes is unknown
         "Y -> X": STRIPES,
     },
     "scenes": {
@@ -48,39 +44,37 @@ TITLES = {  # of the scores in the table, by dataset and direction
 Scores = dict[str, float]
 
 
-def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[str, tuple[Scores, Scores]]:
-    """Return (scores of the run, scores of the identity) for "X -> Y" and, if there is a generator for it, "Y -> X".
+def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> tuple[str, dict[str, tuple[Scores, Scores]]]:
+    """Return the dataset, and (scores of the run, scores of the identity) by direction: "X -> Y" and "Y -> X".
 
     Raises:
         UserError: `run` is not the folder of a run on an embedded dataset with such a checkpoint.
     """
-    config = serialization.load(pathlib.Path(run) / "config.json").config
-    if not config.data.is_embedded:
-        raise UserError(
-            f"{run} was trained on {config.data.dataset}; expected a run on stripes or scenes, with its ground truth"
-        )
     with terminal.start():
         from cyclegan.data import sources
         from cyclegan.inference.model import Model
 
     model = Model(run, checkpoint)
-    in_memory = dataclasses.replace(config.data, cache="ram")
-    domains = sources.load_domains(in_memory, config.networks.multiple, splits=sources.TEST_SPLITS)
+    config = model.config.replace(cache="ram")
+    dataset = config.data.dataset
+    if not config.data.is_embedded:
+        raise UserError(f"{run} was trained on {dataset}; expected a run on stripes or scenes, with its ground truth")
+    domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
-    directions = (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x))
-    for name, translate, source, truth in directions[: len(config.objective.facts.directions)]:
+    for direction in model.generators:
+        source, truth = (x, y) if direction == "x2y" else (y, x)
         batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
-        translated = np.concatenate([translate(batch) for batch in batches])
-        scores = (_scores(config.data.dataset, name, source, images, truth) for images in (translated, source))
-        result[name] = (next(scores), next(scores))
-    return result
+        translated = np.concatenate([getattr(model, direction)(batch) for batch in batches])
+        name = " -> ".join(direction.upper().split("2"))
+        trained, identity = (_scores(dataset, name, source, images, truth) for images in (translated, source))
+        result[name] = trained, identity
+    return dataset, result
 
 
 def _scores(dataset: str, direction: str, source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> Scores:
     from cyclegan.data.scenes import LABEL_COLORS
-    from cyclegan.evaluation.label_errors import label_errors
-    from cyclegan.evaluation.stripes_score import stripes_score
+    from cyclegan.evaluation.metrics import label_errors, stripes_score
 
     if dataset == "stripes":
         return stripes_score(source, translated, truth)
@@ -98,15 +92,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--json", type=pathlib.Path, metavar="FILE", help="also write the scores of the run to this file"
     )
     arguments = parser.parse_args(argv)
-    result = score(arguments.run, arguments.checkpoint)
-    titles = TITLES[serialization.load(pathlib.Path(arguments.run) / "config.json").config.data.dataset]
+    dataset, result = score(arguments.run, arguments.checkpoint)
     print(f"{'lower is better':51} {'trained':>8} {'identity':>9}")
     for direction, (trained, identity) in result.items():
-        for key, title in titles[direction].items():
+        for key, title in TITLES[dataset][direction].items():
             print(f"{direction}: {title:43} {trained[key]:8.1f} {identity[key]:9.1f}")
     if arguments.json:
         content = {direction: trained for direction, (trained, _) in result.items()}
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        whole_file.write(arguments.json, json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

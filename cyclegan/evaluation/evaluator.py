@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,10 +10,9 @@ import tqdm
 
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.evaluation.centre_crops import CentreCrops
-from cyclegan.evaluation.feature_distances import fid, kid, subset_size
-from cyclegan.evaluation.features import FeatureExtractor
-from cyclegan.evaluation.image_errors import errors_to_truth, mae
+from cyclegan.evaluation.features import FeatureExtractor, make_extractor
+from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
+from cyclegan.images.geometry import centre_crop
 from cyclegan.images.image_array import ImageArray
 from cyclegan.images.value_range import from_float, to_float
 
@@ -22,16 +21,36 @@ SUBSETS = 100  # of KID
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 
 
+class CentreCrops:
+    """The centres of the images of a domain, as validation sees them.
+
+    Args:
+        images: uint8 or uint16 images.
+        size: (height, width) of the crops in pixels.
+    """
+
+    def __init__(self, images: ImageArray, size: tuple[int, int]) -> None:
+        self.images, self.size = images, size
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.images)
+
+    def batch(self, indices: Sequence[int], count: int) -> np.ndarray:
+        """Return the crops of some images, filled up to `count` with the last one: [count, H, W, C]."""
+        padded = [*indices] + [indices[-1]] * (count - len(indices))
+        return np.stack([centre_crop(self.images[i], self.size) for i in padded])
+
+
 class Evaluator:
-    """Scorer of one or two generators. Features of the real images are computed once and kept for later scores.
+    """Compute scores of one or two generators. Features of the real images are computed once and kept for later scores.
 
     FID, KID and the errors to the ground truth use translations rounded to whole gray levels, as in files. Cycle and identity
     errors are computed without rounding, as in training. Only the subsets of KID are random, from a seed of their own.
 
     Args:
-        G: The generator X -> Y, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. It is compiled once,
-            so it may change between calls of `scores` through its variables only.
-        F: The generator Y -> X; `None` if there is none.
+        generators: The generators by direction, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. They
+            are compiled once, so they may change between calls of `scores` through their variables only.
         x: Held-out images of X, uint8 or uint16 [N, h, w, C].
         y: Held-out images of Y.
         size: (height, width) in pixels of the crop from the middle of each image.
@@ -45,8 +64,6 @@ class Evaluator:
     Attributes:
         extractor: Features that FID and KID compare.
         directions: Directions of the generators.
-        size: (height, width) of the crops in pixels.
-        batch_size: Images per batch.
 
     Raises:
         UserError: A domain has fewer than 2 images, or paired domains have different numbers of images.
@@ -54,8 +71,7 @@ class Evaluator:
 
     def __init__(  # noqa: PLR0913  five of them are keyword-only
         self,
-        G: Callable[..., tf.Tensor],
-        F: Callable[..., tf.Tensor] | None,
+        generators: Mapping[str, Callable[..., tf.Tensor]],
         x: ImageArray,
         y: ImageArray,
         size: tuple[int, int],
@@ -67,7 +83,7 @@ class Evaluator:
         batch_size: int = BATCH_SIZE,
         bars: bool = False,
     ) -> None:
-        self.extractor, self.size, self.batch_size = extractor, tuple(size), batch_size
+        self.extractor, self._size, self._batch_size = extractor, size, batch_size
         self._paired, self._seed, self._bars = paired, seed, bars
         self._same_channels = x.shape[-1] == y.shape[-1]
         crops_x, crops_y = CentreCrops(x, size), CentreCrops(y, size)
@@ -75,11 +91,10 @@ class Evaluator:
         self._target = {"x2y": crops_y, "y2x": crops_x}
         given = {direction: CentreCrops(images, size) for direction, images in (real or {}).items()}
         self._real = {**self._target, **given}
-        networks = {"x2y": G, **({"y2x": F} if F else {})}
-        self.directions = tuple(networks)
+        self.directions = tuple(generators)
         self._check_counts()
-        self._forward = {direction: _compiled(network) for direction, network in networks.items()}
-        self._backward = dict(zip(self.directions, reversed(self._forward.values()))) if F else {}
+        self._forward = {direction: _compiled(network) for direction, network in generators.items()}
+        self._backward = dict(zip(self.directions, reversed(self._forward.values()))) if len(generators) > 1 else {}
         self._features: dict[int, np.ndarray] = {}  # of real images by id, because the directions share them
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
@@ -92,7 +107,7 @@ class Evaluator:
         Returns:
             Scores by name. FID, KID and KID_std compare the translations with the real images of the target domain. Paired images
             have MAE in gray levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if
-            there is F, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
+            there are two generators, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
 
         Raises:
             TrainingError: A translation is not finite, or an image cannot be read.
@@ -125,12 +140,13 @@ class Evaluator:
         """Return how `scores` are computed, as texts and numbers by name."""
         source, real = self._source[direction], self._real[direction]
         size = subset_size(len(source), len(real))
+        bits = 8 * np.dtype(self._target[direction].images.dtype).itemsize
         return {
             "translated": len(source),
             "real": len(real),
-            "height": source.size[0],
-            "width": source.size[1],
-            "rounding": f"translations are rounded to whole gray levels of {8 * self._target[direction].dtype.itemsize} bits",
+            "height": self._size[0],
+            "width": self._size[1],
+            "rounding": f"translations are rounded to whole gray levels of {bits} bits",
             "features": self.extractor.protocol,
             "features_name": self.extractor.name,
             "KID": f"unbiased, (x.y/d + 1)^3, {SUBSETS} subsets of {size} and {size}",
@@ -158,7 +174,7 @@ class Evaluator:
         for images, indices in self._batches(source, f"{'G' if direction == 'x2y' else 'F'} translates"):
             fake = self._forward[direction](images)
             try:
-                rounded = from_float(fake.numpy(), target.dtype)
+                rounded = from_float(fake.numpy(), target.images.dtype)
             except ValueError as error:
                 raise TrainingError(str(error)) from None
             features.append(self.extractor(to_float(rounded))[: len(indices)])
@@ -166,7 +182,7 @@ class Evaluator:
             if errors and self._backward:
                 row["cycle_MAE"] = _difference(images, self._backward[direction](fake))
             if self._paired:
-                row.update(errors_to_truth(rounded, target.batch(indices, self.batch_size)))
+                row.update(errors_to_truth(rounded, target.batch(indices, self._batch_size)))
             rows.append({name: values[: len(indices)] for name, values in row.items()})
         return np.concatenate(features), rows
 
@@ -193,9 +209,9 @@ class Evaluator:
         """Yield (images in [-1, 1], indices) for all images; batches are full, so that networks are traced once."""
         hidden = not (self._bars and title) or None  # None shows bars on a terminal only
         with tqdm.tqdm(total=len(crops), desc=title, unit=" images", disable=hidden, leave=False) as bar:
-            for start in range(0, len(crops), self.batch_size):
-                indices = range(start, min(start + self.batch_size, len(crops)))
-                yield tf.constant(to_float(crops.batch(indices, self.batch_size))), indices
+            for start in range(0, len(crops), self._batch_size):
+                indices = range(start, min(start + self._batch_size, len(crops)))
+                yield tf.constant(to_float(crops.batch(indices, self._batch_size))), indices
                 bar.update(len(indices))
 
 
@@ -211,3 +227,23 @@ def _difference(x: tf.Tensor, y: tf.Tensor) -> np.ndarray:
 def _means(rows: list[dict[str, np.ndarray]]) -> dict[str, float]:
     """Return the means over the images of all batches by name."""
     return {name: float(np.mean(np.concatenate([row[name] for row in rows]))) for name in rows[0]}
+
+
+def make_evaluator(
+    features: str,
+    generators: Sequence[Callable[..., tf.Tensor]],
+    x: ImageArray,
+    y: ImageArray,
+    size: tuple[int, int],
+    paired: bool,
+    bars: bool,
+) -> Evaluator:
+    """Return the evaluator of --evaluate_every, which scores the generators, G and F or G alone, during training.
+
+    `features` is --evaluate_features; see `Evaluator` for the other arguments.
+
+    Raises:
+        UserError: The features are not available, or a domain has fewer than 2 images.
+    """
+    extractor = make_extractor(features, (x.shape[-1], y.shape[-1]))
+    return Evaluator(dict(zip(DIRECTIONS, generators)), x, y, size, extractor, paired=paired, bars=bars)

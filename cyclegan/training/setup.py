@@ -51,7 +51,7 @@ from cyclegan.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_evaluator`
+MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.evaluator.make_evaluator`
 
 
 @dataclasses.dataclass(frozen=True)

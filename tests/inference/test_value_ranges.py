@@ -14,8 +14,8 @@ from cyclegan.config import Config
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import reader
 from cyclegan.inference.model import Model
+from cyclegan.inference.tiles import TILE
 from cyclegan.inference.translate_files import translate
-from cyclegan.inference.translator import Translator
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_png
 
@@ -25,11 +25,10 @@ class SameImage(Model):
 
     def __init__(self, channels=1, **settings):
         image = tf.keras.Input((None, None, channels))
-        same = Translator(tf.keras.Model(image, image), 4)
-        self._translators = {"x2y": same, "y2x": same}
+        self.generators = dict.fromkeys(("x2y", "y2x"), tf.keras.Model(image, image))
         self.config = Config.from_settings(channels_x=channels, channels_y=channels, **settings)
-        self._restored = types.SimpleNamespace(path=pathlib.Path("runs/ct"))
-        self.checkpoint, self.tile = pathlib.Path("runs/ct/checkpoints/epoch_0002"), same.tile
+        self.path, self.tile, self._device, self._functions = pathlib.Path("runs/ct"), TILE, None, {}
+        self.checkpoint = self.path / "checkpoints" / "epoch_0002"
         self.train_state = types.SimpleNamespace(epoch=2)
 
 

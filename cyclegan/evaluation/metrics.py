@@ -1,0 +1,196 @@
+"""Metrics of translations: FID and KID of features, and errors between images and their ground truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+SSIM_RADIUS, SSIM_SIGMA = 5, 1.5  # of the Gaussian window, in pixels
+COAT_THRESHOLD = 8  # gray levels of 255: source and truth differ by more on the coat
+
+
+def fid(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the Fréchet distance between two sets of features (Heusel et al. 2017, "FID").
+
+    Each set is modelled as a normal distribution; the distance is |mean x - mean y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) with the
+    unbiased covariances C. With C_x = A'A and C_y = B'B, where A and B have few rows, the trace of the root is the sum of the
+    singular values of AB'. This also works with fewer images than features, where a covariance is singular.
+
+    Args:
+        x: float [N, D], N at least 2.
+        y: float [M, D], M at least 2.
+
+    Returns:
+        The distance, at least 0 up to rounding. Its expectation grows as the sets become smaller: compare sets of one size only.
+    """
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    a, b = _covariance_factor(x), _covariance_factor(y)
+    root = np.linalg.svd(a @ b.T, compute_uv=False).sum()
+    return float(np.sum((x.mean(axis=0) - y.mean(axis=0)) ** 2) + np.sum(a**2) + np.sum(b**2) - 2 * root)
+
+
+def kid(
+    x: np.ndarray, y: np.ndarray, subsets: int = 100, size: int | None = None, seed: int = 0
+) -> tuple[float, float]:
+    """Return the squared maximum mean discrepancy of two sets of features (Binkowski et al. 2018, "KID").
+
+    The kernel is (x.y / D + 1)^3. Its unbiased estimate is computed for random subsets of each set, without replacement.
+
+    Args:
+        x: float [N, D], N at least 2.
+        y: float [M, D], M at least 2.
+        subsets: Number of subsets, at least 1.
+        size: Images in a subset; by default `subset_size(N, M)`.
+        seed: Seed of the subsets.
+
+    Returns:
+        (mean, standard deviation) over the subsets. The expectation of the mean does not depend on the sizes of the sets, and is 0
+        for two sets of one distribution, so an estimate may be negative. The deviation shows how much the choice of images
+        matters; it is not the error of the mean, because subsets share images.
+    """
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    size = size or subset_size(len(x), len(y))
+    rng = np.random.default_rng(seed)
+    pairs = [[part[rng.choice(len(part), size, replace=False)] for part in (x, y)] for _ in range(subsets)]
+    values = [squared_mmd(*pair) for pair in pairs]
+    return float(np.mean(values)), float(np.std(values))
+
+
+def subset_size(n: int, m: int) -> int:
+    """Return the number of images in a subset of `kid` for sets of n and m images.
+
+    It is 1000, or three quarters of the smaller set if that is less: if each subset held all images of a small set, the standard
+    deviation would be too small.
+    """
+    return min(1000, max(2, min(n, m) * 3 // 4))
+
+
+def squared_mmd(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the unbiased squared maximum mean discrepancy (Gretton et al. 2012, eq. 3) with the kernel (x.y / D + 1)^3.
+
+    Args:
+        x: float64 [N, D].
+        y: float64 [M, D].
+    """
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a @ b.T / a.shape[1] + 1) ** 3
+
+    def mean_of_others(a: np.ndarray) -> float:
+        values = kernel(a, a)
+        return (values.sum() - np.trace(values)) / (len(a) * (len(a) - 1))
+
+    return float(mean_of_others(x) + mean_of_others(y) - 2 * kernel(x, y).mean())
+
+
+def _covariance_factor(x: np.ndarray) -> np.ndarray:
+    """Return a matrix A with at most D rows and A'A = the unbiased covariance of x [N, D]."""
+    centred = (x - x.mean(axis=0)) / np.sqrt(len(x) - 1)
+    return np.asarray(np.linalg.qr(centred, mode="r")) if len(x) > x.shape[1] else centred
+
+
+def errors_to_truth(translated: np.ndarray, truth: np.ndarray) -> dict[str, np.ndarray]:
+    """Return "MAE" in gray levels of 255, "PSNR" in dB and "SSIM" of each image, [N].
+
+    Args:
+        translated: uint8 or uint16 [N, H, W, C].
+        truth: The ground truth, of the same type and shape.
+    """
+    peak = int(np.iinfo(truth.dtype).max)
+    return {
+        "MAE": mae(translated, truth) * (255 / peak),
+        "PSNR": tf.image.psnr(translated, truth, peak).numpy(),
+        "SSIM": ssim(translated, truth, peak),
+    }
+
+
+def mae(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the mean absolute difference of each image, [N], in the units of the images [N, H, W, C]."""
+    return np.abs(np.subtract(x, y, dtype=np.float64)).mean(axis=(1, 2, 3))
+
+
+def ssim(x: np.ndarray, y: np.ndarray, peak: float = 255.0) -> np.ndarray:
+    """Return the structural similarity of each image (Wang et al. 2004), [N]; 1 for equal images.
+
+    This is the mean over all Gaussian windows (11 x 11, sigma 1.5) inside the image, and over the channels. K1 is 0.01 and K2 is
+    0.03; the (co)variances have no bias correction.
+
+    Args:
+        x: Images [N, H, W, C], H and W at least 11.
+        y: Images of the same shape.
+        peak: Range of the values.
+    """
+    # float64, because the float32 variances of tf.image.ssim cancel: it is off by 0.001 for flat bright images.
+    offsets = np.arange(-SSIM_RADIUS, SSIM_RADIUS + 1)
+    weights = np.exp(-(offsets**2) / (2 * SSIM_SIGMA**2))
+    weights /= weights.sum()
+
+    def window_means(images: np.ndarray) -> np.ndarray:
+        height, width = images.shape[1] - 2 * SSIM_RADIUS, images.shape[2] - 2 * SSIM_RADIUS
+        rows = sum(w * images[:, i : i + height] for i, w in enumerate(weights))
+        return sum(w * rows[:, :, i : i + width] for i, w in enumerate(weights))
+
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    mean_x, mean_y = window_means(x), window_means(y)
+    variances = window_means(x * x) - mean_x**2 + window_means(y * y) - mean_y**2
+    covariance = window_means(x * y) - mean_x * mean_y
+    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
+    values = (2 * mean_x * mean_y + c1) * (2 * covariance + c2) / ((mean_x**2 + mean_y**2 + c1) * (variances + c2))
+    return values.mean(axis=(1, 2, 3))
+
+
+def label_errors(translated: np.ndarray, truth: np.ndarray, colors: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Compare label maps with their ground truth. The label of a pixel is the one with the nearest color.
+
+    Args:
+        translated: Label maps, uint8 [N, H, W, 3].
+        truth: Their ground truth.
+        colors: Color of each label, RGB from 0 to 255.
+
+    Returns:
+        "pixels", the percentage of all pixels with a wrong label, and "classes", the mean over the labels of the truth of the
+        percentage of their pixels with a wrong label.
+    """
+    expected = _labels(truth, colors)
+    wrong = _labels(translated, colors) != expected
+    by_class = [wrong[expected == label].mean() for label in np.unique(expected)]
+    return {"pixels": 100 * float(wrong.mean()), "classes": 100 * float(np.mean(by_class))}
+
+
+def _labels(images: np.ndarray, colors: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the index of the nearest color of each pixel, [N, H, W]."""
+    nearest = np.full(images.shape[:-1], np.inf, np.float32)
+    labels = np.zeros(images.shape[:-1], np.uint8)
+    for index, color in enumerate(colors):
+        distance = np.square(images.astype(np.float32) - np.asarray(color, np.float32)).sum(axis=-1)
+        labels[distance < nearest] = index
+        nearest = np.minimum(nearest, distance)
+    return labels
+
+
+def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Score translations that should change the coat of an animal and nothing else.
+
+    The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The position
+    of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the Wasserstein-1 distance
+    (Rubner et al. 2000) per image and channel, the mean difference of the sorted values. "total" weights "coat" and "outside" by
+    their areas.
+
+    Args:
+        source: Images before translation, uint8 [N, H, W, C].
+        translated: Their translations.
+        truth: Their ground truth.
+
+    Returns:
+        The four scores by name, means over the images in gray levels (0 to 255).
+    """
+    rows = []
+    for before, after, right in zip(*(images.astype(np.float64) for images in (source, translated, truth))):
+        coat = np.abs(before - right).max(axis=-1) > COAT_THRESHOLD
+        error = np.abs(after - right)
+        outside, inside, share = error[~coat].mean(), error[coat].mean(), coat.mean()
+        colors = np.abs(np.sort(after[coat], axis=0) - np.sort(right[coat], axis=0)).mean()
+        rows.append((outside, inside, colors, share * colors + (1 - share) * outside))
+    return dict(zip(("outside", "inside", "coat", "total"), np.mean(rows, axis=0).tolist()))
