@@ -18,8 +18,8 @@ from cyclegan.inference import model
 COMMANDS = pathlib.Path(__file__).resolve().parents[2] / "cyclegan" / "cli"
 ALONE = {  # flags of which someone decided that they have an effect with any others
     "translate": "--direction --checkpoint --size --format --batch_size --tile --devices",
-    "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --data_dir --real --paired --max_images --batch_size --seed"
-    " --json",
+    "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --data_dir --real --paired --max_images"
+    " --batch_size --seed --json",
     "export": "--format --direction --checkpoint --uint8 --size --pictures --overwrite",
     "inspect_data": "--html --strict --load_size --channels_x --channels_y --value_range_x --value_range_y",
     "compare": "--png",
