@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 
 SSIM_RADIUS, SSIM_SIGMA = 5, 1.5  # of the Gaussian window, in pixels
-COAT_THRESHOLD = 8  # gray levels of 255: source and truth differ by more on the coat
 
 
 def fid(x: np.ndarray, y: np.ndarray) -> float:
@@ -139,58 +136,3 @@ def ssim(x: np.ndarray, y: np.ndarray, peak: float = 255.0) -> np.ndarray:
     c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
     values = (2 * mean_x * mean_y + c1) * (2 * covariance + c2) / ((mean_x**2 + mean_y**2 + c1) * (variances + c2))
     return values.mean(axis=(1, 2, 3))
-
-
-def label_errors(translated: np.ndarray, truth: np.ndarray, colors: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Compare label maps with their ground truth. The label of a pixel is the one with the nearest color.
-
-    Args:
-        translated: Label maps, uint8 [N, H, W, 3].
-        truth: Their ground truth.
-        colors: Color of each label, RGB from 0 to 255.
-
-    Returns:
-        "pixels", the percentage of all pixels with a wrong label, and "classes", the mean over the labels of the truth of the
-        percentage of their pixels with a wrong label.
-    """
-    expected = _labels(truth, colors)
-    wrong = _labels(translated, colors) != expected
-    by_class = [wrong[expected == label].mean() for label in np.unique(expected)]
-    return {"pixels": 100 * float(wrong.mean()), "classes": 100 * float(np.mean(by_class))}
-
-
-def _labels(images: np.ndarray, colors: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the index of the nearest color of each pixel, [N, H, W]."""
-    nearest = np.full(images.shape[:-1], np.inf, np.float32)
-    labels = np.zeros(images.shape[:-1], np.uint8)
-    for index, color in enumerate(colors):
-        distance = np.square(images.astype(np.float32) - np.asarray(color, np.float32)).sum(axis=-1)
-        labels[distance < nearest] = index
-        nearest = np.minimum(nearest, distance)
-    return labels
-
-
-def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Score translations that should change the coat of an animal and nothing else.
-
-    The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The position
-    of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the Wasserstein-1 distance
-    (Rubner et al. 2000) per image and channel, the mean difference of the sorted values. "total" weights "coat" and "outside" by
-    their areas.
-
-    Args:
-        source: Images before translation, uint8 [N, H, W, C].
-        translated: Their translations.
-        truth: Their ground truth.
-
-    Returns:
-        The four scores by name, means over the images in gray levels (0 to 255).
-    """
-    rows = []
-    for before, after, right in zip(*(images.astype(np.float64) for images in (source, translated, truth))):
-        coat = np.abs(before - right).max(axis=-1) > COAT_THRESHOLD
-        error = np.abs(after - right)
-        outside, inside, share = error[~coat].mean(), error[coat].mean(), coat.mean()
-        colors = np.abs(np.sort(after[coat], axis=0) - np.sort(right[coat], axis=0)).mean()
-        rows.append((outside, inside, colors, share * colors + (1 - share) * outside))
-    return dict(zip(("outside", "inside", "coat", "total"), np.mean(rows, axis=0).tolist()))

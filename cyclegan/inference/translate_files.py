@@ -42,62 +42,49 @@ R = TypeVar("R")
 
 
 @dataclasses.dataclass
-class Outcome:
-    """Outcome of one file.
-
-    Attributes:
-        task: The file.
-        failed: Reason why the file was not translated, or empty.
-        unshown: Reason why a translated file is not on the page, or empty.
-        item: Item of the file on the page.
-        tiled: Whether the image was too large to be translated at once.
-        cut: Whether the file has frames or pages after the first, which are not translated.
-    """
-
-    task: FileTask
-    failed: str = ""
-    unshown: str = ""
-    item: html_report.Item | None = None
-    tiled: bool = False
-    cut: bool = False
-
-    @contextlib.contextmanager
-    def catch(self, reason: Literal["failed", "unshown"] = "failed") -> Iterator[None]:
-        """Turn an error inside the context into a reason, so that one file does not stop the others."""
-        try:
-            yield
-        except MissingPackageError:
-            raise
-        except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
-            text = loading.describe_error(error)
-            if isinstance(error, tf.errors.ResourceExhaustedError):
-                text = "the device does not have enough memory for it; try a smaller --tile or --size"
-            setattr(self, reason, printable(f"{self.task.source} ({text})"))
-
-
-@dataclasses.dataclass
 class Report:
     """Outcome of a translation of files.
 
     Attributes:
         done: Number of files that were written.
-        failed: Description of each file that was not written.
-        unshown: Description of each written file that is not on the page, and of a page that could not be written.
+        failed: Description of each file that was not written or is not on the page, and of a page that could not be written.
         tiled: Number of images that were too large to be translated at once.
         cut: Number of files with several frames or pages; only the first frame or page was translated.
         skipped: Number of files that existed before.
         seconds: Duration.
         page: Path of the page, if there is one.
+        items: Items of the page.
     """
 
     done: int = 0
     failed: list[str] = dataclasses.field(default_factory=list)
-    unshown: list[str] = dataclasses.field(default_factory=list)
     tiled: int = 0
     cut: int = 0
     skipped: int = 0
     seconds: float = 0.0
     page: pathlib.Path | None = None
+    items: list[html_report.Item] = dataclasses.field(default_factory=list, repr=False)
+
+    def add(self, part: Report) -> None:
+        """Add the report of some of the files."""
+        self.done += part.done
+        self.failed += part.failed
+        self.tiled += part.tiled
+        self.cut += part.cut
+        self.items += part.items
+
+    @contextlib.contextmanager
+    def catch(self, task: FileTask) -> Iterator[None]:
+        """Describe an error inside the context in `failed`, so that one file does not stop the others."""
+        try:
+            yield
+        except MissingPackageError:
+            raise
+        except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
+            reason = loading.describe_error(error)
+            if isinstance(error, tf.errors.ResourceExhaustedError):
+                reason = "the device does not have enough memory for it; try a smaller --tile or --size"
+            self.failed.append(printable(f"{task.source} ({reason})"))
 
 
 def translate(  # noqa: PLR0913  the public API
@@ -139,42 +126,6 @@ def translate(  # noqa: PLR0913  the public API
             result; nothing was written.
     """
     began = time.perf_counter()
-    _check_options(direction, batch_size, size, overwrite, html, skip_existing)
-    planned, folder = file_plan.plan_tasks(os.fspath(source), os.fspath(target), format)
-    tasks = [task for task in planned if not (skip_existing and os.path.lexists(task.target))]
-    if not overwrite:
-        page = [folder / "index.html", folder / PAGE_FOLDER] if html else []
-        file_plan.refuse_existing([*(task.target for task in tasks), *page])
-    if not isinstance(run, (Model, list)):
-        run = load_on_devices(run, checkpoint)
-    models = [run] if isinstance(run, Model) else run
-    translator = FileTranslator(models, direction, size, format, folder if html else None)
-    file_plan.refuse_formats(tasks, format, models[0].channels(direction)[1], models[0].value_ranges(direction)[1])
-    report = Report(skipped=len(planned) - len(tasks))
-    items: list[html_report.Item] = []
-    title = " to ".join(DIRECTIONS[direction])
-    bar = tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None)
-    with bar, _thread_pool(len(models) + available_cores()) as pool:
-        inspected = _in_order(pool, translator.inspect, ((1, task) for task in tasks), MAX_INSPECTED)
-        batches = make_batches(inspected, batch_size, models[0].tile ** 2)
-        for outcomes in _in_order(pool, translator.translate, batches, MAX_PIXELS):
-            for outcome in outcomes:
-                bar.update()
-                report.done += not outcome.failed
-                report.failed += filter(None, [outcome.failed])
-                report.unshown += filter(None, [outcome.unshown])
-                report.tiled += outcome.tiled
-                report.cut += outcome.cut
-                items += filter(None, [outcome.item])
-    report.seconds = time.perf_counter() - began
-    if html:
-        _write_page(report, folder, title, items, models[0])
-    return report
-
-
-def _check_options(
-    direction: str, batch_size: int, size: Size | None, overwrite: bool, html: bool, skip_existing: bool
-) -> None:
     if direction not in DIRECTIONS or batch_size < 1:
         raise UserError(
             f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 image"
@@ -184,17 +135,32 @@ def _check_options(
         raise UserError(f"--skip_existing with {other}: expected one of them")
     if size is not None:
         conversions.check_size(size)
-
-
-@contextlib.contextmanager
-def _thread_pool(threads: int) -> Iterator[concurrent.futures.Executor]:
-    """Provide a pool that cancels the waiting work if an exception is raised, Ctrl-C included."""
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    planned, folder = file_plan.plan_tasks(os.fspath(source), os.fspath(target), format)
+    tasks = [task for task in planned if not (skip_existing and os.path.lexists(task.target))]
+    if not overwrite:
+        page = [folder / "index.html", folder / PAGE_FOLDER] if html else []
+        file_plan.refuse_existing([*(task.target for task in tasks), *page])
+    if not isinstance(run, (Model, list)):
+        run = load_on_devices(run, checkpoint)
+    models = [run] if isinstance(run, Model) else run
+    translator = _FileTranslator(models, direction, size, format, folder if html else None)
+    file_plan.refuse_formats(tasks, format, models[0].channels(direction)[1], models[0].value_ranges(direction)[1])
+    report = Report(skipped=len(planned) - len(tasks))
+    title = " to ".join(DIRECTIONS[direction])
+    pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
+    try:
+        with tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None) as bar:
+            inspected = _in_order(pool, translator.inspect, ((1, task) for task in tasks), MAX_INSPECTED)
+            batches = make_batches(inspected, batch_size, models[0].tile ** 2)
+            for part in _in_order(pool, translator.translate, batches, MAX_PIXELS):
+                report.add(part)
+                bar.update(report.done + len(report.failed) - bar.n)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
+    report.seconds = time.perf_counter() - began
+    if html:
+        _write_page(report, folder, title, models[0])
+    return report
 
 
 def _in_order(
@@ -223,7 +189,7 @@ def make_batches(
     """Group consecutive files of the same shape, and yield each group as soon as it is full.
 
     Args:
-        inspected: (shape of the image to translate, number of pixels of the file, file), see `FileTranslator.inspect`.
+        inspected: (shape of the image to translate, number of pixels of the file, file), see `_FileTranslator.inspect`.
         batch_size: Maximum number of files of a batch.
         max_pixels: Maximum number of pixels of a batch, if it has several files.
 
@@ -237,19 +203,8 @@ def make_batches(
             yield max(*decoded, len(tasks) * area), list(tasks)
 
 
-class FileTranslator:
-    """Read, translate and write batches of files with models that several threads share.
-
-    Args:
-        models: A model for each device.
-        direction: "x2y" or "y2x".
-        size: (width, height) in pixels to resize images to first; `None` keeps their sizes.
-        format: Format to write; `None` for the format of each target's name.
-        page_folder: Folder of the page that shows the translations; `None` for no page.
-
-    Raises:
-        UserError: The run has no generator of this direction.
-    """
+class _FileTranslator:
+    """Read, translate and write batches of files with models, one for each device, that several threads share."""
 
     def __init__(
         self,
@@ -260,14 +215,13 @@ class FileTranslator:
         page_folder: pathlib.Path | None,
     ) -> None:
         model = models[0]
-        model.generator(direction)
+        model.generator(direction)  # raises an error if there is none
         self._direction, self._size, self._format, self._page_folder = direction, size, format, page_folder
         self._channels, self._ranges = model.channels(direction)[0], model.value_ranges(direction)
         self._max_pixels = model.tile**2
         self._goes_back = page_folder is not None and OPPOSITE[direction] in model.generators
-        self._derivation = (
-            f"{model.config.objective.objective} {direction}, {model.path.resolve().name}, {model.checkpoint.name}"
-        )
+        objective = model.config.objective.objective
+        self._derivation = f"{objective} {direction}, {model.path.resolve().name}, {model.checkpoint.name}"
         self._network = f"{direction} of {model.checkpoint.resolve()}"
         self._models: queue.Queue[Model] = queue.Queue()
         for model in models:
@@ -282,57 +236,54 @@ class FileTranslator:
         height, width = self._size[::-1] if self._size else (facts.height, facts.width)
         return (height, width, facts.deep or any(self._ranges)), facts.height * facts.width, task
 
-    def translate(self, tasks: Sequence[FileTask]) -> list[Outcome]:
+    def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
-        outcomes = [Outcome(task) for task in tasks]
-        originals: list[tuple[Outcome, DecodedImage]] = []
-        for outcome in outcomes:
-            with outcome.catch():
-                decoded = conversions.read(outcome.task.source, self._channels, self._ranges)
-                originals.append((outcome, conversions.resize(decoded, self._size)))
-        if originals:
-            self._translate_and_write(originals)
-        return outcomes
+        report, originals = Report(), {}
+        for task in tasks:
+            with report.catch(task):
+                decoded = conversions.read(task.source, self._channels, self._ranges)
+                originals[task] = conversions.resize(decoded, self._size)
+        results = self._generate([image.pixels for image in originals.values()])
+        for (task, original), result in zip(originals.items(), results):
+            with report.catch(task):
+                if isinstance(result, Exception):
+                    raise result
+                self._write(report, task, original, *result)
+        return report
 
-    def _translate_and_write(self, originals: Sequence[tuple[Outcome, DecodedImage]]) -> None:
-        """Translate images together or, if that fails, one by one; write them."""
-        pixels = np.stack([image.pixels for _, image in originals])
-        if len(originals) == 1:
-            ((outcome, image),) = originals
-            with outcome.catch():
-                (output,), (cycle,) = self._translate_and_back(pixels)
-                self._write(outcome, image, output, cycle)
-            return
-        try:
-            outputs, cycles = self._translate_and_back(pixels)
-        except Exception:  # of one of the images, or too little memory for all
-            for original in originals:
-                self._translate_and_write([original])
-            return
-        for (outcome, image), output, cycle in zip(originals, outputs, cycles):
-            with outcome.catch():
-                self._write(outcome, image, output, cycle)
+    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None] | Exception]:
+        """Return (translation, translation back for the page) of each image, or an error.
 
-    def _translate_and_back(self, images: np.ndarray) -> tuple[np.ndarray, Sequence[np.ndarray | None]]:
-        """Return the translations and, for the page, the translations back."""
+        If the images cannot be translated together, they are translated one by one.
+        """
+        if not images:
+            return []
         model = self._models.get()
         try:
-            outputs = model.translate(self._direction, images)
-            if self._goes_back:
-                return outputs, list(model.translate(OPPOSITE[self._direction], outputs))
-            return outputs, [None] * len(outputs)
+            outputs = model.translate(self._direction, np.stack(images))
+            cycles = model.translate(OPPOSITE[self._direction], outputs) if self._goes_back else [None] * len(images)
+            return list(zip(outputs, cycles))
+        except Exception as error:  # such as too little memory
+            if len(images) == 1:
+                return [error]
         finally:
             self._models.put(model)
+        return [result for image in images for result in self._generate([image])]
 
-    def _write(self, outcome: Outcome, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None) -> None:
-        task = outcome.task
+    def _write(
+        self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
+    ) -> None:
         self._write_file(task, conversions.with_pixels(original, output))
-        height, width = output.shape[:2]
-        outcome.tiled, outcome.cut = height * width > self._max_pixels, reader.has_more_frames(task.source)
         if self._page_folder:
-            with outcome.catch("unshown"):
-                images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
-                outcome.item = _write_item(self._page_folder, task, self._direction, images)
+            images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
+            try:
+                report.items.append(_write_item(self._page_folder, task, self._direction, images))
+            except OSError as error:
+                raise OSError(f"translated, but not shown on the page: {error}") from error
+        height, width = output.shape[:2]
+        report.done += 1
+        report.tiled += height * width > self._max_pixels
+        report.cut += reader.has_more_frames(task.source)
 
     def _write_file(self, task: FileTask, image: DecodedImage) -> None:
         """Write a translation with the values of the range of its domain."""
@@ -372,13 +323,11 @@ def make_thumbnail(pixels: np.ndarray) -> np.ndarray:
     return to_depth(geometry.resize(pixels, (height, width)), np.uint8)
 
 
-def _write_page(
-    report: Report, folder: pathlib.Path, title: str, items: Sequence[html_report.Item], model: Model
-) -> None:
+def _write_page(report: Report, folder: pathlib.Path, title: str, model: Model) -> None:
     notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
     if len(model.generators) < len(DIRECTIONS):
         notes.append("No cycle: the run has no generator for the other direction.")
     try:
-        report.page = html_report.write(folder, title, items, notes)
+        report.page = html_report.write(folder, title, report.items, notes)
     except OSError as error:
-        report.unshown.append(printable(f"{folder / 'index.html'} ({error})"))
+        report.failed.append(printable(f"{folder / 'index.html'} ({error})"))

@@ -7,10 +7,8 @@ from cyclegan.evaluation.metrics import (
     errors_to_truth,
     fid,
     kid,
-    label_errors,
     squared_mmd,
     ssim,
-    stripes_score,
     subset_size,
 )
 
@@ -133,30 +131,3 @@ def test_ssim_of_flat_images_by_hand(a, b):
     x, y = np.full((1, 12, 12, 1), float(a)), np.full((1, 12, 12, 1), float(b))
     c1 = (0.01 * 255) ** 2
     assert ssim(x, y)[0] == pytest.approx((2 * a * b + c1) / (a**2 + b**2 + c1))
-
-
-def test_label_errors_by_hand():
-    colors = [(0, 0, 0), (255, 0, 0), (0, 255, 255)]
-    truth = np.array([[[colors[0]] * 6 + [colors[1]] * 2]], np.uint8)  # one image of 1 x 8 pixels
-    got = truth.copy()
-    got[0, 0, 0] = (127, 10, 10)  # nearer to black than to red
-    got[0, 0, 1] = (129, 0, 0)  # red
-    got[0, 0, 7] = (90, 180, 180)  # cyan
-    assert label_errors(got, truth, colors) == {"pixels": 25.0, "classes": pytest.approx(100 * (1 / 6 + 1 / 2) / 2)}
-    assert label_errors(truth, truth, colors) == {"pixels": 0.0, "classes": 0.0}
-
-
-def test_stripes_score_by_hand():
-    """Score an image with a brown half on a green ground, whose truth has black and white stripes instead of brown."""
-    source = np.full((1, 4, 8, 3), (0, 200, 0), np.uint8)
-    truth = source.copy()
-    source[:, :2] = 100
-    truth[:, :2] = np.where(np.arange(8) % 2, 255, 0)[:, None]
-    assert stripes_score(source, truth, truth) == {"outside": 0, "inside": 0, "coat": 0, "total": 0}
-    gap = (100 + 155) / 2  # sorted: 100 against 0 in one half, against 255 in the other
-    assert stripes_score(source, source, truth) == {"outside": 0, "inside": gap, "coat": gap, "total": gap / 2}
-    shifted, brighter = truth.copy(), truth.copy()
-    shifted[:, :2] = 255 - truth[:, :2]  # displaced stripes have no error of the coat
-    assert stripes_score(source, shifted, truth) == {"outside": 0, "inside": 255, "coat": 0, "total": 0}
-    brighter[:, 2:] += 30
-    assert stripes_score(source, brighter, truth) == {"outside": 30, "inside": 0, "coat": 0, "total": 15}

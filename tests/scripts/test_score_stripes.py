@@ -89,3 +89,38 @@ def test_refuses_runs_that_cannot_be_scored(tmp_path, stripes_run):
     serialization.save(stripes_run / "config.json", config.replace(dataset="photos"), compat.stack(), {})
     with pytest.raises(UserError, match="was trained on photos; expected a run on stripes or scenes"):
         score_stripes.score(stripes_run)
+
+
+def test_label_errors_by_hand():
+    colors = [(0, 0, 0), (255, 0, 0), (0, 255, 255)]
+    truth = np.array([[[colors[0]] * 6 + [colors[1]] * 2]], np.uint8)  # one image of 1 x 8 pixels
+    got = truth.copy()
+    got[0, 0, 0] = (127, 10, 10)  # nearer to black than to red
+    got[0, 0, 1] = (129, 0, 0)  # red
+    got[0, 0, 7] = (90, 180, 180)  # cyan
+    assert score_stripes.label_errors(got, truth, colors) == {
+        "pixels": 25.0,
+        "classes": pytest.approx(100 * (1 / 6 + 1 / 2) / 2),
+    }
+    assert score_stripes.label_errors(truth, truth, colors) == {"pixels": 0.0, "classes": 0.0}
+
+
+def test_stripes_score_by_hand():
+    """Score an image with a brown half on a green ground, whose truth has black and white stripes instead of brown."""
+    source = np.full((1, 4, 8, 3), (0, 200, 0), np.uint8)
+    truth = source.copy()
+    source[:, :2] = 100
+    truth[:, :2] = np.where(np.arange(8) % 2, 255, 0)[:, None]
+    assert score_stripes.stripes_score(source, truth, truth) == {"outside": 0, "inside": 0, "coat": 0, "total": 0}
+    gap = (100 + 155) / 2  # sorted: 100 against 0 in one half, against 255 in the other
+    assert score_stripes.stripes_score(source, source, truth) == {
+        "outside": 0,
+        "inside": gap,
+        "coat": gap,
+        "total": gap / 2,
+    }
+    shifted, brighter = truth.copy(), truth.copy()
+    shifted[:, :2] = 255 - truth[:, :2]  # displaced stripes have no error of the coat
+    assert score_stripes.stripes_score(source, shifted, truth) == {"outside": 0, "inside": 255, "coat": 0, "total": 0}
+    brighter[:, 2:] += 30
+    assert score_stripes.stripes_score(source, brighter, truth) == {"outside": 30, "inside": 0, "coat": 0, "total": 15}
