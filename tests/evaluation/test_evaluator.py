@@ -7,7 +7,7 @@ import tensorflow as tf
 from cyclegan.config.config import Config
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import features
-from cyclegan.evaluation.evaluator import CentreCrops, Evaluator, make_evaluator
+from cyclegan.evaluation.evaluator import Evaluator, make_evaluator
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, subset_size
 from cyclegan.networks import generators
 from tests.evaluation.drawings import draw
@@ -35,11 +35,13 @@ def evaluator_of(x, y, extractor, G=darker, F=brighter, **options):
     return Evaluator({"x2y": G, **({"y2x": F} if F else {})}, x, y, (16, 16), extractor, **options)
 
 
-def test_crops_are_of_the_centre_and_filled_up():
-    images = np.arange(3 * 5 * 6, dtype=np.uint8).reshape(3, 5, 6, 1)
-    batch = CentreCrops(images, (3, 2)).batch([1, 2], 4)
-    np.testing.assert_array_equal(batch[:2], images[1:, 1:4, 2:4])
-    np.testing.assert_array_equal(batch[2:], images[[2, 2], 1:4, 2:4])
+def test_crops_are_of_the_centre_and_filled_up(extractor):
+    images = np.arange(3 * 17 * 18, dtype=np.uint16).reshape(3, 17, 18, 1)
+    evaluator = evaluator_of(images, images, extractor, batch_size=2)
+    batches = [(batch.numpy(), indices) for batch, indices in evaluator._batches(images)]
+    assert [indices for _, indices in batches] == [range(2), range(2, 3)]
+    expected = images[[0, 1, 2, 2], :16, 1:17].reshape(2, 2, 16, 16, 1) / np.float32(32767.5) - 1
+    np.testing.assert_array_equal([batch for batch, _ in batches], expected)
 
 
 def test_scores_of_rounded_translations(images, extractor):
