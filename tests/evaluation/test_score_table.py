@@ -3,10 +3,18 @@ import math
 
 from cyclegan.evaluation import score_table
 
-PROTOCOL = dict(
-    translated=6, real=5, height=16, width=32, rounding="rounded", features="random: ...", seed=0, KID="unbiased"
-)
-PROTOCOL.update(dataset="stripes", real_from="elsewhere", max_images=None, preprocess="crop")
+PROTOCOL = {
+    **{
+        "translated": 6,
+        "real": 5,
+        "height": 16,
+        "width": 32,
+        "rounding": "rounded",
+        "features": "random: ...",
+        "seed": 0,
+    },
+    **{"KID": "unbiased", "dataset": "stripes", "real_from": "elsewhere", "max_images": None, "preprocess": "crop"},
+}
 SCORES = {"scores": {"FID": 1.5, "PSNR": math.inf}, "untranslated": {"FID": 2.5}, "protocol": PROTOCOL}
 RESULT = {"run": "runs/demo", "checkpoint": "epoch_0001", "epoch": 1, "step": 5, "directions": {"x2y": SCORES}}
 
