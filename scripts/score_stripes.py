@@ -56,12 +56,11 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> tuple[s
         from cyclegan.inference.model import Model
 
     model = Model(run, checkpoint)
-    config = model.config.replace(cache="ram")
-    dataset = config.data.dataset
+    config, dataset = model.config, model.config.data.dataset
     if not config.data.is_embedded:
         raise UserError(f"{run} was trained on {dataset}; expected a run on stripes or scenes, with its ground truth")
     domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
-    x, y = domains.test_x.images, domains.test_y.images
+    x, y = (np.stack([part.images[i] for i in range(len(part))]) for part in (domains.test_x, domains.test_y))
     result = {}
     for direction in model.generators:
         source, truth = (x, y) if direction == "x2y" else (y, x)

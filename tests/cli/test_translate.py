@@ -44,7 +44,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     )
     assert done.returncode == 1
     assert re.match(
-        r"9 images translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\n"
+        r"9 images translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002\S*\n"
         r"Files with several frames or pages: 1; only the first frame or page of each was translated\n"
         r"Page to look at: .*index\.html\n",
         done.stdout,
@@ -57,7 +57,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     ("arguments", "text"),
     [
         (["nowhere", "a", "b"], "translate.py: nowhere: no such folder; expected the folder of a run"),
-        (["RUN", "a", "b", "--checkpoint", "best-x2y"], "no such checkpoint; expected one of epoch_0001, epoch_0002"),
+        (["RUN", "a", "b", "--checkpoint", "best-x2y"], "no such checkpoint; expected one of epoch_0001"),
         (["RUN", "a", "b", "--size", "0x7"], "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
         (["RUN", "a", "b", "--batch_size", "0"], "'0': expected a whole number of at least 1"),
     ],
