@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from cyclegan.config.config import Config
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator, make_evaluator
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, subset_size
 from cyclegan.networks import generators
@@ -137,16 +136,6 @@ def test_networks_are_traced_once_and_follow_their_variables(images, extractor):
     shade.assign(0.5)
     assert evaluator.scores("x2y", errors=False)["FID"] > 1.1 * first["FID"]
     assert calls == [(4, 16, 16, 3)]
-
-
-def test_real_features_are_computed_once(images, extractor):
-    seen = []
-    counted = features.FeatureExtractor("random", "", lambda x: x)
-    counted._compute = lambda x: seen.append(len(x)) or extractor._compute(x)
-    evaluator = evaluator_of(*images, counted, batch_size=8)
-    for _ in range(3):
-        evaluator.scores("x2y")
-    assert len(seen) == 1 + 3
 
 
 def test_translation_that_is_not_finite_has_no_scores(images, extractor):

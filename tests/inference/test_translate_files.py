@@ -252,27 +252,6 @@ def test_batches_have_one_shape_and_few_pixels():
     ]  # fmt: skip
 
 
-def test_batches_of_one_size(model, tmp_path, calls):
-    write_same_size(tmp_path / "in", 7)
-    translate([model], tmp_path / "in", tmp_path / "out", batch_size=3)
-    assert sorted(calls) == [1, 3, 3]
-    for number in range(7):
-        (expected,) = model.translate("x2y", images(1, 16, 20, 3, seed=number))
-        np.testing.assert_array_equal(reader.decode(tmp_path / "out" / f"{number:02d}.png"), expected)
-
-
-def test_translation_begins_before_the_last_inspection(model, tmp_path, monkeypatch):
-    write_same_size(tmp_path / "in", 20)
-    events, check, write = [], reader.check, writer.write
-    monkeypatch.setattr(reader, "check", lambda *given: events.append("look") or check(*given))
-    monkeypatch.setattr(writer, "write", lambda *given: events.append("write") or write(*given))
-    monkeypatch.setattr(translate_files, "MAX_INSPECTED", 2)
-    monkeypatch.setattr(translate_files, "available_cores", lambda: 1)
-    assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=2).done == 20
-    assert events.count("look") == events.count("write") == 20
-    assert events.index("write") < len(events) - 1 - events[::-1].index("look")
-
-
 def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
     write_same_size(tmp_path / "in", 12)
     active, most, original = set(), [], reader.decode_values
