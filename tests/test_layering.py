@@ -18,12 +18,12 @@ MAY_IMPORT = {
     "networks": {"errors", "config", "distribution.hardware"},
     "methods": {"errors", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "images", "distribution"},
-    "evaluation": {"errors", "config", "images"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
     "training": {
         *("errors", "terminal", "config", "images", "distribution", "data", "networks", "methods", "run", "inspection"),
     },
-    "inference": {"errors", "config", "images", "distribution", "data", "networks", "run", "evaluation"},
+    "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
+    "evaluation": {"errors", "config", "images", "data", "run", "inference"},
     "export": {"errors", "terminal", "networks"},
     "interop": {"errors", "config", "networks"},
 }

@@ -11,12 +11,11 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from cyclegan import terminal
+from cyclegan import terminal, whole_file
 from cyclegan.config.argument_parser import ArgumentParser
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.evaluation import score_table
-from cyclegan.evaluation.score_options import ScoreOptions
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -76,11 +75,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     arguments = vars(parse_args(argv))
     run, checkpoint, direction, file = (arguments.pop(name) for name in ("run", "checkpoint", "direction", "json"))
     all_checkpoints = arguments.pop("all_checkpoints")
-    options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
     path = json_path(file) if file else None
     with terminal.start():
-        from cyclegan.inference.score_run import score_checkpoints, score_run
+        from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
 
+    options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
     result: dict[str, object]
     if all_checkpoints:
         results = score_checkpoints(run, options)
@@ -91,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     print(*map(printable, lines), sep="\n", flush=True)
     if path:
         try:
-            path.write_text(score_table.to_json(result), encoding="utf-8")
+            whole_file.write(path, score_table.to_json(result))
         except OSError as error:
             raise UserError(f"--json {file}: {error}; expected a file in a writable folder") from error
     return result
@@ -104,8 +103,8 @@ def json_path(file: str) -> pathlib.Path:
         UserError: The file cannot be written.
     """
     path = pathlib.Path(file).expanduser()
-    if path.is_dir():
-        raise UserError(f"--json {file}: is a folder; expected a file")
+    if path.exists() and not path.is_file():  # /dev/stdout, for example, which a rename would replace
+        raise UserError(f"--json {file}: no regular file; expected a file to write or replace")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"--json {file}: expected a file in a writable folder")
     return path

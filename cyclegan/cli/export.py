@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> float:
         from cyclegan.data.sources import comparison_images
         from cyclegan.export.exporter import ExportOptions, check, export
         from cyclegan.export.formats import INPUT, OUTPUT
-        from cyclegan.inference.restore import restore
+        from cyclegan.inference.model import Model
 
     if given.format == "web":
         return _export_page(given)
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     size = given.size and given.size[::-1]
     options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
     check(given.out, options)
-    run = restore(given.run, given.checkpoint, "float32")
+    run = Model(given.run, given.checkpoint, "float32")
     generator = run.generator(direction)
     multiple = run.config.networks.multiple
     if size and any(side % multiple for side in size):
@@ -117,20 +117,20 @@ def _export_page(given: argparse.Namespace) -> float:
     """Export the networks of a run as a page, and log how to serve it. Return the largest difference from the networks."""
     from cyclegan.data.sources import comparison_images
     from cyclegan.export import exporter, web_page
-    from cyclegan.inference.restore import restore
+    from cyclegan.inference.model import Model
 
     if given.uint8 or given.size:
         raise UserError(
             f"--{'uint8' if given.uint8 else 'size'} with --format web: the page chooses type and size; drop the flag"
         )
     exporter.check(given.out, exporter.ExportOptions("web", float16=given.float16, overwrite=given.overwrite))
-    run = restore(given.run, given.checkpoint, "float32")
+    run = Model(given.run, given.checkpoint, "float32")
     data, multiple = run.config.data, run.config.networks.multiple
     if data.value_range("x") or data.value_range("y"):
         raise UserError(
             f"{given.run}: has value ranges, which browsers cannot read; expected a run without, or another --format"
         )
-    directions = [given.direction] if given.direction else run.config.objective.facts.directions
+    directions = [given.direction] if given.direction else run.generators
     page = web_page.Page(f"CycleGAN: {run.path.resolve().name}", max(data.image_shape), multiple, given.runtime)
     web_page.check(page, [data.channels_x, data.channels_y])
     generators = {direction: run.generator(direction) for direction in directions}

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     with terminal.phase("Starting TensorFlow"), terminal.start():
         from cyclegan.distribution.startup import start_workers
         from cyclegan.distribution.strategy import explain_unseen_gpus
-        from cyclegan.evaluation.in_training import make_evaluator
+        from cyclegan.evaluation.evaluator import make_evaluator
         from cyclegan.networks import compat
         from cyclegan.run.run_directory import RunDirectory
         from cyclegan.training.out_of_memory import name_checkpoint

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,10 +11,9 @@ import tqdm
 
 from cyclegan.config.directions import DIRECTIONS
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.evaluation.centre_crops import CentreCrops
-from cyclegan.evaluation.feature_distances import fid, kid, subset_size
-from cyclegan.evaluation.features import FeatureExtractor
-from cyclegan.evaluation.image_errors import errors_to_truth, mae
+from cyclegan.evaluation.features import FeatureExtractor, make_extractor
+from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
+from cyclegan.images.geometry import centre_crop
 from cyclegan.images.image_array import ImageArray
 from cyclegan.images.value_range import from_float, to_float
 
@@ -23,15 +23,14 @@ LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 
 
 class Evaluator:
-    """Scorer of one or two generators. Features of the real images are computed once and kept for later scores.
+    """Compute scores of one or two generators. Features of the real images are computed once and kept for later scores.
 
     FID, KID and the errors to the ground truth use translations rounded to whole gray levels, as in files. Cycle and identity
     errors are computed without rounding, as in training. Only the subsets of KID are random, from a seed of their own.
 
     Args:
-        G: The generator X -> Y, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. It is compiled once,
-            so it may change between calls of `scores` through its variables only.
-        F: The generator Y -> X; `None` if there is none.
+        generators: The generators by direction, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. They
+            are compiled once, so they may change between calls of `scores` through their variables only.
         x: Held-out images of X, uint8 or uint16 [N, h, w, C].
         y: Held-out images of Y.
         size: (height, width) in pixels of the crop from the middle of each image.
@@ -45,8 +44,6 @@ class Evaluator:
     Attributes:
         extractor: Features that FID and KID compare.
         directions: Directions of the generators.
-        size: (height, width) of the crops in pixels.
-        batch_size: Images per batch.
 
     Raises:
         UserError: A domain has fewer than 2 images, or paired domains have different numbers of images.
@@ -54,8 +51,7 @@ class Evaluator:
 
     def __init__(  # noqa: PLR0913  five of them are keyword-only
         self,
-        G: Callable[..., tf.Tensor],
-        F: Callable[..., tf.Tensor] | None,
+        generators: Mapping[str, Callable[..., tf.Tensor]],
         x: ImageArray,
         y: ImageArray,
         size: tuple[int, int],
@@ -67,20 +63,27 @@ class Evaluator:
         batch_size: int = BATCH_SIZE,
         bars: bool = False,
     ) -> None:
-        self.extractor, self.size, self.batch_size = extractor, tuple(size), batch_size
-        self._paired, self._seed, self._bars = paired, seed, bars
+        self.extractor, self.directions = extractor, tuple(generators)
+        self._size, self._batch_size, self._paired, self._seed, self._bars = size, batch_size, paired, seed, bars
         self._same_channels = x.shape[-1] == y.shape[-1]
-        crops_x, crops_y = CentreCrops(x, size), CentreCrops(y, size)
-        self._source = {"x2y": crops_x, "y2x": crops_y}
-        self._target = {"x2y": crops_y, "y2x": crops_x}
-        given = {direction: CentreCrops(images, size) for direction, images in (real or {}).items()}
-        self._real = {**self._target, **given}
-        networks = {"x2y": G, **({"y2x": F} if F else {})}
-        self.directions = tuple(networks)
-        self._check_counts()
-        self._forward = {direction: _compiled(network) for direction, network in networks.items()}
-        self._backward = dict(zip(self.directions, reversed(self._forward.values()))) if F else {}
+        self._source, self._target = {"x2y": x, "y2x": y}, {"x2y": y, "y2x": x}
+        self._real = {**self._target, **(real or {})}
+        self._forward = {direction: _compiled(network) for direction, network in generators.items()}
+        self._backward = dict(zip(self.directions, reversed(self._forward.values()))) if len(generators) > 1 else {}
         self._features: dict[int, np.ndarray] = {}  # of real images by id, because the directions share them
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        for direction in self.directions:
+            for images, domain in zip((self._source[direction], self._real[direction]), DIRECTIONS[direction]):
+                if len(images) < 2:
+                    raise UserError(
+                        f"{len(images)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add images to"
+                        " testA and testB of the dataset"
+                    )
+        x, y = (len(images) for images in self._source.values())
+        if self._paired and x != y:
+            raise UserError(f"{x} held-out images of X and {y} of Y: expected equal numbers of paired images")
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
         """Score the generator of a direction.
@@ -92,16 +95,31 @@ class Evaluator:
         Returns:
             Scores by name. FID, KID and KID_std compare the translations with the real images of the target domain. Paired images
             have MAE in gray levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if
-            there is F, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
+            there are two generators, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
 
         Raises:
             TrainingError: A translation is not finite, or an image cannot be read.
         """
-        features, rows = self._translate(direction, errors)
-        scores = {**self._distances(features, direction), **_means(rows)}
+        target, forward, backward = self._target[direction], self._forward[direction], self._backward.get(direction)
+        found: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # features and errors of each batch
+        for images, indices in self._batches(self._source[direction], " to ".join(DIRECTIONS[direction])):
+            fake = forward(images)
+            try:
+                rounded = from_float(fake.numpy(), target.dtype)
+            except ValueError as error:
+                raise TrainingError(str(error)) from None
+            rows = {"features": self.extractor(to_float(rounded))}
+            if errors and backward:
+                rows["cycle_MAE"] = _difference(images, backward(fake))
+            if self._paired:
+                rows.update(errors_to_truth(rounded, self._crops(target, indices)))
+            for name, values in rows.items():
+                found[name].append(values[: len(indices)])
         if errors and self._same_channels:
-            scores["identity_MAE"] = self._identity_error(direction)
-        return scores
+            for images, indices in self._batches(target, "Identity"):
+                found["identity_MAE"].append(_difference(images, forward(images))[: len(indices)])
+        features = np.concatenate(found.pop("features"))
+        return {**self._distances(features, direction), **_means(found)}
 
     def untranslated(self, direction: str) -> dict[str, float]:
         """Score the untranslated images; a translation has to beat these scores.
@@ -112,25 +130,23 @@ class Evaluator:
         if not self._same_channels:
             return {}
         source, target = self._source[direction], self._target[direction]
-        scores = self._distances(self._features_of(source), direction)
-        if self._paired:
-            rows = [
-                errors_to_truth(*(crops.batch(indices, len(indices)) for crops in (source, target)))
-                for _, indices in self._batches(source)
-            ]
-            scores.update(_means(rows))
-        return scores
+        found: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+        for _, indices in self._batches(source) if self._paired else ():
+            for name, values in errors_to_truth(self._crops(source, indices), self._crops(target, indices)).items():
+                found[name].append(values[: len(indices)])
+        return {**self._distances(self._features_of(source), direction), **_means(found)}
 
     def protocol(self, direction: str) -> dict[str, str | int]:
         """Return how `scores` are computed, as texts and numbers by name."""
-        source, real = self._source[direction], self._real[direction]
-        size = subset_size(len(source), len(real))
+        translated, real = len(self._source[direction]), len(self._real[direction])
+        size = subset_size(translated, real)
+        bits = 8 * np.dtype(self._target[direction].dtype).itemsize
         return {
-            "translated": len(source),
-            "real": len(real),
-            "height": source.size[0],
-            "width": source.size[1],
-            "rounding": f"translations are rounded to whole gray levels of {8 * self._target[direction].dtype.itemsize} bits",
+            "translated": translated,
+            "real": real,
+            "height": self._size[0],
+            "width": self._size[1],
+            "rounding": f"translations are rounded to whole gray levels of {bits} bits",
             "features": self.extractor.protocol,
             "features_name": self.extractor.name,
             "KID": f"unbiased, (x.y/d + 1)^3, {SUBSETS} subsets of {size} and {size}",
@@ -139,64 +155,30 @@ class Evaluator:
             "seed": self._seed,
         }
 
-    def _check_counts(self) -> None:
-        for direction in self.directions:
-            for crops, domain in zip((self._source[direction], self._real[direction]), DIRECTIONS[direction]):
-                if len(crops) < 2:
-                    raise UserError(
-                        f"{len(crops)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add images to"
-                        " testA and testB of the dataset"
-                    )
-        x, y = (len(self._source[direction]) for direction in DIRECTIONS)
-        if self._paired and x != y:
-            raise UserError(f"{x} held-out images of X and {y} of Y: expected equal numbers of paired images")
-
-    def _translate(self, direction: str, errors: bool) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
-        """Return the features of all translations, [N, D], and for each batch the errors of its images by name."""
-        source, target = self._source[direction], self._target[direction]
-        features, rows = [], []
-        for images, indices in self._batches(source, f"{'G' if direction == 'x2y' else 'F'} translates"):
-            fake = self._forward[direction](images)
-            try:
-                rounded = from_float(fake.numpy(), target.dtype)
-            except ValueError as error:
-                raise TrainingError(str(error)) from None
-            features.append(self.extractor(to_float(rounded))[: len(indices)])
-            row = {}
-            if errors and self._backward:
-                row["cycle_MAE"] = _difference(images, self._backward[direction](fake))
-            if self._paired:
-                row.update(errors_to_truth(rounded, target.batch(indices, self.batch_size)))
-            rows.append({name: values[: len(indices)] for name, values in row.items()})
-        return np.concatenate(features), rows
-
-    def _identity_error(self, direction: str) -> float:
-        target, network = self._target[direction], self._forward[direction]
-        errors = [
-            _difference(images, network(images))[: len(indices)]
-            for images, indices in self._batches(target, "Identity")
-        ]
-        return float(np.mean(np.concatenate(errors)))
-
     def _distances(self, features: np.ndarray, direction: str) -> dict[str, float]:
         real = self._features_of(self._real[direction])
         mean, deviation = kid(features, real, SUBSETS, seed=self._seed)
         return {"FID": fid(features, real), "KID": mean, "KID_std": deviation}
 
-    def _features_of(self, crops: CentreCrops) -> np.ndarray:
-        if id(crops) not in self._features:
-            features = [self.extractor(images)[: len(indices)] for images, indices in self._batches(crops, "Features")]
-            self._features[id(crops)] = np.concatenate(features)
-        return self._features[id(crops)]
+    def _features_of(self, images: ImageArray) -> np.ndarray:
+        if id(images) not in self._features:
+            parts = [self.extractor(batch)[: len(indices)] for batch, indices in self._batches(images, "Features")]
+            self._features[id(images)] = np.concatenate(parts)
+        return self._features[id(images)]
 
-    def _batches(self, crops: CentreCrops, title: str | None = None) -> Iterator[tuple[tf.Tensor, range]]:
-        """Yield (images in [-1, 1], indices) for all images; batches are full, so that networks are traced once."""
+    def _batches(self, images: ImageArray, title: str | None = None) -> Iterator[tuple[tf.Tensor, range]]:
+        """Yield (crops in [-1, 1], indices) for all images; batches are full, so that networks are traced once."""
         hidden = not (self._bars and title) or None  # None shows bars on a terminal only
-        with tqdm.tqdm(total=len(crops), desc=title, unit=" images", disable=hidden, leave=False) as bar:
-            for start in range(0, len(crops), self.batch_size):
-                indices = range(start, min(start + self.batch_size, len(crops)))
-                yield tf.constant(to_float(crops.batch(indices, self.batch_size))), indices
+        with tqdm.tqdm(total=len(images), desc=title, unit=" images", disable=hidden, leave=False) as bar:
+            for start in range(0, len(images), self._batch_size):
+                indices = range(start, min(start + self._batch_size, len(images)))
+                yield tf.constant(to_float(self._crops(images, indices))), indices
                 bar.update(len(indices))
+
+    def _crops(self, images: ImageArray, indices: Sequence[int]) -> np.ndarray:
+        """Return the centres of some images, as validation sees them, filled up to a batch with the last one."""
+        padded = [*indices] + [indices[-1]] * (self._batch_size - len(indices))
+        return np.stack([centre_crop(images[i], self._size) for i in padded])
 
 
 def _compiled(network: Callable[..., tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -208,6 +190,26 @@ def _difference(x: tf.Tensor, y: tf.Tensor) -> np.ndarray:
     return LEVELS * mae(x.numpy(), y.numpy())
 
 
-def _means(rows: list[dict[str, np.ndarray]]) -> dict[str, float]:
+def _means(found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, float]:
     """Return the means over the images of all batches by name."""
-    return {name: float(np.mean(np.concatenate([row[name] for row in rows]))) for name in rows[0]}
+    return {name: float(np.mean(np.concatenate(parts))) for name, parts in found.items()}
+
+
+def make_evaluator(
+    features: str,
+    generators: Sequence[Callable[..., tf.Tensor]],
+    x: ImageArray,
+    y: ImageArray,
+    size: tuple[int, int],
+    paired: bool,
+    bars: bool,
+) -> Evaluator:
+    """Return the evaluator of --evaluate_every, which scores the generators, G and F or G alone, during training.
+
+    `features` is --evaluate_features; see `Evaluator` for the other arguments.
+
+    Raises:
+        UserError: The features are not available, or a domain has fewer than 2 images.
+    """
+    extractor = make_extractor(features, (x.shape[-1], y.shape[-1]))
+    return Evaluator(dict(zip(DIRECTIONS, generators)), x, y, size, extractor, paired=paired, bars=bars)

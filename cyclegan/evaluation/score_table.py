@@ -61,7 +61,7 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def to_json(result: object) -> str:
     """Return JSON with `null` for numbers that JSON does not have, such as the PSNR of images that equal the truth."""
-    return json.dumps(_without_infinities(result), indent=2, allow_nan=False) + "\n"
+    return json.dumps(json.loads(json.dumps(result), parse_constant=lambda name: None), indent=2) + "\n"
 
 
 def _direction_lines(direction: str, part: Mapping[str, Any]) -> Iterator[str]:
@@ -89,11 +89,3 @@ def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"Images: --preprocess {protocol['preprocess']} (resized by Pillow, bicubic, antialiased)"
     yield f"Features: {protocol['features']}"
-
-
-def _without_infinities(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {name: _without_infinities(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_without_infinities(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

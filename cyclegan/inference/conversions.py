@@ -13,7 +13,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_reader, reader
 from cyclegan.images.image import DecodedImage
-from cyclegan.images.value_range import deepen, image_to_levels
+from cyclegan.images.value_range import deepen, image_to_levels, image_to_values, to_depth
 
 Path = Union[str, "os.PathLike[str]"]
 Size = tuple[int, int]  # width and height in pixels
@@ -22,12 +22,7 @@ COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number 
 
 
 def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
-    """Decode a file or a Pillow image to levels for the networks; with a value range on any side, they have 16 bits.
-
-    Args:
-        image: Path or Pillow image.
-        channels: Number of channels to decode.
-        ranges: Value ranges of the originals and of the translations.
+    """Decode a path or a Pillow image to levels for the networks.
 
     Raises:
         UserError: The file cannot be read.
@@ -41,15 +36,20 @@ def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedI
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
-        return to_network(reader.decode_values(image, channels, any_type=bool(ranges[0])), ranges)
+        return read(image, channels, ranges)
     except MissingPackageError:
         raise
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
 
 
+def read(path: Path, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
+    """Read a file as levels for the networks; raise any error of its decoder."""
+    return to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
+
+
 def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
-    """Return an image with levels for the networks instead of the values of its file."""
+    """Return an image with levels for the networks instead of the values of its file, of 16 bits if any side has a range."""
     source, target = ranges
     return image_to_levels(image, source) if source else deepen(image) if target else image
 
@@ -79,31 +79,37 @@ def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
     return dataclasses.replace(image, pixels=pixels, profile=image.profile if keeps_profile else b"")
 
 
-def to_pillow(image: DecodedImage) -> Image.Image:
-    """Convert a decoded image to a Pillow image.
+def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image:
+    """Convert a translation to a Pillow image of values.
 
     Raises:
         UserError: Pillow has no images of so many channels or bits.
     """
+    single = image.pixels.shape[2] == 1
+    if ranges[1]:  # Pillow has no floats of several channels
+        image = image_to_values(image, ranges[1], image.fractional and single)
+    elif ranges[0] and not (single and image.opacity is None):  # nor 16 bits of several bands
+        opacity = None if image.opacity is None else to_depth(image.opacity, np.uint8)
+        image = dataclasses.replace(image, pixels=to_depth(image.pixels, np.uint8), opacity=opacity)
     channels, transparent = image.pixels.shape[2], image.opacity is not None
     deep = image.pixels.dtype != np.uint8
     if channels not in COLOR_SPACES or (deep and (channels > 1 or transparent)):
         what = f"{channels} channels of {8 * image.pixels.itemsize} bits{' and opacity' if transparent else ''}"
         raise UserError(f"Pillow has no images of {what}: expected an array, or use cyclegan.translate for files")
-    if image.pixels.dtype == np.int16:
-        image = dataclasses.replace(image, pixels=image.pixels.astype(np.int32))
     pixels = image.pixels if image.opacity is None else np.concatenate([image.pixels, image.opacity], axis=2)
+    pixels = pixels.astype(np.int32) if pixels.dtype == np.int16 else pixels
     made = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     if image.profile:
         made.info["icc_profile"] = image.profile
     return made
 
 
-def as_batch(array: np.ndarray, channels: int) -> np.ndarray:
-    """Return an array of one or several images as [N, h, w, channels].
+def as_batch(array: np.ndarray, channels: int, size: Size | None = None) -> np.ndarray:
+    """Return an array of one or several images as [N, h, w, channels], resized if `size` is given.
 
     Raises:
-        ValueError: The array has another shape, type or range of values.
+        UserError: `size` is not a size.
+        ValueError: The array has another shape, type or range of values, or is float32 and has to be resized.
     """
     images = array[..., None] if array.ndim == 2 and channels == 1 else array
     images = images if images.ndim == 4 else images[None]
@@ -113,25 +119,15 @@ def as_batch(array: np.ndarray, channels: int) -> np.ndarray:
         raise ValueError(f"an array of {array.dtype}: expected uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1]")
     if images.dtype == np.float32 and not (np.abs(images) <= 1 + 1e-3).all():
         raise ValueError(f"an array of values from {images.min()} to {images.max()}: expected float32 in [-1, 1]")
-    return images
-
-
-def resize_batch(images: np.ndarray, size: Size | None) -> np.ndarray:
-    """Return images [N, h, w, C] in another size; `None` keeps their own.
-
-    Raises:
-        UserError: `size` is not a size.
-        ValueError: The images are float32.
-    """
     if size is None:
         return images
+    check_size(size)
     if images.dtype == np.float32:
         raise ValueError("size with a float32 array: expected uint8 or uint16, or resize the array first")
-    check_size(size)
     return np.stack([geometry.resize(image, size[::-1]) for image in images])
 
 
-def like_batch(array: np.ndarray, translated: np.ndarray) -> np.ndarray:
+def like_array(array: np.ndarray, translated: np.ndarray) -> np.ndarray:
     """Return translations [N, h, w, C] with the dimensions of the array that was given to `as_batch`."""
     if array.ndim == 4:
         return translated

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-import dataclasses
+import logging
+import pathlib
 from typing import Any, overload
 
 import numpy as np
+import tensorflow as tf
 from PIL import Image
 
-from cyclegan.distribution.strategy import device_names
-from cyclegan.images.value_range import image_to_values, to_depth
-from cyclegan.inference import conversions
+from cyclegan.config import serialization
+from cyclegan.config.directions import DIRECTIONS
+from cyclegan.distribution.strategy import allow_memory_growth, device_names
+from cyclegan.errors import UserError
+from cyclegan.images.value_range import to_float
+from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import Path, Size
-from cyclegan.inference.restore import refuse_missing, restore
-from cyclegan.inference.tiles import TILE
-from cyclegan.inference.translator import Translator
+from cyclegan.inference.tiles import MIN_TILE, TILE
+from cyclegan.networks import compat, generators
+from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints
+
+logger = logging.getLogger(__name__)
 
 
 class Model:
-    """Translate files, Pillow images and arrays with the generators of a run.
+    """Translate files, Pillow images and arrays with the generators of a run, restored from its folder alone.
+
+    Nothing is written. If TensorFlow has not started yet, it allocates the memory of GPUs as needed from then on, so that other
+    programs may use them.
 
     Args:
         run: Folder of the run.
-        checkpoint: Name of a checkpoint, such as "epoch_0010"; by default the newest that can be read.
+        checkpoint: Name of a checkpoint, such as "epoch_0010" or "best-x2y"; by default the newest that can be read.
         precision: "float32", "bfloat16" or "float16"; by default the precision of the training.
         tile: Side in pixels of the largest square that is translated at once.
         device: TensorFlow's name of the device to compute on; by default the first GPU, or the CPU.
 
     Attributes:
+        path: Folder of the run.
         config: Configuration of the run.
+        generators: Keras model of each direction, "x2y" and, if the objective has it, "y2x", with EMA weights if the run has
+            them (--ema). Images are float32 [N, H, W, C] in [-1, 1]; H and W are multiples of `config.networks.multiple`.
         checkpoint: Folder of the checkpoint.
         train_state: Position in training.
         tile: See above.
 
     Raises:
-        UserError: The folder holds no run, or one of another stack; or the checkpoint does not exist.
+        UserError: The folder holds no run, or one of another stack; or the checkpoint does not exist or cannot be read.
     """
 
     def __init__(
@@ -45,14 +59,50 @@ class Model:
         tile: int = TILE,
         device: str | None = None,
     ) -> None:
-        self._restored = restore(run, checkpoint, precision, device)
-        self.config, self.checkpoint = self._restored.config, self._restored.checkpoint
-        self.train_state = self._restored.train_state
-        self.tile = tile
-        self._translators = {
-            direction: Translator(self._restored.generator(direction), self.config.networks.multiple, device, tile)
-            for direction in self.config.objective.facts.directions
-        }
+        if tile < MIN_TILE:
+            raise UserError(f"--tile {tile}: expected at least {MIN_TILE} pixels")
+        self.path = pathlib.Path(run).expanduser()
+        if not self.path.is_dir():
+            raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of training")
+        saved = serialization.load(self.path / "config.json")
+        refuse_other_stack(self.path, saved.stack, compat.stack())
+        self.config, self.tile, self._device = saved.config, tile, device
+        self.generators = self._make_generators(precision or self.config.performance.precision)
+        self._functions: dict[tuple[str, np.dtype], tf.types.experimental.ConcreteFunction] = {}
+        networks = {network.name: network for network in self.generators.values()}
+        self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
+        self.restore(checkpoint)
+        if not saved.imported and not self.train_state.step:
+            logger.warning(
+                f"{self.checkpoint} is from before the first step of training, when the networks are random; expected a later one"
+            )
+
+    def _make_generators(self, precision: str) -> dict[str, tf.keras.Model]:
+        allow_memory_growth()
+        suffix = "_ema" if self.config.optimization.ema else ""
+        with tf.device(self._device), compat.precision_policy("float32" if precision == "auto" else precision):
+            return {
+                direction: generators.make_generator(
+                    self.config.networks, *self.channels(direction), name={"x2y": "G", "y2x": "F"}[direction] + suffix
+                )
+                for direction in self.config.objective.facts.directions
+            }
+
+    def restore(self, checkpoint: str | None = None) -> None:
+        """Restore a checkpoint into the generators, by name; by default the newest that can be read.
+
+        Raises:
+            UserError: The checkpoint does not exist or cannot be read.
+        """
+        if checkpoint is None:
+            found = self._checkpoints.restore(strict=False)
+            if not found:
+                raise UserError(
+                    f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
+                )
+            self.train_state, self.checkpoint = found
+            return
+        self.train_state, self.checkpoint = self._checkpoints.restore_named(checkpoint)
 
     @overload
     def x2y(self, image: np.ndarray, size: Size | None = None) -> np.ndarray: ...
@@ -89,38 +139,74 @@ class Model:
         """Translate one or several images from Y to X; see `x2y`. An objective of one direction has no such generator."""
         return self._translate("y2x", image, size)
 
-    def translator(self, direction: str) -> Translator:
-        """Return the translator of a direction, "x2y" or "y2x".
+    def _translate(self, direction: str, image: Any, size: Size | None) -> Any:
+        channels = self.channels(direction)[0]
+        if isinstance(image, np.ndarray):
+            return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
+        ranges = self.value_ranges(direction)
+        decoded = conversions.resize(conversions.decode(image, channels, ranges), size)
+        (translated,) = self.translate(direction, decoded.pixels[None])
+        return conversions.to_pillow(conversions.with_pixels(decoded, translated), ranges)
+
+    def translate(self, direction: str, images: np.ndarray) -> np.ndarray:
+        """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]. The result has the same type.
+
+        Raises:
+            UserError: The run has no generator of this direction.
+            ValueError: A translation is not finite.
+        """
+        function = self._function(direction, images.dtype)
+        return tiles.translate(
+            images,
+            lambda batch: function(tf.constant(batch)).numpy(),
+            self.channels(direction)[1],
+            self.config.networks.multiple,
+            self.tile,
+        )
+
+    def _function(self, direction: str, dtype: np.dtype) -> tf.types.experimental.ConcreteFunction:
+        """Return the compiled generator for images of a type, traced once for all numbers and sizes."""
+        generator = self.generator(direction)
+        if (direction, dtype) not in self._functions:
+
+            def call(images: tf.Tensor) -> tf.Tensor:
+                with tf.device(self._device):
+                    return generator(images if dtype == np.float32 else to_float(images), training=False)
+
+            signature = tf.TensorSpec([None, None, None, self.channels(direction)[0]], dtype)
+            self._functions[direction, dtype] = tf.function(call).get_concrete_function(signature)
+        return self._functions[direction, dtype]
+
+    def generator(self, direction: str) -> tf.keras.Model:
+        """Return the generator of a direction, "x2y" or "y2x".
 
         Raises:
             UserError: The run has no generator of this direction.
         """
-        refuse_missing(self._restored.path, self.config.objective, direction)
-        return self._translators[direction]
+        if direction not in self.generators:
+            raise UserError(
+                f"{self.path}: --objective {self.config.objective.objective} has no generator"
+                f" {' -> '.join(DIRECTIONS[direction])}; expected --direction {' or '.join(self.generators)}"
+            )
+        return self.generators[direction]
+
+    def channels(self, direction: str) -> tuple[int, int]:
+        """Return the numbers of channels of the originals and of the translations of a direction."""
+        x, y = self.config.data.channels_x, self.config.data.channels_y
+        return (x, y) if direction == "x2y" else (y, x)
 
     def value_ranges(self, direction: str) -> conversions.Ranges:
         """Return the value ranges of the originals and of the translations of a direction."""
         source, target = direction.split("2")
         return self.config.data.value_range(source), self.config.data.value_range(target)
 
-    def _translate(self, direction: str, image: Any, size: Size | None) -> Any:
-        translator = self.translator(direction)
-        if isinstance(image, np.ndarray):
-            images = conversions.resize_batch(conversions.as_batch(image, translator.channels_in), size)
-            return conversions.like_batch(image, translator(images))
-        ranges = self.value_ranges(direction)
-        decoded = conversions.resize(conversions.decode(image, translator.channels_in, ranges), size)
-        translated = conversions.with_pixels(decoded, translator(decoded.pixels[None])[0])
-        if ranges[1]:  # Pillow has no floats of several channels
-            fractional = translated.fractional and translated.pixels.shape[2] == 1
-            translated = image_to_values(translated, ranges[1], fractional)
-        elif ranges[0] and (translated.pixels.shape[2] > 1 or translated.opacity is not None):  # nor 16 bits of these
-            opacity = None if translated.opacity is None else to_depth(translated.opacity, np.uint8)
-            translated = dataclasses.replace(translated, pixels=to_depth(translated.pixels, np.uint8), opacity=opacity)
-        return conversions.to_pillow(translated)
-
 
 load = Model  # `cyclegan.load`
+
+
+def checkpoint_names(run: pathlib.Path) -> list[str]:
+    """Return the names of all checkpoints of a run, the oldest first."""
+    return [path.name for path in saved_checkpoints(run / "checkpoints", "*")]
 
 
 def load_on_devices(

@@ -1,4 +1,4 @@
-"""Translation of large images in overlapping tiles that fade into each other."""
+"""Translation of images of any size: mirrored at their edges to a size that the network accepts, or in overlapping tiles."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cyclegan.config.data import MIN_SIDE
+from cyclegan.images.value_range import from_float
+
 TILE = 1536  # default side in pixels of the largest square that is translated at once
 OVERLAP = 128  # pixels that two neighboring tiles share
 MIN_TILE = 4 * OVERLAP
+
+Network = Callable[[np.ndarray], np.ndarray]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1]
 
 
 class Span(NamedTuple):
@@ -25,6 +30,75 @@ class Span(NamedTuple):
     start: int
     stop: int
     weights: np.ndarray
+
+
+def translate(images: np.ndarray, network: Network, channels: int, multiple: int, tile: int) -> np.ndarray:
+    """Translate images of any size.
+
+    Images of more than tile x tile pixels are translated in overlapping tiles that fade into each other, in bounded memory.
+    Instance normalization then sees one tile only, so colors may drift between distant tiles.
+
+    Args:
+        images: uint8, uint16, or float32 in [-1, 1]: [N, h, w, C].
+        network: Function that translates images whose sides are multiples of `multiple`.
+        channels: Number of channels of the translations.
+        multiple: Pixels by which the sides of the network's input must be divisible.
+        tile: Side in pixels of the largest square that is translated at once; at least `MIN_TILE`.
+
+    Returns:
+        The same type, [N, h, w, channels].
+
+    Raises:
+        ValueError: A translation is not finite.
+    """
+    height, width = images.shape[1:3]
+    if height * width <= tile**2:
+        return _to_type(_translate_padded(images, network, multiple), images.dtype)
+    result = np.empty((*images.shape[:3], channels), images.dtype)
+    for image, translated in zip(images, result):
+        for top, strip in _translate_strips(image, network, channels, multiple, tile):
+            translated[top : top + len(strip)] = _to_type(strip, images.dtype)
+    return result
+
+
+def _translate_padded(images: np.ndarray, network: Network, multiple: int) -> np.ndarray:
+    """Return the output of the network for images that are mirrored at their edges, cropped back to their size."""
+    (top, bottom), (left, right) = (_padding(side, multiple) for side in images.shape[1:3])
+    padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="reflect")
+    height, width = images.shape[1:3]
+    return network(padded)[:, top : top + height, left : left + width]
+
+
+def _padding(side: int, multiple: int) -> tuple[int, int]:
+    """Return the numbers of pixels (before, after) that make a side acceptable to the network."""
+    missing = math.ceil(max(side, MIN_SIDE) / multiple) * multiple - side
+    return missing // 2, missing - missing // 2
+
+
+def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return images if dtype == np.float32 else from_float(images, dtype)
+
+
+def _translate_strips(
+    image: np.ndarray, network: Network, channels: int, multiple: int, tile: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Translate an image [h, w, C] tile by tile, with memory for one row of tiles only.
+
+    Yields:
+        (first row, float32 [rows, w, channels]), from top to bottom.
+    """
+    height, width = image.shape[:2]
+    columns, rows = make_spans(width, tile), make_spans(height, tile)
+    next_tops = [*(row.start for row in rows[1:]), height]
+    above = np.zeros((0, width, channels), np.float32)  # contribution of the previous row of tiles to this one
+    for (top, bottom, down), next_top in zip(rows, next_tops):
+        strip = np.zeros((bottom - top, width, channels), np.float32)
+        for left, right, across in columns:
+            translated = _translate_padded(image[None, top:bottom, left:right], network, multiple)[0]
+            strip[:, left:right] += translated * (down[:, None] * across)[..., None]
+        strip[: len(above)] += above
+        yield top, strip[: next_top - top]
+        above = strip[next_top - top :]
 
 
 def make_spans(length: int, tile: int) -> list[Span]:
@@ -45,31 +119,3 @@ def make_spans(length: int, tile: int) -> list[Span]:
             weights[-OVERLAP:] = 1 - rising
         spans.append(Span(start, stop, weights))
     return spans
-
-
-def translate_strips(
-    image: np.ndarray, translate: Callable[[np.ndarray], np.ndarray], tile: int, channels: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Translate an image tile by tile, with memory for one row of tiles only.
-
-    Args:
-        image: [h, w, C].
-        translate: Function from [1, h, w, C] to float32 [1, h, w, channels].
-        tile: Largest side of a tile in pixels.
-        channels: Number of channels of the translation.
-
-    Yields:
-        (first row, float32 [rows, w, channels]), from top to bottom.
-    """
-    height, width = image.shape[:2]
-    columns, rows = make_spans(width, tile), make_spans(height, tile)
-    next_tops = [*(row.start for row in rows[1:]), height]
-    above = np.zeros((0, width, channels), np.float32)  # contribution of the previous row of tiles to this one
-    for (top, bottom, down), next_top in zip(rows, next_tops):
-        strip = np.zeros((bottom - top, width, channels), np.float32)
-        for left, right, across in columns:
-            translated = translate(image[None, top:bottom, left:right])[0]
-            strip[:, left:right] += translated * (down[:, None] * across)[..., None]
-        strip[: len(above)] += above
-        yield top, strip[: next_top - top]
-        above = strip[next_top - top :]

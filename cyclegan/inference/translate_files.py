@@ -6,27 +6,39 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
+import queue
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, Optional, TypeVar
 
+import numpy as np
+import tensorflow as tf
 import tqdm
 
 from cyclegan.config.directions import DIRECTIONS
+from cyclegan.data import loading
 from cyclegan.data.machine import available_cores
-from cyclegan.errors import UserError, printable
-from cyclegan.inference import file_plan
-from cyclegan.inference.conversions import Path, Size, check_size
-from cyclegan.inference.file_batches import inspect_ahead, make_batches
-from cyclegan.inference.file_plan import FileTask
-from cyclegan.inference.file_translator import FileTranslator, Outcome
+from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.images import color, dicom_writer, geometry, reader, writer
+from cyclegan.images.image import DecodedImage
+from cyclegan.images.value_range import image_to_values, to_depth
+from cyclegan.inference import conversions, file_plan
+from cyclegan.inference.conversions import Path, Size
+from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
 from cyclegan.inference.model import Model, load_on_devices
-from cyclegan.inference.page_images import PAGE_FOLDER
 from cyclegan.run import html_report
 
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
+MAX_INSPECTED = 64  # files that are inspected before they are needed
+MAX_SIDE = 512  # longer side of an image of the page in pixels
+OPPOSITE = {"x2y": "y2x", "y2x": "x2y"}
+
+Shape = Optional[tuple[int, int, bool]]  # height and width in pixels, whether it has 16 bits; `None` if unreadable
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclasses.dataclass
@@ -35,31 +47,44 @@ class Report:
 
     Attributes:
         done: Number of files that were written.
-        failed: Description of each file that was not written.
-        unshown: Description of each written file that is not on the page, and of a page that could not be written.
+        failed: Description of each file that was not written or is not on the page, and of a page that could not be written.
         tiled: Number of images that were too large to be translated at once.
         cut: Number of files with several frames or pages; only the first frame or page was translated.
         skipped: Number of files that existed before.
         seconds: Duration.
         page: Path of the page, if there is one.
+        items: Items of the page.
     """
 
     done: int = 0
     failed: list[str] = dataclasses.field(default_factory=list)
-    unshown: list[str] = dataclasses.field(default_factory=list)
     tiled: int = 0
     cut: int = 0
     skipped: int = 0
     seconds: float = 0.0
     page: pathlib.Path | None = None
+    items: list[html_report.Item] = dataclasses.field(default_factory=list, repr=False)
 
-    def add(self, outcome: Outcome) -> None:
-        """Count the outcome of a file."""
-        self.done += outcome.failed is None
-        self.failed += filter(None, [outcome.failed])
-        self.unshown += filter(None, [outcome.unshown])
-        self.tiled += outcome.tiled
-        self.cut += outcome.cut
+    def add(self, part: Report) -> None:
+        """Add the report of some of the files."""
+        self.done += part.done
+        self.failed += part.failed
+        self.tiled += part.tiled
+        self.cut += part.cut
+        self.items += part.items
+
+    @contextlib.contextmanager
+    def catch(self, task: FileTask) -> Iterator[None]:
+        """Describe an error inside the context in `failed`, so that one file does not stop the others."""
+        try:
+            yield
+        except MissingPackageError:
+            raise
+        except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
+            reason = loading.describe_error(error)
+            if isinstance(error, tf.errors.ResourceExhaustedError):
+                reason = "the device does not have enough memory for it; try a smaller --tile or --size"
+            self.failed.append(printable(f"{task.source} ({reason})"))
 
 
 def translate(  # noqa: PLR0913  the public API
@@ -101,34 +126,6 @@ def translate(  # noqa: PLR0913  the public API
             result; nothing was written.
     """
     began = time.perf_counter()
-    _check_options(direction, batch_size, size, overwrite, html, skip_existing)
-    plan = file_plan.make_plan(os.fspath(source), os.fspath(target), format)
-    file_plan.refuse_originals(plan.tasks)
-    tasks = [task for task in plan.tasks if not (skip_existing and os.path.lexists(task.target))]
-    page = [plan.folder / "index.html", plan.folder / PAGE_FOLDER] if html else []
-    file_plan.refuse_existing([*(task.target for task in tasks), *page], overwrite)
-    models = _as_models(run, checkpoint)
-    channels, value_range = models[0].translator(direction).channels_out, models[0].value_ranges(direction)[1]
-    file_plan.refuse_formats(tasks, format, channels, value_range)
-    translator = FileTranslator(models, direction, size, format, plan.folder if html else None)
-    report = Report(skipped=len(plan.tasks) - len(tasks))
-    items: list[html_report.Item] = []
-    title = " to ".join(DIRECTIONS[direction])
-    bar = tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None)
-    with bar, _thread_pool(len(models) + available_cores()) as pool:
-        for outcome in _outcomes(translator, pool, tasks, batch_size):
-            bar.update()
-            report.add(outcome)
-            items += filter(None, [outcome.item])
-    report.seconds = time.perf_counter() - began
-    if html:
-        _write_page(report, plan.folder, title, items, models[0])
-    return report
-
-
-def _check_options(
-    direction: str, batch_size: int, size: Size | None, overwrite: bool, html: bool, skip_existing: bool
-) -> None:
     if direction not in DIRECTIONS or batch_size < 1:
         raise UserError(
             f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 image"
@@ -137,50 +134,200 @@ def _check_options(
         other = "--overwrite" if overwrite else "--html, whose page would lack the skipped images"
         raise UserError(f"--skip_existing with {other}: expected one of them")
     if size is not None:
-        check_size(size)
+        conversions.check_size(size)
+    planned, folder = file_plan.plan_tasks(os.fspath(source), os.fspath(target), format)
+    tasks = [task for task in planned if not (skip_existing and os.path.lexists(task.target))]
+    if not overwrite:
+        page = [folder / "index.html", folder / PAGE_FOLDER] if html else []
+        file_plan.refuse_existing([*(task.target for task in tasks), *page])
+    if not isinstance(run, (Model, list)):
+        run = load_on_devices(run, checkpoint)
+    models = [run] if isinstance(run, Model) else run
+    translator = _FileTranslator(models, direction, size, format, folder if html else None)
+    file_plan.refuse_formats(tasks, format, models[0].channels(direction)[1], models[0].value_ranges(direction)[1])
+    report = Report(skipped=len(planned) - len(tasks))
+    title = " to ".join(DIRECTIONS[direction])
+    pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
+    try:
+        with tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None) as bar:
+            inspected = _in_order(pool, translator.inspect, ((1, task) for task in tasks), MAX_INSPECTED)
+            batches = make_batches(inspected, batch_size, models[0].tile ** 2)
+            for part in _in_order(pool, translator.translate, batches, MAX_PIXELS):
+                report.add(part)
+                bar.update(report.done + len(report.failed) - bar.n)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
+    report.seconds = time.perf_counter() - began
+    if html:
+        _write_page(report, folder, title, models[0])
+    return report
 
 
-def _as_models(run: Path | Model | list[Model], checkpoint: str | None) -> list[Model]:
-    if isinstance(run, Model):
-        return [run]
-    return run if isinstance(run, list) else load_on_devices(run, checkpoint)
+def _in_order(
+    pool: concurrent.futures.Executor, function: Callable[[T], R], items: Iterable[tuple[int, T]], limit: int
+) -> Iterator[R]:
+    """Apply a function to items in a pool, and yield the results in order.
+
+    Args:
+        pool: The pool.
+        function: The function.
+        items: (weight, argument of the function).
+        limit: Sum of the weights of the items whose results are not yielded yet, unless a single item weighs more.
+    """
+    waiting: collections.deque[tuple[int, concurrent.futures.Future[R]]] = collections.deque()
+    for weight, item in items:
+        while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + weight > limit):
+            yield waiting.popleft()[1].result()
+        waiting.append((weight, pool.submit(function, item)))
+    while waiting:
+        yield waiting.popleft()[1].result()
 
 
-def _write_page(
-    report: Report, folder: pathlib.Path, title: str, items: Sequence[html_report.Item], model: Model
-) -> None:
+def make_batches(
+    inspected: Iterable[tuple[Shape, int, FileTask]], batch_size: int, max_pixels: int
+) -> Iterator[tuple[int, list[FileTask]]]:
+    """Group consecutive files of the same shape, and yield each group as soon as it is full.
+
+    Args:
+        inspected: (shape of the image to translate, number of pixels of the file, file), see `_FileTranslator.inspect`.
+        batch_size: Maximum number of files of a batch.
+        max_pixels: Maximum number of pixels of a batch, if it has several files.
+
+    Yields:
+        (number of pixels in memory at the same time, files).
+    """
+    for shape, group in itertools.groupby(inspected, key=lambda one: one[0]):
+        area = shape[0] * shape[1] if shape else max_pixels
+        while batch := list(itertools.islice(group, max(1, min(batch_size, max_pixels // area)))):
+            _, decoded, tasks = zip(*batch)
+            yield max(*decoded, len(tasks) * area), list(tasks)
+
+
+class _FileTranslator:
+    """Read, translate and write batches of files with models, one for each device, that several threads share."""
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        direction: Literal["x2y", "y2x"],
+        size: Size | None,
+        format: str | None,
+        page_folder: pathlib.Path | None,
+    ) -> None:
+        model = models[0]
+        model.generator(direction)  # raises an error if there is none
+        self._direction, self._size, self._format, self._page_folder = direction, size, format, page_folder
+        self._channels, self._ranges = model.channels(direction)[0], model.value_ranges(direction)
+        self._max_pixels = model.tile**2
+        self._goes_back = page_folder is not None and OPPOSITE[direction] in model.generators
+        objective = model.config.objective.objective
+        self._derivation = f"{objective} {direction}, {model.path.resolve().name}, {model.checkpoint.name}"
+        self._network = f"{direction} of {model.checkpoint.resolve()}"
+        self._models: queue.Queue[Model] = queue.Queue()
+        for model in models:
+            self._models.put(model)
+
+    def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
+        """Read the header of a file; return the shape of the image to translate, the pixels of the file, and the file."""
+        try:
+            facts = reader.check(task.source, self._channels, bool(self._ranges[0]))
+        except Exception:  # `translate` reports it
+            return None, 0, task
+        height, width = self._size[::-1] if self._size else (facts.height, facts.width)
+        return (height, width, facts.deep or any(self._ranges)), facts.height * facts.width, task
+
+    def translate(self, tasks: Sequence[FileTask]) -> Report:
+        """Read, translate and write files whose images have the same shape."""
+        report, originals = Report(), {}
+        for task in tasks:
+            with report.catch(task):
+                decoded = conversions.read(task.source, self._channels, self._ranges)
+                originals[task] = conversions.resize(decoded, self._size)
+        results = self._generate([image.pixels for image in originals.values()])
+        for (task, original), result in zip(originals.items(), results):
+            with report.catch(task):
+                if isinstance(result, Exception):
+                    raise result
+                self._write(report, task, original, *result)
+        return report
+
+    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None] | Exception]:
+        """Return (translation, translation back for the page) of each image, or an error.
+
+        If the images cannot be translated together, they are translated one by one.
+        """
+        if not images:
+            return []
+        model = self._models.get()
+        try:
+            outputs = model.translate(self._direction, np.stack(images))
+            cycles = model.translate(OPPOSITE[self._direction], outputs) if self._goes_back else [None] * len(images)
+            return list(zip(outputs, cycles))
+        except Exception as error:  # such as too little memory
+            if len(images) == 1:
+                return [error]
+        finally:
+            self._models.put(model)
+        return [result for image in images for result in self._generate([image])]
+
+    def _write(
+        self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
+    ) -> None:
+        self._write_file(task, conversions.with_pixels(original, output))
+        if self._page_folder:
+            images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
+            try:
+                report.items.append(_write_item(self._page_folder, task, self._direction, images))
+            except OSError as error:
+                raise OSError(f"translated, but not shown on the page: {error}") from error
+        height, width = output.shape[:2]
+        report.done += 1
+        report.tiled += height * width > self._max_pixels
+        report.cut += reader.has_more_frames(task.source)
+
+    def _write_file(self, task: FileTask, image: DecodedImage) -> None:
+        """Write a translation with the values of the range of its domain."""
+        format, value_range = self._format or writer.format_of(task.target), self._ranges[1]
+        if format == "dicom":
+            with writer.partial_file(task.target) as path:
+                dicom_writer.write_copy(
+                    path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
+                )
+            return
+        if value_range:
+            image = image_to_values(image, value_range, image.fractional and format == "tiff")
+        writer.write(task.target, image, self._format)
+
+
+def _write_item(
+    folder: pathlib.Path, task: FileTask, direction: str, images: dict[str, np.ndarray]
+) -> html_report.Item:
+    """Write small copies of "input", "output" and "cycle" for the page; return the item of the page."""
+    paths = {kind: f"{PAGE_FOLDER}/{task.number:06d}_{kind}.png" for kind in images}
+    for kind, path in paths.items():
+        writer.write(folder / path, DecodedImage(make_thumbnail(images[kind])), "png")
+    original, scores = images["input"], {}
+    for name, kind in (("cycle error", "cycle"), ("change", "output")):
+        if kind in images and images[kind].shape == original.shape:
+            difference = np.abs(original.astype(np.float32) - images[kind]).mean()
+            scores[name] = float(difference * (255 / np.iinfo(original.dtype).max))  # in gray levels of 8 bits
+    frame = html_report.Frame(paths["output"], paths.get("cycle", ""), scores)
+    return html_report.Item(task.name, " → ".join(DIRECTIONS[direction]), paths["input"], [frame])
+
+
+def make_thumbnail(pixels: np.ndarray) -> np.ndarray:
+    """Return a copy for the page: uint8 [h, w, 1 or 3], its longer side at most `MAX_SIDE` pixels."""
+    pixels = color.visible(pixels)
+    shrink = min(1.0, MAX_SIDE / max(pixels.shape[:2]))
+    height, width = (max(1, round(side * shrink)) for side in pixels.shape[:2])
+    return to_depth(geometry.resize(pixels, (height, width)), np.uint8)
+
+
+def _write_page(report: Report, folder: pathlib.Path, title: str, model: Model) -> None:
     notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
-    if len(model.config.objective.facts.directions) < len(DIRECTIONS):
+    if len(model.generators) < len(DIRECTIONS):
         notes.append("No cycle: the run has no generator for the other direction.")
     try:
-        report.page = html_report.write(folder, title, items, notes)
+        report.page = html_report.write(folder, title, report.items, notes)
     except OSError as error:
-        report.unshown.append(printable(f"{folder / 'index.html'} ({error})"))
-
-
-@contextlib.contextmanager
-def _thread_pool(threads: int) -> Iterator[concurrent.futures.Executor]:
-    """Provide a pool that cancels the waiting work if an exception is raised, Ctrl-C included."""
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _outcomes(
-    translator: FileTranslator, pool: concurrent.futures.Executor, tasks: Iterable[FileTask], batch_size: int
-) -> Iterator[Outcome]:
-    """Translate files in a pool, and yield their outcomes in order; `MAX_PIXELS` bounds the work in progress."""
-    waiting: collections.deque[tuple[int, concurrent.futures.Future[list[Outcome]]]] = collections.deque()
-    inspected = inspect_ahead(translator.inspect, pool, tasks)
-    for shape, pixels, batch in make_batches(inspected, batch_size, translator.max_pixels):
-        if isinstance(shape, str):
-            yield Outcome(failed=shape)
-            continue
-        while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + pixels > MAX_PIXELS):
-            yield from waiting.popleft()[1].result()
-        waiting.append((pixels, pool.submit(translator.translate_batch, batch)))
-    for _, future in waiting:
-        yield from future.result()
+        report.failed.append(printable(f"{folder / 'index.html'} ({error})"))

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 ASSUMED_SHARE = 0.5  # of the peak speed, to estimate the time of a step
 
-MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.in_training.make_evaluator`
+MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.evaluator.make_evaluator`
 
 
 def config_of_worker(config: Config, workers: Workers) -> Config:

@@ -1,5 +1,6 @@
-"""Requests that the command refuses before it looks at a run; `tests/inference/test_score_run.py` scores with it."""
+"""The command evaluate.py around the scores; `tests/evaluation/test_score_run.py` scores with it."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -9,15 +10,20 @@ import pytest
 
 from cyclegan.cli import evaluate
 from cyclegan.errors import UserError
+from cyclegan.evaluation import score_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+RESULT = {"run": "runs/a", "checkpoint": "epoch_0001", "epoch": 1, "step": 2, "directions": {"x2y": {}}}
 
 
 @pytest.mark.parametrize(
     "file, text",
     [
         ("/nowhere/scores.json", "--json /nowhere/scores.json: expected a file in a writable folder"),
-        (str(ROOT), "is a folder; expected a file"),
+        (str(ROOT), "no regular file; expected a file to write or replace"),
+        (os.devnull, "no regular file; expected a file to write or replace"),
     ],
 )
 def test_the_file_of_the_scores_is_checked_first(tmp_path, file, text):
@@ -26,8 +32,21 @@ def test_the_file_of_the_scores_is_checked_first(tmp_path, file, text):
     assert text in str(error.value)
 
 
-def test_a_new_file_in_a_writable_folder_is_accepted(tmp_path):
-    assert evaluate.json_path(str(tmp_path / "scores.json")) == tmp_path / "scores.json"
+def test_scores_that_cannot_be_written_leave_the_file_as_it_was(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(score_run, "score_run", lambda *_: RESULT)
+    monkeypatch.setattr(evaluate.score_table, "table", lambda result: [])
+    file = tmp_path / "scores.json"
+    evaluate.main(["run", "--json", str(file)])
+    before = file.read_text()
+    assert json.loads(before) == RESULT
+    monkeypatch.setattr(score_run, "score_run", lambda *_: {**RESULT, "step": 3})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"scores\.json: .*No space left"):
+        evaluate.main(["run", "--json", str(file)])
+    assert file.read_text() == before and os.listdir(tmp_path) == ["scores.json"]
 
 
 def test_mistake_is_one_line_and_exit_code_2(tmp_path):

@@ -12,15 +12,14 @@ import types
 import pytest
 
 from cyclegan.cli import import_torch
-from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.inference import model, score_run
+from cyclegan.inference import model
 
 COMMANDS = pathlib.Path(__file__).resolve().parents[2] / "cyclegan" / "cli"
 ALONE = {  # flags of which someone decided that they have an effect with any others
     "translate": "--direction --checkpoint --size --format --batch_size --tile --devices",
-    "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --real --paired --max_images --batch_size --seed"
-    " --json",
+    "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --data_dir --real --paired --max_images"
+    " --batch_size --seed --json",
     "export": "--format --direction --checkpoint --uint8 --size --pictures --overwrite",
     "inspect_data": "--html --strict --load_size --channels_x --channels_y --value_range_x --value_range_y",
     "compare": "--png",
@@ -33,7 +32,6 @@ REFUSED = [
         "in out --skip_existing --html",
         "--skip_existing with --html, whose page would lack the skipped images",
     ),
-    ("evaluate", "--dataset photos --data_dir here", "--data_dir here: has no effect with the images of photos"),
     ("export", "out --format savedmodel --float16", "--float16 with --format savedmodel: only tflite has it"),
     ("export", "out --format web --uint8", "--uint8 with --format web: the page chooses type and size"),
     ("export", "out --format web --size 64", "--size with --format web: the page chooses type and size"),
@@ -53,7 +51,6 @@ def test_flags_without_effect_are_refused(monkeypatch, script, flags, text):
     layout = types.SimpleNamespace(channels_in=3, channels_out=3, settings={})
     network = types.SimpleNamespace(layout=layout, path="network.pth")
     monkeypatch.setattr(import_torch, "read_networks", lambda files: dict.fromkeys(import_torch.MEANING, network))
-    monkeypatch.setattr(score_run, "restore", lambda *_: types.SimpleNamespace(config=Config()))
     monkeypatch.setattr(model, "load_on_devices", lambda *_: [])
     with pytest.raises(UserError) as error:
         importlib.import_module(f"cyclegan.cli.{script}").main(["run", *flags.split()])

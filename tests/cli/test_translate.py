@@ -49,7 +49,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         r"Page to look at: .*index\.html\n",
         done.stdout,
     )
-    assert done.stderr == f"Warning: not translated: {tmp_path}/in/broken.png (not an image)\n"
+    assert done.stderr == f"Warning: failed: {tmp_path}/in/broken.png (not an image)\n"
     assert len(files(tmp_path / "out")) == 9 + 1 + 27
 
 

@@ -8,4 +8,4 @@ from cyclegan.evaluation import features
 @pytest.fixture(scope="package")
 def extractor():
     """Return the extractor of random features, compiled once for all tests."""
-    return features.random_extractor()
+    return features.make_extractor("random")

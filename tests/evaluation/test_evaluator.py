@@ -6,10 +6,8 @@ import tensorflow as tf
 
 from cyclegan.config.config import Config
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.evaluation import features
-from cyclegan.evaluation.evaluator import Evaluator
-from cyclegan.evaluation.feature_distances import fid, kid, subset_size
-from cyclegan.evaluation.image_errors import errors_to_truth
+from cyclegan.evaluation.evaluator import Evaluator, make_evaluator
+from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, subset_size
 from cyclegan.networks import generators
 from tests.evaluation.drawings import draw
 
@@ -33,7 +31,16 @@ def brighter(x, training=False):
 
 
 def evaluator_of(x, y, extractor, G=darker, F=brighter, **options):
-    return Evaluator(G, F, x, y, (16, 16), extractor, **options)
+    return Evaluator({"x2y": G, **({"y2x": F} if F else {})}, x, y, (16, 16), extractor, **options)
+
+
+def test_crops_are_of_the_centre_and_filled_up(extractor):
+    images = np.arange(3 * 17 * 18, dtype=np.uint16).reshape(3, 17, 18, 1)
+    evaluator = evaluator_of(images, images, extractor, batch_size=2)
+    batches = [(batch.numpy(), indices) for batch, indices in evaluator._batches(images)]
+    assert [indices for _, indices in batches] == [range(2), range(2, 3)]
+    expected = images[[0, 1, 2, 2], :16, 1:17].reshape(2, 2, 16, 16, 1) / np.float32(32767.5) - 1
+    np.testing.assert_array_equal([batch for batch, _ in batches], expected)
 
 
 def test_scores_of_rounded_translations(images, extractor):
@@ -131,16 +138,6 @@ def test_networks_are_traced_once_and_follow_their_variables(images, extractor):
     assert calls == [(4, 16, 16, 3)]
 
 
-def test_real_features_are_computed_once(images, extractor):
-    seen = []
-    counted = features.FeatureExtractor("random", "", lambda x: x)
-    counted._compute = lambda x: seen.append(len(x)) or extractor._compute(x)
-    evaluator = evaluator_of(*images, counted, batch_size=8)
-    for _ in range(3):
-        evaluator.scores("x2y")
-    assert len(seen) == 1 + 3
-
-
 def test_translation_that_is_not_finite_has_no_scores(images, extractor):
     evaluator = evaluator_of(*images, extractor, lambda x, training: x / 0.0)
     with pytest.raises(TrainingError, match="not finite .*use an older checkpoint"):
@@ -173,3 +170,23 @@ def test_scores_of_one_generator(images, extractor):
     expected = both.scores("x2y")
     del expected["cycle_MAE"]
     assert one.scores("x2y") == expected
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_training_scores_both_directions(paired):
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 256, (2, 20, 24, 3)).astype(np.uint8) for _ in "xy")
+    networks = (lambda x, training: 0 * x - 1, lambda x, training: x)
+    evaluator = make_evaluator("random", networks, x, y, (16, 16), paired, bars=False)
+    scores = evaluator.scores("x2y", errors=False)
+    assert evaluator.directions == ("x2y", "y2x") and {"FID", "KID", "KID_std"} <= set(scores)
+    assert ("MAE" in scores) == paired
+    if paired:
+        assert scores["MAE"] == pytest.approx(y[:, 2:18, 4:20].mean())  # of G, which paints all black
+
+
+def test_features_must_take_the_channels_of_both_domains():
+    x, y = (np.zeros((2, 16, 16, channels), np.uint8) for channels in (3, 5))
+    for domains in ((x, y), (y, x)):
+        with pytest.raises(UserError, match="images of 5 channels: Inception takes RGB"):
+            make_evaluator("inception", (darker, darker), *domains, (16, 16), False, False)

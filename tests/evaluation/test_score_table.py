@@ -15,12 +15,8 @@ PROTOCOL = {
     },
     **{"KID": "unbiased", "dataset": "stripes", "real_from": "elsewhere", "max_images": None, "preprocess": "crop"},
 }
-RESULT = {
-    **{"run": "runs/demo", "checkpoint": "epoch_0001", "epoch": 1, "step": 5},
-    "directions": {
-        "x2y": {"scores": {"FID": 1.5, "PSNR": math.inf}, "untranslated": {"FID": 2.5}, "protocol": PROTOCOL}
-    },
-}
+SCORES = {"scores": {"FID": 1.5, "PSNR": math.inf}, "untranslated": {"FID": 2.5}, "protocol": PROTOCOL}
+RESULT = {"run": "runs/demo", "checkpoint": "epoch_0001", "epoch": 1, "step": 5, "directions": {"x2y": SCORES}}
 
 
 def test_table_has_scores_and_protocol():
@@ -46,16 +42,10 @@ def test_json_has_null_for_infinity():
 
 
 def test_table_of_checkpoints_marks_the_best():
-    def result(epoch, fid, kid, **more):
+    def result(epoch, fid, kid, aliases=()):
         part = {"scores": {"FID": fid, "KID": kid, "PSNR": 9.0}, "untranslated": {"FID": 2.5}, "protocol": PROTOCOL}
-        return {
-            **RESULT,
-            "checkpoint": f"epoch_{epoch:04}",
-            "epoch": epoch,
-            "aliases": [],
-            "directions": {"x2y": part},
-            **more,
-        }
+        changes = {"checkpoint": f"epoch_{epoch:04}", "epoch": epoch, "aliases": aliases, "directions": {"x2y": part}}
+        return {**RESULT, **changes}
 
     results = [result(1, 1.5, 0.1), result(2, 1.25, 0.25, aliases=["best-x2y"])]
     assert list(score_table.checkpoints_table(results)) == [

@@ -1,14 +1,137 @@
+"""The generators of a run, found by its folder alone, and what they accept and return."""
+
+import json
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
 import cyclegan
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.images import geometry, reader, writer
 from cyclegan.images.image import DecodedImage
+from cyclegan.inference import model as model_module
 from cyclegan.inference.model import Model, load_on_devices
+from cyclegan.networks import compat
 from tests.inference.arrays import images
+from tests.inference.runs import TINY, UNET, make_run
+
+CUT = {"objective": "cut", "channels_y": 3}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"norm": "batch"}, UNET, CUT], ids=str)
+def test_three_replicas_restore_without_a_strategy(tmp_path, strategies, changes):
+    gan, config = make_run(tmp_path / "run", strategies[3], **changes)
+    model = Model(tmp_path / "run")
+    assert (model.train_state.epoch, model.train_state.step) == (2, 7)
+    y = config.data.channels_y
+    assert model.config == config and (model.channels("x2y"), model.channels("y2x")) == ((3, y), (y, 3))
+    x = np.random.default_rng(0).uniform(-1, 1, (1, *config.data.image_shape, 3)).astype(np.float32)
+    for direction, name in zip(model.generators, "GF"):
+        images = x[..., : model.channels(direction)[0]]
+        expected = gan.networks.in_use.generators[name](images)
+        np.testing.assert_array_equal(model.generator(direction)(images), expected)
+        np.testing.assert_allclose(model.translate(direction, images), expected, atol=1e-5)
+    if changes is CUT:
+        with pytest.raises(UserError, match="--objective cut has no generator Y -> X; expected --direction x2y"):
+            model.y2x(images[0])
+
+
+@pytest.mark.sampled
+def test_checkpoint_and_precision_can_be_chosen(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1])
+    newest, first = (Model(tmp_path / "run", *given) for given in ((), ("epoch_0001", "bfloat16")))
+    assert first.checkpoint.name.startswith("epoch_0001") and first.train_state.epoch == 1
+    weights = [model.generator("x2y").variables[0].numpy() for model in (newest, first)]
+    assert abs(weights[0] - weights[1]).min() > 0.009
+    layer = [model.generator("x2y").layers[2].compute_dtype for model in (newest, first)]
+    assert layer == ["float32", "bfloat16"]
+    first.restore("epoch_0002")
+    np.testing.assert_array_equal(first.generator("x2y").variables[0], weights[0])
+
+
+def test_gpu_memory_grows(tmp_path, strategies, monkeypatch):
+    make_run(tmp_path / "run", strategies[1])
+    calls = []
+
+    def grow(gpu, on):
+        calls.append((gpu, on))
+        raise {"gpu 0": RuntimeError, "gpu 1": ValueError}[gpu]("laid down already")
+
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["gpu 0", "gpu 1"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grow)
+    Model(tmp_path / "run")
+    assert calls == [("gpu 0", True), ("gpu 1", True)]
+
+
+def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
+    _, config = make_run(tmp_path / "run", strategies[1])
+    Model(tmp_path / "run", "epoch_0001")
+    assert not caplog.messages  # without data, a run counts as imported
+    serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
+    Model(tmp_path / "run", "epoch_0001")
+    Model(tmp_path / "run")
+    (text,) = caplog.messages
+    assert "epoch_0001" in text and " is from before the first step of training" in text
+
+
+def test_a_damaged_checkpoint_is_skipped_or_refused_by_name(tmp_path, strategies, caplog):
+    make_run(tmp_path / "run", strategies[1])
+    (Model(tmp_path / "run").checkpoint / "state.index").write_bytes(b"")
+    assert Model(tmp_path / "run").train_state.epoch == 1
+    assert len(caplog.messages) == 1 and re.search("epoch_0002.* can't be read", caplog.messages[0])
+    with pytest.raises(UserError, match="epoch_0002.* can't be read .*: expected a checkpoint"):
+        Model(tmp_path / "run", "epoch_0002")
+
+
+def test_folders_that_hold_no_usable_run_are_refused(tmp_path, strategies):
+    with pytest.raises(UserError, match="no such folder; expected the folder of a run"):
+        Model(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"config.json: no such file; expected the config.json of a run"):
+        Model(tmp_path / "empty")
+    config = Config.from_settings(output_dir=str(tmp_path), **TINY)
+    serialization.save(tmp_path / "empty" / "config.json", config, compat.stack(), {})
+    with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
+        Model(tmp_path / "empty")
+    make_run(tmp_path / "run", strategies[1])
+    with pytest.raises(UserError, match="best-x2y: no such checkpoint; expected one of epoch_0001.*, epoch_0002"):
+        Model(tmp_path / "run", "best-x2y")
+    with pytest.raises(UserError, match="--tile 100: expected at least 512 pixels"):
+        Model(tmp_path / "run", tile=100)
+    serialization.save(tmp_path / "run" / "config.json", config.replace(filters=8), compat.stack(), {})
+    with pytest.raises(UserError, match="be read"):  # of other networks
+        Model(tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    saved = json.loads(path.read_text())
+    saved["stack"]["keras"] = 5 - saved["stack"]["keras"]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(UserError, match="was trained with TensorFlow .* its checkpoints fit only there"):
+        Model(tmp_path / "run")
+
+
+def test_devices_load_the_same_checkpoint_and_translate_alike(models, monkeypatch):
+    model, folder = models
+    monkeypatch.setattr(model_module, "device_names", lambda devices: [f"/device:CPU:{i}" for i in range(devices)])
+    loaded = []
+
+    class Recorded(Model):
+        def restore(self, checkpoint=None):
+            loaded.append(checkpoint)
+            super().restore(checkpoint)
+
+    monkeypatch.setattr(model_module, "Model", Recorded)
+    on_devices = load_on_devices(folder, devices=3)
+    assert loaded == [None, model.checkpoint.name, model.checkpoint.name]
+    variables = on_devices[2].generator("x2y").variables
+    assert {tf.convert_to_tensor(variable).device.split("device:")[-1] for variable in variables} == {"CPU:2"}
+    image = images(20, 24, 3)
+    for other in on_devices:
+        np.testing.assert_array_equal(other.x2y(image), model.x2y(image))
 
 
 def test_files_pillow_images_and_arrays_agree(models, tmp_path):
@@ -22,13 +145,22 @@ def test_files_pillow_images_and_arrays_agree(models, tmp_path):
         np.testing.assert_array_equal(np.asarray(made), expected[..., 0])
     np.testing.assert_array_equal(model.x2y(np.stack([image, image])), np.stack([expected] * 2))
     gray = expected[..., 0]
-    assert np.asarray(model.y2x(gray)).shape == (21, 30, 3)
+    assert model.y2x(gray).shape == (21, 30, 3) and gray.shape == (21, 30)
     np.testing.assert_array_equal(np.asarray(model.y2x(Image.fromarray(gray))), model.y2x(expected))
     small = model.x2y(tmp_path / "a.png", size=(16, 20))
     assert small.size == (16, 20)
     np.testing.assert_array_equal(np.asarray(small)[..., None], model.x2y(geometry.resize(image, (20, 16))))
     np.testing.assert_array_equal(model.x2y(image, size=(16, 20)), np.asarray(small)[..., None])
     np.testing.assert_array_equal(cyclegan.load(folder).x2y(image), expected)
+
+
+def test_arrays_of_16_bits_and_of_floats(models):
+    model, _ = models
+    deep = images(20, 24, 3, dtype=np.uint16)
+    expected = model.x2y(deep.astype(np.float32) / np.float32(32767.5) - 1)
+    got = model.x2y(deep)
+    assert expected.dtype == np.float32 and got.dtype == np.uint16 and (got % 257 > 0).any()
+    assert np.abs(got - (expected + 1.0) * 32767.5).max() <= 1
 
 
 def test_opacity_orientation_and_depth_of_files(models, tmp_path):
@@ -42,6 +174,8 @@ def test_opacity_orientation_and_depth_of_files(models, tmp_path):
     np.testing.assert_array_equal(np.asarray(image)[..., :1], model.x2y(over_white))
     with Image.open(tmp_path / "clear.png") as opened:
         np.testing.assert_array_equal(np.asarray(model.x2y(opened)), np.asarray(image))
+    half = np.asarray(model.x2y(tmp_path / "clear.png", size=(12, 10)))
+    np.testing.assert_array_equal(half[..., 1:], geometry.resize(opacity, (10, 12)))
 
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -60,23 +194,32 @@ def test_opacity_orientation_and_depth_of_files(models, tmp_path):
         model.y2x(tmp_path / "gray.png")
 
 
-def test_another_device(models):
-    model, folder = models
-    other = Model(folder, device="/device:CPU:2")
-    placed = {tf.convert_to_tensor(variable).device.split("device:")[-1] for variable in other._restored.G.variables}
-    assert placed == {"CPU:2"}
-    image = images(20, 24, 3)
-    np.testing.assert_array_equal(other.x2y(image), model.x2y(image))
+def test_images_that_do_not_fit_are_refused(models, tmp_path):
+    model, _ = models
+    (tmp_path / "a.png").write_bytes(b"no image")
+    image, floats = images(20, 24, 3), np.zeros((8, 8, 3), np.float32)
+    for given, kind, text in (
+        ((tmp_path / "a.png",), UserError, r"a\.png can't be read .*: expected an image of 3 channels"),
+        (([1, 2],), TypeError, "list: expected a path, a Pillow image or a NumPy array"),
+        ((images(20, 24, 4),), ValueError, r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
+        ((images(0, 24, 3),), ValueError, r"shape \(0, 24, 3\)"),
+        ((floats.astype(float),), ValueError, "an array of float64: expected uint8"),
+        ((floats + 255,), ValueError, r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
+        ((floats, (4, 4)), ValueError, "size with a float32 array"),
+        ((image, 7), UserError, r"size 7: expected \(width, height\) in pixels"),
+        ((image, (7, 0)), UserError, r"size \(7, 0\): expected"),
+        ((Image.fromarray(image), (7.0, 7)), UserError, r"size \(7\.0, 7\): expected"),
+    ):
+        with pytest.raises(kind, match=text):
+            model.x2y(*given)
 
 
-def test_all_devices_load_the_same_checkpoint(models, monkeypatch):
-    _, folder = models
-    on_two = [f"/device:CPU:{i}" for i in (0, 1)]
-    monkeypatch.setattr("cyclegan.inference.model.device_names", lambda devices: on_two)
-    loaded = []
-    monkeypatch.setattr(
-        "cyclegan.inference.model.restore",
-        lambda run, checkpoint, *options, original=load_on_devices.__globals__["restore"]: loaded.append(checkpoint)
-        or original(run, checkpoint, *options),
-    )
-    assert len(load_on_devices(folder)) == 2 and loaded == [None, "epoch_0002-2"]
+def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1], channels_x=5)
+    model = Model(tmp_path / "run")
+    with pytest.raises(ValueError, match="a Pillow image: expected an array of 5 channels"):
+        model.x2y(Image.new("RGB", (7, 5)))
+    assert model.x2y(images(20, 24, 5)).shape == (20, 24, 2)
+    with pytest.raises(UserError, match="Pillow has no images of 5 channels of 8 bits: expected an array"):
+        writer.write(tmp_path / "a.tif", DecodedImage(images(20, 24, 2)))
+        model.y2x(tmp_path / "a.tif")

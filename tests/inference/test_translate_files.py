@@ -1,12 +1,47 @@
+"""Translation of files, folders and patterns."""
+
+import os
+import re
+import time
+
 import numpy as np
+import pytest
+import tensorflow as tf
 from PIL import Image
 
 import cyclegan
+from cyclegan.errors import UserError
 from cyclegan.images import reader, writer
 from cyclegan.images.image import DecodedImage
+from cyclegan.inference import file_plan, translate_files
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import files, images
+from tests.inference.runs import make_run
+
+
+def write_same_size(folder, count):
+    for number in range(count):
+        writer.write(folder / f"{number:02d}.png", DecodedImage(images(16, 20, 3, seed=number)))
+
+
+@pytest.fixture
+def calls(model, monkeypatch):
+    """Record the batches of the translations; an attribute of the list may be a function that fails for some."""
+
+    class Calls(list):
+        def check(self, batch):
+            pass
+
+    found, original = Calls(), Model.translate
+
+    def translate(self, direction, batch):
+        found.append(len(batch))
+        found.check(batch)
+        return original(self, direction, batch)
+
+    monkeypatch.setattr(Model, "translate", translate)
+    return found
 
 
 def test_every_image_of_a_folder_is_translated(model, originals, tmp_path):
@@ -16,10 +51,9 @@ def test_every_image_of_a_folder_is_translated(model, originals, tmp_path):
     for name, (height, width) in originals.items():
         with Image.open(tmp_path / "in" / name) as before, Image.open(tmp_path / "out" / name) as after:
             assert before.format == after.format and after.size == (width, height)
-    lossless = [name for name in originals if name.endswith(("png", "tif", "bmp"))]
-    for name in lossless:
-        expected = model.x2y(reader.decode(tmp_path / "in" / name))
-        np.testing.assert_array_equal(reader.decode(tmp_path / "out" / name), expected)
+        if name.endswith(("png", "tif", "bmp")):  # without loss
+            expected = model.x2y(reader.decode(tmp_path / "in" / name))
+            np.testing.assert_array_equal(reader.decode(tmp_path / "out" / name), expected)
 
 
 def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
@@ -50,14 +84,11 @@ def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
         ("b.png", b"RGB ", np.uint16),
         ("c.tif", b"GRAY", np.uint8),
     ):
-        image = DecodedImage(images(16, 20, 3, dtype=dtype), None, profiles[space])
-        writer.write(tmp_path / "in" / name, image)
-        assert reader.decode_whole(tmp_path / "in" / name).profile == profiles[space]
+        writer.write(tmp_path / "in" / name, DecodedImage(images(16, 20, 3, dtype=dtype), None, profiles[space]))
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
     translate([model], tmp_path / "in", tmp_path / "out")
     kept = {name: reader.decode_whole(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
     assert kept == {"a.png": profiles[b"RGB "], "b.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
-    assert reader.decode_whole(tmp_path / "out" / "b.png").pixels.dtype == np.uint16
 
 
 def test_files_with_several_frames_are_counted(model, tmp_path):
@@ -93,6 +124,272 @@ def test_python_translates_with_a_run_or_a_model(run_folder, model, originals, t
     np.testing.assert_array_equal(
         reader.decode(tmp_path / "a.png"), model.y2x(reader.decode(tmp_path / "in" / "a.png"))
     )
-    assert cyclegan.translate(model, tmp_path / "in", tmp_path / "out", format="png", batch_size=2).done == len(
-        originals
-    )
+    assert cyclegan.translate(model, tmp_path / "in", tmp_path / "out", format="png", batch_size=2).done == 9
+
+
+def test_one_file_goes_to_a_file_or_a_folder(model, originals, tmp_path):
+    source = tmp_path / "in" / "a.png"
+    expected = model.x2y(reader.decode(source))
+    for target, written in (("one.tiff", "one.tiff"), ("new/one.png", "new/one.png"), ("folder", "folder/a.png")):
+        assert translate([model], source, tmp_path / target).done == 1
+        np.testing.assert_array_equal(reader.decode(tmp_path / written), expected)
+    translate([model], source, tmp_path / "folder", format="tiff", size=(12, 20))
+    resized = model.x2y(reader.decode(source), size=(12, 20))
+    np.testing.assert_array_equal(reader.decode(tmp_path / "folder" / "a.tif"), resized)
+    assert resized.shape == (20, 12, 3)
+
+
+def test_a_name_without_a_format_needs_one(model, originals, tmp_path):
+    (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
+    with pytest.raises(
+        UserError, match=r"photo\.jfif: its name does not end in .*expected --format .*file: photo\.jpg"
+    ):
+        translate([model], tmp_path / "photo.jfif", tmp_path / "out")
+    assert translate([model], tmp_path / "photo.jfif", tmp_path / "out", format="jpeg").done == 1
+    assert translate([model], tmp_path / "photo.jfif", tmp_path / "out" / "b.jpg").done == 1
+    assert files(tmp_path / "out") == ["b.jpg", "photo.jpg"]
+
+
+def test_files_that_are_no_images_are_named(tmp_path, caplog):
+    for name in ("a.png", "b.HEIC", "index.html"):
+        (tmp_path / name).touch()
+    caplog.set_level("INFO", "cyclegan")
+    tasks, _ = file_plan.plan_tasks(str(tmp_path), str(tmp_path / "out"), None)
+    assert [task.name for task in tasks] == ["a.png"]
+    assert [text.partition(str(tmp_path))[2] for text in caplog.messages] == [
+        " that are not used: 1 (.heic); if they are images, convert them to PNG or JPEG"
+    ]
+
+
+def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
+    (tmp_path / "in" / "notes.txt").write_text("no image")
+    translate([model], tmp_path / "in" / "**" / "*", tmp_path / "all", format="png")
+    assert files(tmp_path / "all") == sorted(re.sub(r"\.\w+$", ".png", name) for name in originals)
+    monkeypatch.chdir(tmp_path / "in")
+    translate([model], "*.jp*g", "../some")
+    assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
+    with pytest.raises(UserError, match=r"x\*: no images; expected at least one of \.png"):
+        translate([model], "x*", "../none")
+
+
+def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
+    writer.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(images(8, 8, 3)))
+    mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
+    with pytest.raises(
+        UserError, match=r"1 of 9 files to write exist, for example .*c\.webp: expected none; use --overwrite"
+    ):
+        translate([model], tmp_path / "in", tmp_path / "out")
+    assert files(tmp_path / "out") == ["sub/c.webp"]
+    report = translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True)
+    assert (report.done, report.skipped) == (8, 1) and files(tmp_path / "out") == sorted(originals)
+    assert (tmp_path / "out" / "sub" / "c.webp").read_bytes() == mine
+    assert translate([model], tmp_path / "in", tmp_path / "out", overwrite=True).done == 9
+    assert (tmp_path / "out" / "sub" / "c.webp").read_bytes() != mine
+    for other in ("overwrite", "html"):
+        with pytest.raises(UserError, match=f"--skip_existing with --{other}.*: expected one of them"):
+            translate([model], tmp_path / "in", tmp_path / "out", skip_existing=True, **{other: True})
+
+
+def test_originals_are_never_replaced(model, originals, tmp_path):
+    source = tmp_path / "in"
+    before = (source / "a.png").read_bytes()
+    (tmp_path / "link").symlink_to(source)
+    for target in (source, tmp_path / "link"):
+        for what in (source, source / "a.png"):
+            with pytest.raises(UserError, match="an image to translate, which its translation would replace"):
+                translate([model], what, target, overwrite=True)
+    assert (source / "a.png").read_bytes() == before
+
+
+def test_a_target_within_the_source_is_not_translated(model, originals, tmp_path):
+    for _ in range(2):
+        assert translate([model], tmp_path / "in", tmp_path / "in" / "out", overwrite=True).done == 9
+    assert files(tmp_path / "in" / "out") == sorted(originals)
+
+
+def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1], channels_y=5)
+    writer.write(tmp_path / "in" / "a.png", DecodedImage(images(16, 16, 3)))
+    with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
+        cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
+    assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
+    assert reader.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
+
+
+def test_impossible_requests_are_refused(model, tmp_path):
+    for name in ("in/a.png", "in/a.tif"):
+        writer.write(tmp_path / name, DecodedImage(images(8, 8, 3)))
+    for name in ("empty", "file.d/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for source, target, options, text in (
+        ("nothing", "out", {}, "no such file or folder; expected an image, a folder of images, or a pattern"),
+        ("empty", "out", {}, r"no images; expected at least one of \.png"),
+        ("in", "out", {"direction": "sideways"}, "direction 'sideways', batch_size 8: expected x2y or y2x"),
+        ("in", "out", {"batch_size": 0}, "expected x2y or y2x, and at least 1 image"),
+        ("in", "out", {"size": 64}, r"size 64: expected \(width, height\) in pixels"),
+        ("in", "out", {"format": "jxl"}, "--format jxl: expected one of png, jpeg"),
+        ("in/a.png", "a.jpgg", {}, r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"),
+        ("in/a.png", "b.png", {"format": "tiff"}, r"--format tiff expects a name that ends in \.tif or \.tiff"),
+        ("in", "file", {}, "file: a file; expected a folder for the translations of 2 images"),
+        ("in", "out", {"format": "png"}, r"a\.png and a\.tif would both be written to .*a\.png: expected other names"),
+    ):
+        with pytest.raises(UserError, match=text):
+            translate([model], tmp_path / source, tmp_path / target, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_batches_have_one_shape_and_few_pixels():
+    looked = [((10, 10, False), 100, name) for name in "abcde"] + [
+        (None, 0, "f"),
+        ((10, 10, True), 120, "g"),
+        ((10, 10, True), 900, "h"),
+        ((40, 50, True), 100, "i"),
+    ]
+    assert list(translate_files.make_batches(looked, 8, 250)) == [
+        (200, ["a", "b"]), (200, ["c", "d"]), (100, ["e"]), (250, ["f"]), (900, ["g", "h"]), (2000, ["i"]),
+    ]  # fmt: skip
+
+
+def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
+    write_same_size(tmp_path / "in", 12)
+    active, most, original = set(), [], reader.decode_values
+
+    def decode(source, *given):
+        active.add(source)
+        most.append(len(active))
+        time.sleep(0.02)
+        return original(source, *given)
+
+    monkeypatch.setattr(reader, "decode_values", decode)
+    monkeypatch.setattr(
+        reader, "has_more_frames", lambda source: bool(active.remove(source))
+    )  # at the end of each file
+    monkeypatch.setattr(translate_files, "available_cores", lambda: 8)
+    monkeypatch.setattr(translate_files, "MAX_PIXELS", 3 * 16 * 20)
+    assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=1).done == 12
+    assert 1 < max(most) <= 3
+
+
+def test_a_failed_batch_is_translated_one_by_one(model, tmp_path, calls):
+    write_same_size(tmp_path / "in", 4)
+    third = images(16, 20, 3, seed=2)
+
+    def check(batch):
+        if any((one == third).all() for one in batch):
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    calls.check = check
+    report = translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.failed == [
+        f"{tmp_path}/in/02.png (the device does not have enough memory for it; try a smaller --tile or --size)"
+    ]
+    assert calls == [4, 1, 1, 1, 1] and files(tmp_path / "out") == ["00.png", "01.png", "03.png"]
+
+
+def test_an_output_that_is_not_finite(run_folder, originals, tmp_path):
+    model = Model(run_folder)
+    for variable in model.generator("x2y").variables:
+        variable.assign(tf.fill(variable.shape, np.nan))
+    report = translate([model], tmp_path / "in", tmp_path / "out")
+    assert report.done == 0 and len(report.failed) == len(originals) and not (tmp_path / "out").exists()
+    assert "the network's output is not finite (NaN)" in report.failed[0]
+
+
+def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypatch):
+    whole, decode = (tmp_path / "in" / "b.jpg").read_bytes(), reader.decode_values
+    (tmp_path / "in" / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "in" / "text\n.png").write_text("no image")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sub").write_text("a file where a folder should be")
+
+    def sometimes(source, *given):
+        if source.endswith("g.JPEG"):
+            raise OSError("gone since its header was read")
+        return decode(source, *given)
+
+    monkeypatch.setattr(reader, "decode_values", sometimes)
+    report = translate([model], tmp_path / "in", tmp_path / "out")
+    failed = dict(re.fullmatch(r".*/in/(.*?) \((.*)\)", text).groups() for text in report.failed)
+    assert list(failed) == ["g.JPEG", "half.jpg", "sub/c.webp", "sub/deeper/d.bmp", r"text\n.png"]
+    assert failed["g.JPEG"] == "gone since its header was read" and failed[r"text\n.png"] == "not an image"
+    assert report.done == len(originals) - 3 == len(files(tmp_path / "out")) - 1
+
+
+def test_ctrl_c(model, tmp_path, monkeypatch, calls):
+    for number in range(40):
+        writer.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
+    monkeypatch.setattr(translate_files, "available_cores", lambda: 1)
+
+    class Bar(translate_files.tqdm.tqdm):
+        def update(self, n=1):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(translate_files.tqdm, "tqdm", Bar)
+    calls.check = lambda batch: time.sleep(0.05)
+    with pytest.raises(KeyboardInterrupt):
+        translate([model], tmp_path / "in", tmp_path / "out")
+    assert 0 < len(files(tmp_path / "out")) < 20
+
+
+def test_page(model, originals, tmp_path):
+    writer.write(tmp_path / "in" / "large.tif", DecodedImage(images(600, 90, 3, dtype=np.uint16)))
+    report = translate([model], tmp_path / "in", tmp_path / "out", html=True)
+    assert report.page == tmp_path / "out" / "index.html" and report.done == 10
+    page = tmp_path / "out" / "index_files"
+    shown = sorted(os.listdir(page))
+    assert len(shown) == 30 and shown[:3] == ["000001_cycle.png", "000001_input.png", "000001_output.png"]
+    before = reader.decode(tmp_path / "in" / "a.png")
+    cycle = model.y2x(model.x2y(before))
+    np.testing.assert_array_equal(reader.decode(page / "000001_input.png"), before)
+    np.testing.assert_array_equal(reader.decode(page / "000001_cycle.png"), cycle)
+    assert f"{np.abs(before.astype(float) - cycle).mean():.3f}" in report.page.read_text()
+    for kind in ("input", "output", "cycle"):
+        with Image.open(page / f"000008_{kind}.png") as image:
+            assert image.size == (77, 512) and image.mode == "RGB"
+    with pytest.raises(UserError, match="files to write exist"):
+        translate([model], tmp_path / "in" / "a.png", tmp_path / "out", html=True)
+    (tmp_path / "other" / "index_files").mkdir(parents=True)
+    with pytest.raises(UserError, match="index_files: expected none"):
+        translate([model], tmp_path / "in" / "a.png", tmp_path / "other", html=True)
+    back = translate([model], tmp_path / "out", tmp_path / "back", "y2x", html=True)
+    assert back.done == 10 and back.failed == []  # copies for the page are no inputs
+
+
+def test_page_images_that_cannot_be_written(model, originals, tmp_path, monkeypatch):
+    thumbnail = translate_files.make_thumbnail
+
+    def sometimes(pixels):
+        if pixels.shape[:2] == (17, 23):
+            raise OSError(28, "No space left on device")
+        return thumbnail(pixels)
+
+    monkeypatch.setattr(translate_files, "make_thumbnail", sometimes)
+    report = translate([model], tmp_path / "in", tmp_path / "out", html=True)
+    assert report.done == len(originals) - 1 and (tmp_path / "out" / "a.png").exists()
+    reason = "translated, but not shown on the page: [Errno 28] No space left on device"
+    assert report.failed == [f"{tmp_path}/in/a.png ({reason})"]
+    text = report.page.read_text()
+    assert "000002_output.png" in text and "000001_output.png" not in text
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(translate_files.html_report, "write", full)
+    report = translate([model], tmp_path / "in" / "b.jpg", tmp_path / "other", html=True)
+    assert (report.done, report.page) == (1, None) and "index.html ([Errno 28] No space left" in report.failed[0]
+
+
+def test_page_of_one_direction(tmp_path, strategies):
+    make_run(tmp_path / "run", strategies[1], objective="cut", channels_y=3)
+    writer.write(tmp_path / "a.png", DecodedImage(images(20, 24, 3)))
+    model = Model(tmp_path / "run")
+    report = translate(model, tmp_path / "a.png", tmp_path / "out", html=True)
+    assert (report.done, report.failed) == (1, [])
+    page = report.page.read_text()
+    assert "No cycle: the run has no generator for the other direction" in page and '"cycle":""' in page
+    assert not list((tmp_path / "out").rglob("*cycle*")) and "cycle error" not in page.split("application/json")[1]
+    with pytest.raises(UserError, match="--objective cut has no generator Y -> X; expected --direction x2y"):
+        translate(model, tmp_path / "a.png", tmp_path / "b", "y2x")
+    assert not (tmp_path / "b").exists()

@@ -14,8 +14,8 @@ from cyclegan.config import Config
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import reader
 from cyclegan.inference.model import Model
+from cyclegan.inference.tiles import TILE
 from cyclegan.inference.translate_files import translate
-from cyclegan.inference.translator import Translator
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_png
 
@@ -25,11 +25,10 @@ class SameImage(Model):
 
     def __init__(self, channels=1, **settings):
         image = tf.keras.Input((None, None, channels))
-        same = Translator(tf.keras.Model(image, image), 4)
-        self._translators = {"x2y": same, "y2x": same}
+        self.generators = dict.fromkeys(("x2y", "y2x"), tf.keras.Model(image, image))
         self.config = Config.from_settings(channels_x=channels, channels_y=channels, **settings)
-        self._restored = types.SimpleNamespace(path=pathlib.Path("runs/ct"))
-        self.checkpoint, self.tile = pathlib.Path("runs/ct/checkpoints/epoch_0002"), same.tile
+        self.path, self.tile, self._device, self._functions = pathlib.Path("runs/ct"), TILE, None, {}
+        self.checkpoint = self.path / "checkpoints" / "epoch_0002"
         self.train_state = types.SimpleNamespace(epoch=2)
 
 
@@ -94,23 +93,20 @@ def test_python_gets_values_of_files_and_levels_of_arrays(folder):
         assert SameImage(value_range_x="0:4095", value_range_y=text).x2y(folder / "in" / "a.png").mode == mode
 
 
-@pytest.mark.parametrize("channels, mode", [(3, "RGB"), (1, "LA")])
-def test_pillow_images_of_several_bands_have_8_bits_without_a_target_range(tmp_path, channels, mode):
-    pixels = np.random.default_rng(0).integers(0, 256, (16, 20, len(mode)), np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = SameImage(channels, value_range_x="0:255").x2y(tmp_path / "a.png")
-    assert found.mode == mode
-    np.testing.assert_array_equal(np.asarray(found)[..., -1], pixels[..., -1])  # gray levels are shown on white
-
-
-@pytest.mark.parametrize("channels, mode", [(1, "F"), (3, "RGB")])
-def test_pillow_images_of_float_files_keep_fractions(tmp_path, channels, mode):
-    values = np.random.default_rng(0).uniform(0, 255, (16, 20, channels)).astype(np.float32)
-    tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack" if channels == 1 else "rgb")
-    found = SameImage(channels, **both("0:255")).x2y(tmp_path / "a.tif")
-    assert found.mode == mode
-    apart = np.abs(np.asarray(found, np.float32).reshape(values.shape) - values).max()
-    assert apart < (0.01 if mode == "F" else 0.51)
+def test_pillow_images_keep_what_pillow_can_hold(tmp_path):
+    rng = np.random.default_rng(0)
+    for channels, mode in ((3, "RGB"), (1, "LA")):  # several bands have 8 bits without a range of the target
+        pixels = rng.integers(0, 256, (16, 20, len(mode)), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "a.png")
+        found = SameImage(channels, value_range_x="0:255").x2y(tmp_path / "a.png")
+        assert found.mode == mode
+        np.testing.assert_array_equal(np.asarray(found)[..., -1], pixels[..., -1])  # gray levels are shown on white
+    for channels, mode, most in ((1, "F", 0.01), (3, "RGB", 0.51)):  # one band keeps the fractions of a float file
+        values = rng.uniform(0, 255, (16, 20, channels)).astype(np.float32)
+        tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack" if channels == 1 else "rgb")
+        found = SameImage(channels, **both("0:255")).x2y(tmp_path / "a.tif")
+        assert found.mode == mode
+        assert np.abs(np.asarray(found, np.float32).reshape(values.shape) - values).max() < most
 
 
 def test_formats_that_cannot_hold_the_values_are_refused(folder):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.evaluation import image_errors
+from cyclegan.evaluation import metrics
 from cyclegan.methods import losses
 
 
@@ -52,7 +52,7 @@ def test_reduce_mean_divides_by_the_global_batch():
 
 def test_structural_dissimilarity_is_that_of_ssim(make_images):
     a, b = (make_images(2, 16, seed) for seed in (1, 2))
-    expected = 1 - image_errors.ssim(a, b)
+    expected = 1 - metrics.ssim(a, b)
     got = losses.structural_dissimilarity(a / np.float32(127.5) - 1, b / np.float32(127.5) - 1)
     np.testing.assert_allclose(got, expected, atol=2e-3)
     np.testing.assert_allclose(

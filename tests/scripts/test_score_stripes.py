@@ -38,7 +38,7 @@ def scenes_run(tmp_path, monkeypatch):
 
 
 def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):
-    result = score_stripes.score(stripes_run)
+    _, result = score_stripes.score(stripes_run)
     assert set(result) == {"X -> Y", "Y -> X"}
     for trained, identity in result.values():
         assert identity["outside"] < 1 and identity["inside"] > 40 and identity["coat"] > 40
@@ -76,17 +76,49 @@ def test_the_truth_scores_best(run, request, monkeypatch):
 
     for direction in pairs:
         monkeypatch.setattr(Model, direction, functools.partialmethod(functools.partial(perfect, direction)))
-    for trained, identity in score_stripes.score(run).values():
+    for trained, identity in score_stripes.score(run)[1].values():
         assert max(trained.values()) < 1 and max(identity.values()) > 20
 
 
-def test_refuses_runs_that_cannot_be_scored(tmp_path):
+def test_refuses_runs_that_cannot_be_scored(tmp_path, stripes_run):
     with pytest.raises(UserError, match="no such file; expected the config.json of a run"):
-        score_stripes.score(tmp_path)
-    serialization.save(tmp_path / "config.json", Config.from_settings(dataset="photos"), {}, {})
+        score_stripes.score(tmp_path / "checkpoints")
+    config = serialization.load(stripes_run / "config.json").config
+    serialization.save(stripes_run / "config.json", config.replace(dataset="photos"), compat.stack(), {})
     with pytest.raises(UserError, match="was trained on photos; expected a run on stripes or scenes"):
-        score_stripes.score(tmp_path)
-    config = Config.from_settings(dataset="stripes", image_size=32, filters=4, residual_blocks=0)
-    serialization.save(tmp_path / "config.json", config, compat.stack(), {})
-    with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
-        score_stripes.score(tmp_path)
+        score_stripes.score(stripes_run)
+
+
+def test_label_errors_by_hand():
+    colors = [(0, 0, 0), (255, 0, 0), (0, 255, 255)]
+    truth = np.array([[[colors[0]] * 6 + [colors[1]] * 2]], np.uint8)  # one image of 1 x 8 pixels
+    got = truth.copy()
+    got[0, 0, 0] = (127, 10, 10)  # nearer to black than to red
+    got[0, 0, 1] = (129, 0, 0)  # red
+    got[0, 0, 7] = (90, 180, 180)  # cyan
+    assert score_stripes.label_errors(got, truth, colors) == {
+        "pixels": 25.0,
+        "classes": pytest.approx(100 * (1 / 6 + 1 / 2) / 2),
+    }
+    assert score_stripes.label_errors(truth, truth, colors) == {"pixels": 0.0, "classes": 0.0}
+
+
+def test_stripes_score_by_hand():
+    """Score an image with a brown half on a green ground, whose truth has black and white stripes instead of brown."""
+    source = np.full((1, 4, 8, 3), (0, 200, 0), np.uint8)
+    truth = source.copy()
+    source[:, :2] = 100
+    truth[:, :2] = np.where(np.arange(8) % 2, 255, 0)[:, None]
+    assert score_stripes.stripes_score(source, truth, truth) == {"outside": 0, "inside": 0, "coat": 0, "total": 0}
+    gap = (100 + 155) / 2  # sorted: 100 against 0 in one half, against 255 in the other
+    assert score_stripes.stripes_score(source, source, truth) == {
+        "outside": 0,
+        "inside": gap,
+        "coat": gap,
+        "total": gap / 2,
+    }
+    shifted, brighter = truth.copy(), truth.copy()
+    shifted[:, :2] = 255 - truth[:, :2]  # displaced stripes have no error of the coat
+    assert score_stripes.stripes_score(source, shifted, truth) == {"outside": 0, "inside": 255, "coat": 0, "total": 0}
+    brighter[:, 2:] += 30
+    assert score_stripes.stripes_score(source, brighter, truth) == {"outside": 30, "inside": 0, "coat": 0, "total": 15}

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config, serialization
 from cyclegan.export.portable import make_portable
-from cyclegan.inference.restore import restore
+from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
@@ -52,10 +52,10 @@ def test_a_run_is_restored_exported_and_continued_with_and_without(tmp_path, rec
     train(gan, *images)
     serialization.save(tmp_path / "config.json", first, compat.stack(), {})
     CheckpointManager(tmp_path / "checkpoints", gan.state()).save(TrainState(epoch=1, step=1))
-    restored = restore(tmp_path)
+    G = Model(tmp_path).generator("x2y")
     x = images[0].astype(np.float32) / 255
-    np.testing.assert_array_equal(restored.G(x), gan.networks["G"](x))
-    np.testing.assert_allclose(make_portable(restored.G)(x), restored.G(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(G(x), gan.networks["G"](x))
+    np.testing.assert_allclose(make_portable(G)(x), G(x), rtol=1e-5, atol=1e-6)
     CheckpointManager(tmp_path / "checkpoints", continued.state()).restore()
     for each in (gan, continued):
         train(with_sgd(each, 0.1), *images[:, :, ::-1])  # Adam would enlarge the rounding of small gradients

@@ -152,8 +152,9 @@ def check_equal(world, trainer, folder, undisturbed):
 def score(world, **options):
     """Return the options of a trainer that scores each epoch; compile the functions once for all starts."""
     if not hasattr(world, "evaluator"):
+        generators = dict(zip(("x2y", "y2x"), world.gan.generators_in_use))
         world.evaluator = Evaluator(
-            *world.gan.generators_in_use, *world.test.domains, (16, 16), features.random_extractor(), batch_size=4
+            generators, *world.test.domains, (16, 16), features.make_extractor("random"), batch_size=4
         )
     return {"evaluator": world.evaluator, "evaluate_every": 1, **options}
 

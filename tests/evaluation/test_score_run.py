@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -16,6 +17,10 @@ from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.evaluation.score_run import ScoreOptions, check_same_names, read_folder
+from cyclegan.images import writer
+from cyclegan.images.image import DecodedImage
+from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
@@ -23,6 +28,7 @@ from cyclegan.training.gan import GAN
 from tests.evaluation.drawings import draw
 from tests.images.dicom_samples import twelve_bits
 from tests.images.samples import deep_png
+from tests.inference.arrays import images
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -51,7 +57,11 @@ def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
     result = score(run, "--checkpoint", "best-x2y", "--json", file, "--max_images", 6)
     out = capsys.readouterr().out
     assert json.loads(file.read_text()) == json.loads(json.dumps(result))
-    assert result["checkpoint"] == "best-x2y-1" and result["epoch"] == 1 and set(result["versions"]) >= {"tensorflow"}
+    assert (
+        result["checkpoint"].startswith("best-x2y")
+        and result["epoch"] == 1
+        and set(result["versions"]) >= {"tensorflow"}
+    )
     for direction in ("x2y", "y2x"):
         part = result["directions"][direction]
         assert set(part["scores"]) == set(score_table.TITLES)
@@ -70,24 +80,28 @@ def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
         assert text in out
 
 
+def save_another(run, epoch, change):
+    """Save a further checkpoint of a run with other weights of G."""
+    gan = GAN(1, serialization.load(run / "config.json").config)
+    G = gan.networks.generators["G"]
+    G.set_weights([change(weights) for weights in G.get_weights()])
+    CheckpointManager(run / "checkpoints", gan.state()).save(TrainState(epoch=epoch, step=9))
+
+
 def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
-    copy, file = tmp_path / "run", tmp_path / "scores.json"
-    shutil.copytree(run, copy)
-    second = GAN(1, serialization.load(copy / "config.json").config)
-    G = second.networks.generators["G"]
-    G.set_weights([weights + 1 for weights in G.get_weights()])
-    CheckpointManager(copy / "checkpoints", second.state()).save(TrainState(epoch=2, step=9))
-    (copy / "checkpoints" / "best-y2x-3").mkdir()  # damaged
+    copy, file = shutil.copytree(run, tmp_path / "run"), tmp_path / "scores.json"
+    save_another(copy, 2, lambda weights: weights + 1)
+    save_another(copy, 3, lambda weights: float("nan") * weights)
+    (copy / "checkpoints" / "best-y2x-9").mkdir()  # damaged
     flags = ("--max_images", 3, "--direction", "x2y")
     first, last = score(copy, "--all-checkpoints", *flags, "--json", file)["checkpoints"]
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:4] for line in lines if line.startswith("epoch_")] == [
-        ["epoch_0001-1,", "best-x2y-1", "1", "5"],
-        ["epoch_0002-2", "2", "9", f"{last['directions']['x2y']['scores']['FID']:.5g}"],
-    ]
-    assert "best-y2x-3 can't be read" in caplog.text
-    assert (first["aliases"], last["aliases"]) == (["best-x2y-1"], [])
-    assert first["directions"] != last["directions"]
+    first_line, last_line = (line for line in lines if line.startswith("epoch_"))
+    assert re.match(r"epoch_0001\S*, best-x2y\S* +1 +5 ", first_line)
+    fid = re.escape(f"{last['directions']['x2y']['scores']['FID']:.5g}")
+    assert re.match(rf"epoch_0002\S* +2 +9 +{fid}", last_line)
+    assert re.search("best-y2x.* can't be read", caplog.text) and re.search("epoch_0003.* has no scores: ", caplog.text)
+    assert len(first["aliases"]) == 1 and last["aliases"] == []
     assert json.loads(file.read_text())["checkpoints"] == json.loads(json.dumps([first, last]))
     for name, result in (("best-x2y", first), ("epoch_0002", last)):
         alone = score(copy, "--checkpoint", name, *flags)
@@ -96,29 +110,32 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
 
 
 def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
-    (copy / "checkpoints" / "epoch_0001-1" / "state.index").write_bytes(b"damaged")
-    (result,) = score(copy, "--all-checkpoints", "--max_images", 3, "--direction", "x2y")["checkpoints"]
-    assert (result["checkpoint"], result["aliases"]) == ("best-x2y-1", [])
-    assert "epoch_0001-1 can't be read" in caplog.text
-
-
-def test_a_checkpoint_whose_translations_are_not_finite_has_no_scores(run, tmp_path, caplog):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
-    broken = GAN(1, serialization.load(copy / "config.json").config)
-    G = broken.networks.generators["G"]
-    G.set_weights([float("nan") * weights for weights in G.get_weights()])
-    manager = CheckpointManager(copy / "checkpoints", broken.state())
-    manager.save(TrainState(epoch=2, step=9))
+    copy = shutil.copytree(run, tmp_path / "run")
+    (damaged,) = (copy / "checkpoints").glob("epoch_0001*/state.index")
+    damaged.write_bytes(b"damaged")
     flags = ("--all-checkpoints", "--max_images", 3, "--direction", "x2y")
-    assert [result["checkpoint"] for result in score(copy, *flags)["checkpoints"]] == ["epoch_0001-1"]
-    assert "epoch_0002-2 has no scores: " in caplog.text
-    for name in ("epoch_0001-1", "best-x2y-1"):
-        shutil.rmtree(copy / "checkpoints" / name)
+    (result,) = score(copy, *flags)["checkpoints"]
+    assert result["checkpoint"].startswith("best-x2y") and result["aliases"] == []
+    assert re.search("epoch_0001.* can't be read", caplog.text)
+    save_another(copy, 2, lambda weights: float("nan") * weights)
+    for name in ("epoch_0001*", "best-x2y*"):
+        shutil.rmtree(*(copy / "checkpoints").glob(name))
     with pytest.raises(UserError, match="no checkpoint has scores, see above"):
         score(copy, *flags)
+
+
+def test_a_run_of_one_direction(run, tmp_path, caplog):
+    copy = tmp_path / "run"
+    copy.mkdir()
+    config = serialization.load(run / "config.json").config.replace(objective="cut")
+    serialization.save(copy / "config.json", config, compat.stack(), {})
+    CheckpointManager(copy / "checkpoints", GAN(1, config).state()).save(TrainState(epoch=1, step=5))
+    caplog.set_level("INFO")
+    (part,) = score(copy, "--max_images", 4)["directions"].values()
+    assert "No scores for Y -> X: --objective cut has no such generator" in caplog.messages
+    assert "FID" in part["scores"] and "cycle_MAE" not in part["scores"]
+    with pytest.raises(UserError, match="--objective cut has no generator Y -> X; expected --direction x2y"):
+        score(copy, "--direction", "y2x")
 
 
 @pytest.fixture(scope="module")
@@ -175,11 +192,49 @@ def test_real_images_of_another_folder_are_compared(run, folders):
     assert own["FID"] != pytest.approx(expected["FID"], rel=1e-3) and own["MAE"] == expected["MAE"]
 
 
+def test_real_images_are_resized_like_held_out_images(run, tmp_path):
+    model, names = Model(run), ("a.png", "b.png", "sub/c.jpg")
+    exact, deep, _ = pixels = [images(32, 32, 1), images(32, 32, 1, dtype=np.uint16), images(33, 50, 3)]
+    for name, image in zip(names, pixels):
+        writer.write(tmp_path / name, DecodedImage(image))
+    found = read_folder(tmp_path, model, "x2y", (32, 32))
+    assert found.shape == (3, 32, 32, 3) and found.dtype == np.uint16  # one image of 16 bits makes all so
+    np.testing.assert_array_equal(found[0][..., :1], exact * np.uint16(257))
+    np.testing.assert_array_equal(found[1][..., :1], deep)
+    assert found[2].shape == (32, 32, 3)
+    model.config = model.config.replace(preprocess="none", dataset="photos")
+    (tmp_path / "sub" / "c.jpg").unlink()
+    text = f"--real {tmp_path}: the images have 32 x 32 pixels after resizing; expected the run's 16 x 32 pixels: resize them"
+    with pytest.raises(UserError, match=re.escape(text)):
+        read_folder(tmp_path, model, "x2y", (32, 16))
+
+
+@pytest.mark.parametrize(
+    "x, y, counts, example",
+    [
+        (["testA/1.png", "testA/2.png"], ["testB/1.png", "testB/3.png"], (2, 2), "2"),
+        (["testA/1.png", "testA/2.png"], ["testB/1.png"], (2, 1), "2"),
+        (["testA/1.png"], ["testB/b/1.png"], (1, 1), "1"),
+        (["testA/2.png", "testA/1.png"], ["testB/1.png", "testB/2.png"], (2, 2), "2"),  # in another order
+    ],
+)
+def test_pairs_differ_in_folder_and_suffix_only(x, y, counts, example):
+    check_same_names(["testA/1.png", "testA/b/2.jpg"], ["testB/1.tif", "testB/b/2.png"])
+    with pytest.raises(UserError) as error:
+        check_same_names(x, y)
+    assert "of X ({}) and Y ({}) do not have the same names".format(*counts) in str(error.value)
+    assert f"for example {example}; expected an image of Y with the same name" in str(error.value)
+
+
 @pytest.mark.parametrize(
     "flags, text",
     [
-        (["--real", str(ROOT / "tests"), "--direction", "x2y"], "no images; expected at least 2 of .png"),
-        (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of epoch_0001-1, best-x2y-1"),
+        (["--max_images", 1], "--max_images 1: expected at least 2"),
+        (["--seed", -1], "--seed -1: expected at least 0"),
+        (["--real", "/nowhere"], "--real /nowhere: no such folder; expected a folder with testA and testB"),
+        (["--real", ROOT], "has no testA and testB, so its images are of one domain; expected --direction"),
+        (["--real", ROOT / "tests", "--direction", "x2y"], "no images; expected at least 2 of .png"),
+        (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of epoch_0001"),
         (["--features", "weights.h5"], "weights.h5: no such file; expected random, inception, or a file"),
         (["--dataset", "/nowhere"], "--dataset /nowhere: no such folder"),
     ],
@@ -190,10 +245,16 @@ def test_refuses_requests_that_cannot_work(run, flags, text):
     assert text in str(error.value)
 
 
+def test_real_folder_prefers_the_test_folder(tmp_path):
+    (tmp_path / "testB").mkdir()
+    options = ScoreOptions(directions=("x2y",), real=str(tmp_path))
+    assert options.real_folder("x2y") == tmp_path / "testB" and options.real_folder("y2x") == tmp_path
+
+
 def test_too_little_memory_is_explained(run, monkeypatch):
     def full(self, direction):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nwith shape")
 
     monkeypatch.setattr(Evaluator, "scores", full)
-    with pytest.raises(UserError, match="not have enough memory for batches of 3 images of 32 x 32 .* --batch_size"):
+    with pytest.raises(UserError, match="not have enough memory for batches of 3 images; .* --batch_size"):
         score(run, "--batch_size", 3)

@@ -1,0 +1,282 @@
+"""Scores of a trained run on its held-out images."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import itertools
+import logging
+import os
+import pathlib
+import platform
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cyclegan.config.directions import DIRECTIONS
+from cyclegan.data import folder_source, loading, sources
+from cyclegan.data.loading import LazyImages
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.evaluation.evaluator import BATCH_SIZE, Evaluator
+from cyclegan.evaluation.features import make_extractor
+from cyclegan.images import geometry
+from cyclegan.inference.model import Model, checkpoint_names
+from cyclegan.run.train_state import TrainState
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreOptions:
+    """Directions, features and images of the scores of a run.
+
+    Attributes:
+        directions: Directions of translation, "x2y" and "y2x".
+        features: Features of FID and KID, see `features.make_extractor`.
+        dataset: The run's dataset if it has moved; `None` if not.
+        data_dir: Folder of prepared TensorFlow Datasets; `None` for the run's --data_dir.
+        real: Folder of real images to compare with, see `real_folder`; `None` for the held-out images of the run.
+        paired: Whether held-out images of the same name show the same scene.
+        max_images: Number of held-out images of each domain to use, the first ones; `None` for all.
+        batch_size: Images per batch.
+        seed: Seed of the subsets of KID.
+
+    Raises:
+        UserError: A value cannot work.
+    """
+
+    directions: tuple[str, ...] = tuple(DIRECTIONS)
+    features: str = "inception"
+    dataset: str | None = None
+    data_dir: str | None = None
+    real: str | None = None
+    paired: bool = False
+    max_images: int | None = None
+    batch_size: int = BATCH_SIZE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, least in (("max_images", 2), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"--{name} {value}: expected at least {least}")
+        if self.real is None:
+            return
+        folder = pathlib.Path(self.real).expanduser()
+        if not folder.is_dir():
+            raise UserError(
+                f"--real {self.real}: no such folder; expected a folder with testA and testB, or with images"
+            )
+        if len(self.directions) > 1 and any(self.real_folder(direction) == folder for direction in self.directions):
+            raise UserError(
+                f"--real {self.real}: has no testA and testB, so its images are of one domain; expected --direction x2y if this"
+                " is Y, or --direction y2x if it is X"
+            )
+
+    def real_folder(self, direction: str) -> pathlib.Path:
+        """Return the folder of the real images of a direction's target domain.
+
+        It is the subfolder testA or testB of `real` if that exists, else `real` itself.
+        """
+        folder = pathlib.Path(self.real or "").expanduser()
+        subfolder = folder / {"x2y": "testB", "y2x": "testA"}[direction]
+        return subfolder if subfolder.is_dir() else folder
+
+
+def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
+    """Score the generators of a run.
+
+    Args:
+        run: Folder of the run.
+        checkpoint: Name of one of its checkpoints; `None` for the newest.
+        options: Directions, features and images of the scores.
+
+    Returns:
+        "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a dict of
+        "scores", "untranslated" and "protocol", see `Evaluator`.
+
+    Raises:
+        UserError: The run, the checkpoint, the images or the features do not exist or do not fit, or memory is short.
+        TrainingError: A translation is not finite, or an image cannot be read.
+    """
+    with _explain_memory(options):
+        return _Scorer(Model(run, checkpoint), options).score()
+
+
+def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> list[dict[str, Any]]:
+    """Score the generators of all checkpoints of a run.
+
+    Skip checkpoints that cannot be read or whose translations are not finite, with a warning.
+
+    Returns:
+        The result of `score_run` for each checkpoint. It has a further item "aliases", the other names of the checkpoint.
+
+    Raises:
+        UserError: As in `score_run`, or no checkpoint has scores.
+    """
+    model = _load_any(run)
+    results: list[tuple[TrainState, dict[str, Any]]] = []
+    with _explain_memory(options):
+        scorer = _Scorer(model, options)
+        for name in checkpoint_names(model.path):
+            try:
+                model.restore(name)
+                if same := [result for state, result in results if state == model.train_state]:
+                    same[0]["aliases"].append(name)
+                else:
+                    results.append((model.train_state, {**scorer.score(), "aliases": []}))
+            except TrainingError as error:
+                logger.warning(f"{name} has no scores: {error}")
+            except UserError as error:  # damaged, or removed by a training that runs
+                logger.warning(str(error))
+    if not results:
+        raise UserError(
+            f"{model.path}: no checkpoint has scores, see above; expected one whose translations are finite"
+        )
+    return [result for _, result in results]
+
+
+def _load_any(run: str | os.PathLike[str]) -> Model:
+    """Load the newest checkpoint or, if none of training can be read, a best one."""
+    try:
+        return Model(run)
+    except UserError:
+        for name in reversed(checkpoint_names(pathlib.Path(run).expanduser())):
+            with contextlib.suppress(UserError):
+                return Model(run, name)
+        raise
+
+
+class _Scorer:
+    """Score the generators of a model, whichever checkpoint they have, with features that are computed once."""
+
+    def __init__(self, model: Model, options: ScoreOptions) -> None:
+        self._model, self._options = model, options
+        self._directions = _choose_directions(model, options.directions)
+        self._evaluator = self._make_evaluator()
+        self._untranslated = {direction: self._evaluator.untranslated(direction) for direction in self._directions}
+
+    def _make_evaluator(self) -> Evaluator:
+        model, options = self._model, self._options
+        changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
+        present = model.config.replace(cache="none", **{name: value for name, value in changes.items() if value})
+        channels = [model.channels(direction)[1] for direction in self._directions]
+        extractor = make_extractor(options.features, channels)
+        domains = sources.load_domains(present.data, present.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
+        embedded = present.data.is_embedded
+        if options.paired and not embedded:
+            check_same_names(domains.test_x.names, domains.test_y.names)
+        directions = self._directions if options.real else ()
+        return Evaluator(
+            model.generators,
+            domains.test_x.images,
+            domains.test_y.images,
+            domains.size,
+            extractor,
+            paired=embedded or options.paired,
+            real={each: read_folder(options.real_folder(each), model, each, domains.size) for each in directions},
+            seed=options.seed,
+            batch_size=options.batch_size,
+            bars=True,
+        )
+
+    def score(self) -> dict[str, Any]:
+        """Return the result of `score_run`."""
+        model, options = self._model, self._options
+        protocol = {
+            "dataset": options.dataset or model.config.data.dataset,
+            "real_from": options.real or "the held-out images",
+            "max_images": options.max_images,
+            "preprocess": model.config.data.preprocess,
+        }
+        return {
+            "run": str(model.path),
+            "checkpoint": model.checkpoint.name,
+            "epoch": model.train_state.epoch,
+            "step": model.train_state.step,
+            "versions": {
+                "python": platform.python_version(),
+                "tensorflow": tf.__version__,
+                **{name: importlib.metadata.version(name) for name in ("keras", "numpy", "pillow")},
+            },
+            "directions": {
+                direction: {
+                    "scores": self._evaluator.scores(direction),
+                    "untranslated": self._untranslated[direction],
+                    "protocol": {**protocol, **self._evaluator.protocol(direction)},
+                }
+                for direction in self._directions
+            },
+        }
+
+
+def _choose_directions(model: Model, directions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directions for which the run has a generator; refuse a single one without."""
+    if len(directions) == 1:
+        model.generator(*directions)
+    elif missing := [" -> ".join(DIRECTIONS[each]) for each in directions if each not in model.generators]:
+        objective = model.config.objective.objective
+        logger.info(f"No scores for {missing[0]}: --objective {objective} has no such generator")
+    return tuple(each for each in directions if each in model.generators)
+
+
+def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> LazyImages:
+    """Read real images of the target domain of a direction, resized like the held-out images of the run.
+
+    Args:
+        folder: Their folder.
+        model: The generators of the run.
+        direction: "x2y" or "y2x".
+        size: (height, width) in pixels that the networks of the run see.
+
+    Raises:
+        UserError: There are no images, some cannot be decoded, or they do not have that size after resizing.
+    """
+    data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
+    paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
+    if not paths:
+        raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
+    facts = loading.check_files({"real": paths}, {"real": channels}, ranged=["real"] if value_range else [])["real"]
+    sizes = loading.sizes_of(facts)
+    resized = geometry.resized_sizes(data, model.config.networks.multiple, sizes, training=False)
+    final = geometry.final_size(data, sizes, resized, paths)
+    if tuple(final) != tuple(size):
+        raise UserError(
+            f"--real {folder}: the images have {geometry.format_size(final)} after resizing; expected the run's"
+            f" {geometry.format_size(size)}: resize them"
+        )
+    dtype = np.uint16 if facts["deep"].any() else np.uint8
+    return loading.ImageFiles("real", paths, facts, resized, channels, dtype, value_range).lazy()
+
+
+def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
+    """Check that the held-out images of X and Y, such as "testA/3.png", differ in folder and suffix only.
+
+    Raises:
+        UserError: They have other names.
+    """
+    x, y = (
+        [folder_source.stem(os.path.join(*pathlib.PurePath(name).parts[1:])) for name in names]
+        for names in (names_x, names_y)
+    )
+    if x != y:
+        different = sorted(set(x) ^ set(y)) or [a or b for a, b in itertools.zip_longest(x, y) if a != b]
+        raise UserError(
+            f"--paired: the held-out images of X ({len(x)}) and Y ({len(y)}) do not have the same names, for example"
+            f" {different[0]}; expected an image of Y with the same name for each image of X"
+        )
+
+
+@contextlib.contextmanager
+def _explain_memory(options: ScoreOptions) -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError:
+        raise UserError(
+            f"the device does not have enough memory for batches of {options.batch_size} images; expected more free memory, or a"
+            " smaller --batch_size"
+        ) from None
