@@ -1,16 +1,17 @@
-"""Decoded images, and the interface of the readers that decode them."""
+"""Decoded images, sequences of images, and the interface of the readers that decode them."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 MAX_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
+ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
 
 
@@ -70,6 +71,30 @@ class ImageReader(Protocol):
         Args:
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
         """
+
+    def has_more_frames(self) -> bool:
+        """Return whether the file has frames or pages besides the first one."""
+
+
+class ImageArray(Protocol):
+    """Images that are read one at a time; arrays [N, h, w, C] are such sequences, too.
+
+    A sequence that reads files may have an attribute `failure`: the text of its first error, or `None`.
+    """
+
+    @property
+    def shape(self) -> tuple[Any, ...]:  # an array has any number of axes
+        """(N, h, w, C); h and w are `None` if they differ between the images."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pixels."""
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+
+    def __getitem__(self, index: int, /) -> np.ndarray:
+        """Return an image: [h, w, C]."""
 
 
 def check_size(width: int, height: int, memory: int = 0) -> None:

@@ -10,21 +10,14 @@ import zlib
 from typing import BinaryIO, NamedTuple, Union
 
 import numpy as np
-import tifffile
-from PIL import Image, UnidentifiedImageError
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images import dicom_reader, tiff_reader
-from cyclegan.images.dicom_reader import DicomReader
+from cyclegan.images.formats import open_image
 from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
-from cyclegan.images.pillow_reader import TAIL_BYTES, PillowReader
-from cyclegan.images.png_reader import PngReader
-from cyclegan.images.tiff_reader import TiffReader
+from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import image_to_levels, to_depth
 from cyclegan.whole_file import open_regular
 
-FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # by content, not by name; no EPS, which is a program
-ANIMATED_FORMATS = ("PNG", "WEBP", "GIF")  # formats with several frames; a JPEG has previews at most
 UNCOMPRESSED = ("BMP", "TIFF", "DICOM")  # many files of these formats end alike
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
@@ -133,12 +126,7 @@ def has_more_frames(path: str | os.PathLike[str]) -> bool:
     """Return whether a file has frames or pages besides the first one; only the first one is decoded."""
     try:
         with open(path, "rb") as file:
-            if _is_tiff(file):
-                return len(tifffile.TiffFile(file).pages) > 1
-            if dicom_reader.is_dicom(file):
-                return dicom_reader.frames(dicom_reader.read_dataset(file, stop_before_pixels=True)) > 1
-            with Image.open(file, formats=ANIMATED_FORMATS) as image:
-                return image.is_animated
+            return open_image(file).has_more_frames()
     except Exception:  # the libraries raise almost anything for a damaged file
         return False
 
@@ -149,7 +137,7 @@ def _open(source: Source) -> BinaryIO:
 
 def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
     """Return the reader of a file, after checking that it has the bands for `channels`, and a type of values that is allowed."""
-    reader = _choose_reader(file)
+    reader = open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
         raise ValueError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y")
@@ -168,26 +156,3 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
 def _conversion_bytes(header: Header, channels: int) -> int:
     """Return the bytes per pixel that the conversion takes: all bands, the chosen ones, and these and the opacity as uint16."""
     return (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
-
-
-def _choose_reader(file: BinaryIO) -> ImageReader:
-    try:
-        image = Image.open(file, formats=FORMATS)
-    except UnidentifiedImageError:
-        if _is_tiff(file):  # of many bands, which Pillow does not know
-            return TiffReader(file)
-        if dicom_reader.is_dicom(file):
-            return DicomReader(file)
-        raise
-    if image.format == "PNG":
-        return PngReader(image, file)
-    if image.format == "TIFF" and tiff_reader.is_beyond_pillow(image):
-        return TiffReader(file)
-    return PillowReader(image, file)
-
-
-def _is_tiff(file: BinaryIO) -> bool:
-    file.seek(0)
-    magic = file.read(4)
-    file.seek(0)
-    return magic in tiff_reader.MAGIC

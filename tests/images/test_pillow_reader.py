@@ -5,7 +5,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cyclegan.images import pillow_reader, reader
+from cyclegan.images import pillow_format, reader
 from tests.images.samples import middle, save
 
 
@@ -41,11 +41,11 @@ def test_gray_equals_pillow(tmp_path):
 
 def test_float_images_are_refused():
     with pytest.raises(ValueError, match="a Pillow image of mode F: expected 8 or 16 bits"):
-        pillow_reader.from_pillow(Image.new("F", (4, 4)), 1)
+        pillow_format.from_pillow(Image.new("F", (4, 4)), 1)
 
 
 def test_lab_has_no_opacity():
-    image = pillow_reader.from_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
+    image = pillow_format.from_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
     assert image.opacity is None and image.pixels.shape == (4, 4, 3)
 
 

@@ -7,7 +7,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cyclegan.images import reader, tiff_reader
+from cyclegan.images import reader, tiff_format
 from tests.images.samples import TIFFS, VALID, deep_values, tiff, tiff_of
 
 
@@ -116,7 +116,7 @@ def test_signed_and_float_tiff_are_refused(dtype, bands):
             look(file.getvalue(), bands)
 
 
-@pytest.mark.parametrize("dtype", tiff_reader.OTHER_TYPES)
+@pytest.mark.parametrize("dtype", tiff_format.OTHER_TYPES)
 def test_values_of_other_types_need_a_range(dtype):
     low = 0 if dtype == "uint32" else -100
     values = np.random.default_rng(0).integers(low, 100, (12, 10, 3)).astype(dtype)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from cyclegan.errors import UserError
-from cyclegan.images import reader, writer
+from cyclegan.images import formats, reader, writer
 from cyclegan.images.image import DecodedImage
 
 
@@ -107,6 +107,6 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
 
 
 def test_format_follows_from_the_extension():
-    assert [writer.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
+    assert [formats.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
         "jpeg", "tiff", "webp", None, None, None
     ]  # fmt: skip

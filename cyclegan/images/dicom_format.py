@@ -1,4 +1,4 @@
-"""Reading of DICOM files with pydicom: the values after rescaling, such as Hounsfield units."""
+"""DICOM with pydicom: reading the values after rescaling, such as Hounsfield units, and writing copies with other pixels."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from cyclegan.errors import MissingPackageError
+from cyclegan.config.data import ValueRange
+from cyclegan.errors import MissingPackageError, printable
 from cyclegan.images.color import convert_bands
 from cyclegan.images.image import DecodedImage, Header, check_size
+from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
 MAGIC, MAGIC_OFFSET = b"DICM", 128
 DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any size
@@ -24,6 +26,17 @@ FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind no
 SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
 VIDEOS = ("MPEG", "HEVC")  # parts of the names of transfer syntaxes
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
+# Facts about the pixels of the original that are not true of others.
+STALE = (
+    *("SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue", "PixelPaddingRangeLimit"),
+    *("NumberOfFrames", "FrameIncrementPointer", "VOILUTSequence", "IconImageSequence", "PixelDataProviderURL"),
+    *("PlanarConfiguration", "PresentationLUTShape", "WindowCenterWidthExplanation", "VOILUTFunction"),
+    *("Units", "RealWorldValueMappingSequence"),  # such as HU, which another domain need not have
+    *("ExtendedOffsetTable", "ExtendedOffsetTableLengths", "DigitalSignaturesSequence", "MACParametersSequence"),
+)
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")  # in mm, of rows and of columns
+OVERLAY_GROUPS = range(0x6000, 0x6020, 2)
+DESCRIPTION_LENGTH = 1024  # of the value representation ST
 
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
 warnings.filterwarnings("ignore", module="pydicom")
@@ -35,6 +48,7 @@ class DicomReader:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         dataset = read_dataset(file, stop_before_pixels=True)
+        self._frames = frames(dataset)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
         missing = [name for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
         photometric, bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
@@ -63,6 +77,10 @@ class DicomReader:
             height, width, bands, deep=True, colors=True, complete=complete, format="DICOM", other_values="DICOM"
         )
 
+    def has_more_frames(self) -> bool:
+        """Return whether the file has frames besides the first one."""
+        return self._frames > 1
+
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame. MONOCHROME1, in which low values are white, is inverted."""
         dataset = read_dataset(self._file)
@@ -79,6 +97,11 @@ class DicomReader:
         values = values * slope + intercept
         fractional = not (slope.is_integer() and intercept.is_integer())
         return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=fractional)
+
+
+def open_dicom(file: BinaryIO) -> DicomReader | None:
+    """Return the reader of a DICOM file, `None` for other files."""
+    return DicomReader(file) if is_dicom(file) else None
 
 
 def is_dicom(file: BinaryIO) -> bool:
@@ -167,3 +190,79 @@ def _codestream_size(data: bytes) -> tuple[int, int] | None:
             return width, height
         position += 1 if kind == b"\xff" else 2 + int.from_bytes(data[position + 2 : position + 4], "big")
     return 0, 0
+
+
+def write_copy(
+    path: str | os.PathLike[str],
+    original: str | os.PathLike[str],
+    levels: np.ndarray,
+    value_range: ValueRange | None,
+    fractional: bool,
+    description: str,
+    network: str,
+) -> None:
+    """Write a copy of a DICOM file with other pixels, as a derived image of a new series.
+
+    Args:
+        path: The file to write.
+        original: The DICOM file to copy.
+        levels: uint16 [h, w, 1].
+        value_range: The values that 0 and 65535 stand for.
+        fractional: Whether to keep values between whole numbers, by a slope.
+        description: How the pixels were derived.
+        network: Text that no other network has.
+
+    Raises:
+        ValueError: The original lacks an identifier.
+    """
+    from pydicom.dataset import Dataset
+    from pydicom.uid import generate_uid
+
+    description = printable(description).encode("ascii", "backslashreplace").decode()  # fits every character set
+    with open(original, "rb") as file:
+        dataset = read_dataset(file)
+    for name in ("SOPClassUID", "SOPInstanceUID"):
+        if not dataset.get(name):
+            raise ValueError(f"no {name}: expected a DICOM file with one, or --format tiff or png")
+    source = Dataset()
+    source.ReferencedSOPClassUID, source.ReferencedSOPInstanceUID = dataset.SOPClassUID, dataset.SOPInstanceUID
+    if dataset.file_meta.TransferSyntaxUID.is_compressed:
+        dataset.decompress()
+    for name in STALE:
+        if name in dataset:
+            delattr(dataset, name)
+    for group in OVERLAY_GROUPS:
+        for element in dataset.group_dataset(group):
+            del dataset[element.tag]
+    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    # Translations of one series by one network stay together.
+    dataset.SeriesInstanceUID = generate_uid(entropy_srcs=[str(dataset.get("SeriesInstanceUID")), network])
+    dataset.ImageType = ["DERIVED", "SECONDARY", *list(dataset.get("ImageType") or ())[2:]]
+    dataset.DerivationDescription, dataset.SourceImageSequence = description[:DESCRIPTION_LENGTH], [source]
+    _set_pixels(dataset, levels, value_range or FULL_RANGE, fractional)
+    dataset.save_as(path)
+
+
+def _set_pixels(dataset: Any, levels: np.ndarray, value_range: ValueRange, fractional: bool) -> None:
+    low, high = value_range
+    dtype, slope, intercept = value_type(value_range, fractional), 1.0, 0.0
+    if dtype == np.float32:
+        stored, slope, intercept = levels, (high - low) / np.iinfo(np.uint16).max, low
+    else:
+        stored = to_values(levels, value_range, np.int16 if dtype == np.int16 else np.uint16)
+    before, after = (dataset.Rows, dataset.Columns), stored.shape[:2]
+    if before[0] * after[1] != before[1] * after[0] and "PixelAspectRatio" in dataset:
+        del dataset.PixelAspectRatio
+    for name in SPACINGS if before != after else ():
+        if spacing := dataset.get(name):
+            setattr(dataset, name, [f"{mm * old / new:.10g}" for mm, old, new in zip(spacing, before, after)])
+    dataset.Rows, dataset.Columns = after
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 16, 15
+    dataset.PixelRepresentation = int(stored.dtype == np.int16)
+    dataset.RescaleSlope, dataset.RescaleIntercept = f"{slope:.10g}", f"{intercept:.10g}"
+    dataset.RescaleType = "US"  # unspecified: a CT image without a type has Hounsfield units
+    dataset.WindowCenter, dataset.WindowWidth = f"{(low + high) / 2:.10g}", f"{high - low:.10g}"
+    order = "<" if dataset.file_meta.TransferSyntaxUID.is_little_endian else ">"
+    dataset.PixelData = stored.astype(f"{order}{stored.dtype.kind}2").tobytes()
+    dataset["PixelData"].VR = "OW"

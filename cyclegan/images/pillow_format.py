@@ -1,14 +1,19 @@
-"""Reading of images with Pillow: JPEG, BMP, WebP, GIF, and the PNG and TIFF files that Pillow decodes without loss."""
+"""JPEG, PNG, BMP, WebP and GIF with Pillow, and the TIFF files that Pillow decodes without loss."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
+import pathlib
 import struct
-from typing import BinaryIO
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
+import imagecodecs
 import numpy as np
-from PIL import Image, ImageFile
+from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 from PIL.ExifTags import Base as Tag
 
 from cyclegan.images.color import convert_bands
@@ -21,8 +26,35 @@ ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB i
 
 PILLOW_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}  # of memory per pixel by mode; 4 in all others
 USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # of TIFF, which Pillow always decodes
+PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
+PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
+PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has to follow
+OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "webp": {"quality": 95}}
 
-Image.MAX_IMAGE_PIXELS = None  # `check_size` refuses large images before they are decoded
+
+def open_jpeg(file: BinaryIO) -> PillowReader | None:
+    """Return the reader of a JPEG, or of the first image of an MPO; `None` for other files."""
+    return _open(file, (b"\xff\xd8\xff",), JpegImagePlugin.jpeg_factory)
+
+
+def open_png(file: BinaryIO) -> PillowReader | None:
+    """Return the reader of a PNG file, `None` for other files."""
+    return _open(file, (b"\x89PNG\r\n\x1a\n",), PngImagePlugin.PngImageFile, PngReader)
+
+
+def open_bmp(file: BinaryIO) -> PillowReader | None:
+    """Return the reader of a BMP file, `None` for other files."""
+    return _open(file, (b"BM",), BmpImagePlugin.BmpImageFile)
+
+
+def open_gif(file: BinaryIO) -> PillowReader | None:
+    """Return the reader of a GIF file, `None` for other files."""
+    return _open(file, (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile)
+
+
+def open_webp(file: BinaryIO) -> PillowReader | None:
+    """Return the reader of a WebP file, `None` for other files."""
+    return _open(file, (b"RIFF",), WebPImagePlugin.WebPImageFile)
 
 
 class PillowReader:
@@ -42,6 +74,74 @@ class PillowReader:
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""
         return _from_pillow(self._image, channels, self._orientation)
+
+    def has_more_frames(self) -> bool:
+        """Return whether the file has frames besides the first one; a JPEG has previews at most."""
+        return self._image.format not in ("JPEG", "MPO") and getattr(self._image, "is_animated", False)
+
+
+class PngReader(PillowReader):
+    """Read a PNG file that Pillow has opened."""
+
+    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO) -> None:
+        super().__init__(image, file)
+        self._file = file
+        position = file.tell()
+        file.seek(PNG_DEPTH_OFFSET)
+        bits, color_type = file.read(2)
+        file.seek(position)
+        if bits == 16:
+            self.header = dataclasses.replace(self.header, bands=PNG_BANDS[color_type], deep=True, mode="")
+            check_size(*image.size, image.width * image.height * (2 * PNG_BANDS[color_type] + 8))
+
+    def read(self, channels: int) -> DecodedImage:
+        """Decode the image, upright.
+
+        Raises:
+            OSError, SyntaxError: A checksum is wrong. Pillow alone would decode most damaged files without an error.
+        """
+        position = self._file.tell()
+        self._file.seek(0)
+        PngImagePlugin.PngImageFile(self._file).verify()
+        if self.header.deep:
+            return self._read_deep(channels)
+        self._file.seek(position)
+        return super().read(channels)
+
+    def _read_deep(self, channels: int) -> DecodedImage:
+        """Decode 16 bits per band with imagecodecs, because Pillow drops 8 of them if there are several bands."""
+        self._file.seek(0)
+        pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
+        has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
+        converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
+        return DecodedImage(*converted, get_profile(self._image))
+
+
+def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes, format: str) -> None:
+    """Write uint8 bands [h, w, C] as "jpeg", "png", "bmp", "gif" or "webp". JPEG and WebP get quality 95."""
+    image = Image.fromarray(without_single_axis(bands))
+    if format == "gif" and image.mode == "LA":  # Pillow would drop its opacity
+        image = image.convert("RGBA")
+    options = {"icc_profile": profile} if profile else {}
+    image.save(path, format, **OPTIONS.get(format, {}), **options)
+
+
+def write_png(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:
+    """Write uint8 or uint16 bands; 16 bits with imagecodecs, because Pillow has no 16-bit RGB."""
+    if bands.dtype == np.uint8:
+        write(path, bands, has_opacity, profile, "png")
+        return
+    encoded = imagecodecs.png_encode(np.ascontiguousarray(without_single_axis(bands)))
+    with open(path, "wb") as file:
+        file.write(encoded[:PNG_HEADER_BYTES])
+        if profile:  # imagecodecs writes none
+            PngImagePlugin.putchunk(file, b"iCCP", b"ICC\0\0", zlib.compress(profile))
+        file.write(encoded[PNG_HEADER_BYTES:])
+
+
+def without_single_axis(bands: np.ndarray) -> np.ndarray:
+    """Return [h, w] instead of [h, w, 1], as the libraries expect gray."""
+    return bands[..., 0] if bands.shape[2] == 1 else bands
 
 
 def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -> DecodedImage:
@@ -64,6 +164,34 @@ def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits; convert it, or use an array")
     image.load()  # turns a TIFF
     return _from_pillow(image, channels, known_orientation(image.getexif().get(Tag.Orientation)))
+
+
+def _open(
+    file: BinaryIO,
+    beginnings: tuple[bytes, ...],
+    make_image: Callable[[BinaryIO], ImageFile.ImageFile],
+    make_reader: Callable[[ImageFile.ImageFile, BinaryIO], PillowReader] = PillowReader,
+) -> PillowReader | None:
+    """Return the reader of a file with one of these beginnings; `None` for other files.
+
+    `Image.open` would refuse large images, by a limit of the whole process; `check_size` does here.
+    """
+    file.seek(0)
+    beginning = file.read(16)
+    file.seek(0)
+    if not beginning.startswith(beginnings):
+        return None
+    try:
+        return make_reader(make_image(file), file)
+    except (
+        SyntaxError,
+        EOFError,
+        IndexError,
+        TypeError,
+        KeyError,
+        struct.error,
+    ) as error:  # as `Image.open` knows them
+        raise OSError(f"damaged: {error}") from error
 
 
 def get_profile(image: Image.Image) -> bytes:

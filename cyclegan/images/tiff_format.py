@@ -1,21 +1,24 @@
-"""Reading of TIFF files with tifffile: 16 bits of several bands, and more than four bands, which Pillow would cut."""
+"""TIFF with tifffile: also 16 bits of several bands, and more than four bands, which Pillow would cut."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+import pathlib
+import struct
 from typing import BinaryIO
 
 import numpy as np
 import tifffile
-from PIL import ImageFile
+from PIL import ImageFile, TiffImagePlugin
 from PIL.ExifTags import Base as Tag
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, SAMPLEFORMAT
 
 from cyclegan.images.color import convert_bands
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, check_size
+from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
+from cyclegan.images.pillow_format import PillowReader, without_single_axis
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the header gives
@@ -31,6 +34,20 @@ OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float6
 logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
 
 
+def open_tiff(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a TIFF file, `None` for other files."""
+    file.seek(0)
+    beginning = file.read(4)
+    file.seek(0)
+    if beginning not in MAGIC:
+        return None
+    try:
+        image = TiffImagePlugin.TiffImageFile(file)
+    except (SyntaxError, KeyError, ValueError, struct.error):  # of many bands, which Pillow does not know
+        return TiffReader(file)
+    return TiffReader(file) if is_beyond_pillow(image) else PillowReader(image, file)
+
+
 class TiffReader:
     """Read the first page of a TIFF file."""
 
@@ -43,7 +60,7 @@ class TiffReader:
         page = pages[0]
         assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
         _check_page(page)
-        self._page = page
+        self._page, self._more = page, len(pages) > 1
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
         self._is_other = page.dtype not in (np.uint8, np.uint16)
@@ -59,6 +76,10 @@ class TiffReader:
             format="TIFF",
             other_values=f"{page.bitspersample} bits ({page.dtype})" if self._is_other else "",
         )
+
+    def has_more_frames(self) -> bool:
+        """Return whether the file has other pages."""
+        return self._more
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the page, upright.
@@ -133,3 +154,19 @@ def _segments_end_inside(page: tifffile.TiffPage, length: int) -> bool:
     if len(segments) != math.prod(page.chunked) or not all(0 < size <= length - start for start, size in segments):
         return False
     return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.nbytes
+
+
+def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:
+    """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
+    channels = bands.shape[2] - has_opacity
+    is_rgb = channels == 3
+    tifffile.imwrite(
+        path,
+        without_single_axis(bands),
+        photometric="rgb" if is_rgb else "minisblack",
+        planarconfig="contig" if bands.shape[2] > 1 else None,
+        extrasamples=["unassalpha"] * has_opacity + ["unspecified"] * (channels - (3 if is_rgb else 1)),
+        compression="adobe_deflate",
+        iccprofile=profile or None,
+        metadata=None,
+    )
