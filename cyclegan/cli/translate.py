@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    from cyclegan.images import writer
+    from cyclegan.images import formats
 
     parser = ArgumentParser(description="Translate images with the generators of a run.")
     parser.add_argument("run", help="folder of the run")
@@ -82,7 +82,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=argument_types.size,
         help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
     )
-    parser.add_argument("--format", choices=writer.FORMATS, help="format of the translations (default: the original's)")
+    parser.add_argument(
+        "--format", choices=formats.FORMATS, help="format of the translations (default: the original's)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(
         "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"

@@ -11,10 +11,10 @@ from typing import NoReturn
 import numpy as np
 
 from cyclegan.errors import UserError, printable
-from cyclegan.images import dicom_reader, writer
+from cyclegan.images import dicom_format, formats
 from cyclegan.images.geometry import format_size
 
-EXTENSIONS = tuple(itertools.chain(*writer.FORMATS.values()))
+EXTENSIONS = tuple(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
 TRAINING = ("trainA", "trainB")
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 MAX_KINDS = 5  # of other files, named in a remark
@@ -188,7 +188,7 @@ def stem(path: str) -> str:
 def _is_dicom(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return dicom_reader.is_dicom(file)
+            return dicom_format.is_dicom(file)
     except OSError:
         return False
 

@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 
 import numpy as np
 import tqdm
-from PIL import UnidentifiedImageError
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
 from cyclegan.data import machine
 from cyclegan.errors import MissingPackageError, TrainingError, UserError, printable
 from cyclegan.images import geometry, reader
-from cyclegan.images.image_array import ShapeOfImages
+from cyclegan.images.image import ShapeOfImages
 from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names
@@ -247,7 +246,7 @@ def sizes_of(facts: np.ndarray) -> np.ndarray:
 
 def describe_error(error: Exception) -> str:
     """Return why an image cannot be decoded."""
-    return "not an image" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
+    return str(error) or type(error).__name__
 
 
 @contextlib.contextmanager

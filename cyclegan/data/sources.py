@@ -20,7 +20,7 @@ from cyclegan.data import embedded, folder_source, loading, machine
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
 from cyclegan.images import geometry
-from cyclegan.images.image_array import ImageArray
+from cyclegan.images.image import ImageArray
 from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")

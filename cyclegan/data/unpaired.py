@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cyclegan.data.machine import available_cores
 from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
-from cyclegan.images.image_array import ImageArray
+from cyclegan.images.image import ImageArray
 
 MIN_PARALLEL_CALLS = 4  # on few cores, too, because reading files waits
 MAX_PARALLEL_CALLS = 16  # bounds the memory of the images that are read ahead

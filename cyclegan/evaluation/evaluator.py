@@ -14,7 +14,7 @@ from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.features import FeatureExtractor, make_extractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
 from cyclegan.images.geometry import centre_crop
-from cyclegan.images.image_array import ImageArray
+from cyclegan.images.image import ImageArray
 from cyclegan.images.value_range import from_float, to_float
 
 BATCH_SIZE = 4  # fixed, so that scores during training do not depend on --batch_size

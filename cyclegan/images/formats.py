@@ -39,13 +39,13 @@ def _pillow(name: str) -> Callable[[pathlib.Path, np.ndarray, bool, bytes], None
 
 # Readers are asked in this order: a DICOM file may begin like a TIFF.
 FORMATS = {
-    "dicom": Format((".dcm", ".dicom"), dicom_format.open_dicom, None, deep=True),
     "png": Format((".png",), pillow_format.open_png, pillow_format.write_png, deep=True, opacity=True),
     "jpeg": Format((".jpg", ".jpeg"), pillow_format.open_jpeg, _pillow("jpeg")),
-    "tiff": Format((".tif", ".tiff"), tiff_format.open_tiff, tiff_format.write, deep=True, opacity=True),
     "webp": Format((".webp",), pillow_format.open_webp, _pillow("webp"), opacity=True),
     "bmp": Format((".bmp",), pillow_format.open_bmp, _pillow("bmp")),
     "gif": Format((".gif",), pillow_format.open_gif, _pillow("gif"), opacity=True),
+    "dicom": Format((".dcm", ".dicom"), dicom_format.open_dicom, None, deep=True),
+    "tiff": Format((".tif", ".tiff"), tiff_format.open_tiff, tiff_format.write, deep=True, opacity=True),
 }
 
 

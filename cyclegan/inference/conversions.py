@@ -11,7 +11,7 @@ from PIL import Image
 
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, UserError
-from cyclegan.images import geometry, pillow_reader, reader
+from cyclegan.images import geometry, pillow_format, reader
 from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import deepen, image_to_levels, image_to_values, to_depth
 
@@ -32,7 +32,7 @@ def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedI
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
-        return to_network(pillow_reader.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
+        return to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from cyclegan.config.data import ValueRange
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError, printable
-from cyclegan.images import writer
+from cyclegan.images import formats
 from cyclegan.images.value_range import MIN_STEPS, value_type
 
 PAGE_FOLDER = "index_files"  # folder of the images of the page, beside index.html
@@ -52,13 +52,13 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
         UserError: There are no images, or a target is not clear, or two files have the same target, or a translation would
             replace an original.
     """
-    if format not in (None, *writer.FORMATS):
-        raise UserError(f"--format {format}: expected one of {', '.join(writer.FORMATS)}")
+    if format not in (None, *formats.FORMATS):
+        raise UserError(f"--format {format}: expected one of {', '.join(formats.FORMATS)}")
     folder = pathlib.Path(target)
-    if os.path.isfile(source) and writer.format_of(target) and not folder.is_dir():
-        if format and writer.format_of(target) != format:
+    if os.path.isfile(source) and formats.format_of(target) and not folder.is_dir():
+        if format and formats.format_of(target) != format:
             raise UserError(
-                f"{target}: --format {format} expects a name that ends in {' or '.join(writer.FORMATS[format])}"
+                f"{target}: --format {format} expects a name that ends in {' or '.join(formats.FORMATS[format].endings)}"
             )
         tasks, folder = [FileTask(1, os.path.basename(source), source, folder)], folder.parent
     elif os.path.isfile(source):
@@ -86,21 +86,21 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
 def _check_names(source: str, target: str, format: str | None) -> None:
     """Raise `UserError` if the output of a file is neither a folder nor a file of a known format."""
     if os.path.splitext(target)[1] and not os.path.isdir(target) and not target.endswith(os.sep):
-        known = " ".join(itertools.chain(*writer.FORMATS.values()))
+        known = " ".join(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
         raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
-    if not format and not writer.format_of(source) and not folder_source.is_image(source):
+    if not format and not formats.format_of(source) and not folder_source.is_image(source):
         raise UserError(
             f"{printable(source)}: its name does not end in the suffix of a format; expected --format"
-            f" ({', '.join(writer.FORMATS)}), or an output that is a file: {printable(pathlib.Path(source).stem)}.jpg"
+            f" ({', '.join(formats.FORMATS)}), or an output that is a file: {printable(pathlib.Path(source).stem)}.jpg"
         )
 
 
 def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: str | None) -> list[FileTask]:
     tasks: dict[pathlib.Path, FileTask] = {}
     for number, name in enumerate(names, 1):
-        target = folder_source.stem(name) + writer.FORMATS[format][0] if format else name
-        if writer.format_of(target) is None:  # of a DICOM file without an extension
-            target += writer.FORMATS["dicom"][0]
+        target = folder_source.stem(name) + formats.FORMATS[format].endings[0] if format else name
+        if formats.format_of(target) is None:  # of a DICOM file without an extension
+            target += formats.FORMATS["dicom"].endings[0]
         path = folder / target
         if path in tasks:
             raise UserError(
@@ -146,14 +146,14 @@ def refuse_formats(
 ) -> None:
     """Raise `UserError` if a format to write does not support so many channels, or the values of a range."""
     for task in tasks:
-        target, wanted = printable(task.target), format or writer.format_of(task.target) or ""
-        if wanted == "dicom" and (channels != 1 or writer.format_of(task.source) not in (None, "dicom")):
+        target, wanted = printable(task.target), format or formats.format_of(task.target) or ""
+        if wanted == "dicom" and (channels != 1 or formats.format_of(task.source) not in (None, "dicom")):
             raise UserError(
                 f"{target}: expected DICOM files as originals, and 1 channel ({channels} here): use --format tiff"
             )
         if channels not in (1, 3) and wanted != "tiff":
             raise UserError(f"{target}: {channels} channels don't fit into {wanted}; expected --format tiff")
-        if value_range and not writer.holds(wanted, value_type(value_range)):
+        if value_range and not formats.holds(wanted, value_type(value_range)):
             values = "{:g} to {:g}".format(*value_range)
             raise UserError(
                 f"{target}: values from {values} don't fit into {wanted}; expected --format tiff, or png for a"

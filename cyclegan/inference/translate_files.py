@@ -22,7 +22,7 @@ from cyclegan.config.directions import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.data.machine import available_cores
 from cyclegan.errors import MissingPackageError, UserError, printable
-from cyclegan.images import color, dicom_writer, geometry, reader, writer
+from cyclegan.images import color, dicom_format, formats, geometry, reader, writer
 from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions, file_plan
@@ -109,7 +109,7 @@ def translate(  # noqa: PLR0913  the public API
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels to resize images to first; by default each keeps its size.
-        format: One of `writer.FORMATS`; by default the format of each original's name.
+        format: One of `formats.FORMATS`; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.
         html: Whether to write a page that shows the results. If the run has both directions, each image is then translated
@@ -287,10 +287,10 @@ class _FileTranslator:
 
     def _write_file(self, task: FileTask, image: DecodedImage) -> None:
         """Write a translation with the values of the range of its domain."""
-        format, value_range = self._format or writer.format_of(task.target), self._ranges[1]
+        format, value_range = self._format or formats.format_of(task.target), self._ranges[1]
         if format == "dicom":
             with writer.partial_file(task.target) as path:
-                dicom_writer.write_copy(
+                dicom_format.write_copy(
                     path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
                 )
             return

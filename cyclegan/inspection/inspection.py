@@ -16,7 +16,7 @@ from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import MissingPackageError, UserError, printable
-from cyclegan.images import color, reader, writer
+from cyclegan.images import color, formats, reader
 from cyclegan.images.image import Header, row_blocks
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
@@ -29,7 +29,7 @@ FLAGS = (  # settings that an inspection takes from training
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
-EXTENSIONS = {name.upper(): endings for name, endings in writer.FORMATS.items()}
+EXTENSIONS = {name.upper(): endings for name, (endings, *_) in formats.FORMATS.items()}
 EXTENSIONS["MPO"] = EXTENSIONS["JPEG"]  # cameras write MPO
 MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
 MEASURES = np.dtype(
