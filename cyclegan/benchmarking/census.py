@@ -22,8 +22,7 @@ from cyclegan.benchmarking.settings import Plan, Setting
 from cyclegan.benchmarking.turns import Keep, Row, with_bar
 from cyclegan.distribution import hardware
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 
 # Operations that start no kernel on a GPU, because they rename or keep memory or run on the host.
 WITHOUT_KERNEL = {

@@ -12,8 +12,8 @@ import tensorflow as tf
 from cyclegan.benchmarking import tutorial_step
 from cyclegan.benchmarking.settings import Setting
 from cyclegan.methods.metric_names import SAMPLES
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 
 
 class CompiledStep(NamedTuple):

@@ -17,7 +17,7 @@ from cyclegan.networks import convolution as convolution_module
 from cyclegan.networks.instance_normalization import InstanceNormalization
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training import gan, in_flight
-from cyclegan.training.gradients import unpack
+from cyclegan.training.optimizers import unpack
 
 _normalize = InstanceNormalization.call
 

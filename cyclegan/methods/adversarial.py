@@ -10,7 +10,7 @@ import tensorflow as tf
 from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.methods import losses
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
-from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, StepRandomness
+from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, Noise, StepRandomness
 from cyclegan.networks.network_set import Adversaries, NetworkSet
 
 
@@ -26,18 +26,6 @@ class DiscriminatorInput(NamedTuple):
     reals: Sequence[tf.Tensor]
     fakes: Sequence[tf.Tensor]
     shown: Sequence[tf.Tensor] | None = None
-
-
-class DiscriminatorNoise(NamedTuple):
-    """Random numbers of the adversarial part of a training step.
-
-    Attributes:
-        augmentation: float32 [N, 7] for the real images of each pair of adversaries, then for the fakes; empty without DiffAugment.
-        interpolation: float32 [N] for the gradient penalty of each pair of adversaries; empty without this penalty.
-    """
-
-    augmentation: Sequence[tf.Tensor]
-    interpolation: Sequence[tf.Tensor]
 
 
 class AdversarialPart:
@@ -73,23 +61,21 @@ class AdversarialPart:
         names = sorted(f"{pair.discriminator_losses}/penalty" for pair in self.adversaries)
         return tuple(names) if self._settings.has_penalty else ()
 
-    def make_noise(self, random: StepRandomness) -> DiscriminatorNoise:
+    def make_noise(self, random: StepRandomness) -> Noise:
         """Return the random numbers that `compute_losses` needs in training."""
-        pairs = len(self.adversaries)
-        augmentation, interpolation = [], []
-        if self._settings.augmentations:
-            rows = [random.uniform(AUGMENTATION + i, RANDOM_NUMBERS) for i in range(2 * pairs)]
-            augmentation = [random.shard(each) for each in rows]
+        pairs, columns = len(self.adversaries), {}
+        if self._settings.augmentations:  # of the real images of each pair of adversaries, then of the fakes
+            columns.update(dict.fromkeys(range(AUGMENTATION, AUGMENTATION + 2 * pairs), RANDOM_NUMBERS))
         if self._settings.adversarial == "wgan-gp":
-            interpolation = [random.shard(random.uniform(INTERPOLATION + i, 1)[:, 0]) for i in range(pairs)]
-        return DiscriminatorNoise(augmentation, interpolation)
+            columns.update(dict.fromkeys(range(INTERPOLATION, INTERPOLATION + pairs), 1))
+        return {purpose: random.shard(random.uniform(purpose, count)) for purpose, count in columns.items()}
 
     def compute_losses(
         self,
         networks: NetworkSet,
         images: DiscriminatorInput,
         weight: tf.Tensor,
-        noise: DiscriminatorNoise | None = None,
+        noise: Noise | None = None,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
 
@@ -113,20 +99,18 @@ class AdversarialPart:
             loss = losses.discriminator_loss(settings.adversarial, real_logits, shown_logits, settings.label_smoothing)
             of_discriminators[f"{pair.discriminator_losses}/loss"] = self._mean(weight, loss)
             if noise is not None and settings.has_penalty:
-                terms = self._penalties(discriminator, real, shown, noise.interpolation[i : i + 1])
+                terms = self._penalties(discriminator, real, shown, noise.get(INTERPOLATION + i))
                 penalties[f"{pair.discriminator_losses}/penalty"] = sum(self._mean(weight, term) for term in terms)
         return of_generators, {**of_discriminators, **penalties}
 
-    def _seen(
-        self, images: DiscriminatorInput, i: int, noise: DiscriminatorNoise | None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _seen(self, images: DiscriminatorInput, i: int, noise: Noise | None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the (real, fake, shown) images of a pair of adversaries, augmented in training."""
         real, fake = images.reals[i], images.fakes[i]
         shown = fake if images.shown is None else images.shown[i]
-        if noise is None or not noise.augmentation:
-            return real, fake, shown
-        of_reals, of_fakes = noise.augmentation[i], noise.augmentation[len(self.adversaries) + i]
         parts = self._settings.augmentations
+        if noise is None or not parts:
+            return real, fake, shown
+        of_reals, of_fakes = noise[AUGMENTATION + i], noise[AUGMENTATION + len(self.adversaries) + i]
         augmented = diffaugment(fake, parts, of_fakes)
         return (
             diffaugment(real, parts, of_reals),
@@ -135,13 +119,13 @@ class AdversarialPart:
         )
 
     def _penalties(
-        self, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, interpolation: Sequence[tf.Tensor]
+        self, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, interpolation: tf.Tensor | None
     ) -> list[tf.Tensor]:
         """Return the terms of the penalty on the gradients of a discriminator, [N] each."""
         settings, scale, terms = self._settings, self._gradient_scale, []
-        for position in interpolation:
-            penalty = settings.lambda_gp * losses.gradient_penalty(discriminator, real, fake, position, scale)
-            terms.append(0.5 * penalty)
+        if interpolation is not None:
+            penalty = losses.gradient_penalty(discriminator, real, fake, interpolation[:, 0], scale)
+            terms.append(0.5 * (settings.lambda_gp * penalty))
         if settings.r1:
             terms.append(0.5 * settings.r1 * losses.squared_gradient_norm(discriminator, real, scale))
         return terms

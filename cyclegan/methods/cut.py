@@ -11,8 +11,8 @@ import tensorflow as tf
 from cyclegan.methods import losses
 from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import CHANGES, ERRORS
-from cyclegan.methods.objective import Generated, GeneratorNoise, Objective
-from cyclegan.methods.randomness import PATCHES, StepRandomness
+from cyclegan.methods.objective import Generated, Objective
+from cyclegan.methods.randomness import PATCHES, Noise, StepRandomness
 from cyclegan.networks import flops
 from cyclegan.networks.features import SHRINK, feature_layers
 from cyclegan.networks.network_set import Adversaries, NetworkSet
@@ -40,23 +40,15 @@ class CUTObjective(Objective):
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
     nce_weight: ClassVar[float] = 0.5
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
-        """Return random positions in each feature map."""
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+        """Return random positions in each feature map, int64 [N, P], besides the random numbers of the adversarial losses."""
         areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
-        return GeneratorNoise([random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)])
+        positions = {PATCHES + i: random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)}
+        return {**super().make_noise(random, size), **positions}
 
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        weight: tf.Tensor,
-        random: StepRandomness,
-        noise: GeneratorNoise,
-    ) -> Generated:
+    def generate(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the contrastive losses."""
-        with random.dropout():
-            (fake_y, *_), parts = self._translate(networks, x, y, weight, noise, training=True)
+        (fake_y, *_), parts = self._translate(networks, x, y, weight, noise, training=True)
         return Generated((y,), (fake_y,), parts)
 
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -87,14 +79,14 @@ class CUTObjective(Objective):
         x: tf.Tensor,
         y: tf.Tensor,
         weight: tf.Tensor,
-        noise: GeneratorNoise | None,
+        noise: Noise | None,
         training: bool,
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Return G(x) and, if a loss needs it, G(y), and the contrastive losses.
 
         Without noise from `make_noise`, these use evenly spaced positions.
         """
-        G, positions = networks.generators["G"], noise.positions if noise is not None else None
+        G, positions = networks.generators["G"], random_positions(noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
         terms = {
@@ -126,6 +118,11 @@ class CUTObjective(Objective):
         key_embeddings = networks.heads(_gather(keys, positions))
         terms = [losses.patch_nce(*pair) for pair in zip(query_embeddings, key_embeddings)]
         return tf.reduce_mean(tf.stack(terms), axis=0)
+
+
+def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
+    """Return the random positions in each feature map; `None` in validation."""
+    return None if noise is None else [noise[PATCHES + i] for i in range(len(SHRINK))]
 
 
 def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:

@@ -10,8 +10,8 @@ from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.methods import losses
 from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import CHANGES, ERRORS
-from cyclegan.methods.objective import Generated, GeneratorNoise, Objective
-from cyclegan.methods.randomness import StepRandomness
+from cyclegan.methods.objective import Generated, Objective
+from cyclegan.methods.randomness import Noise
 from cyclegan.networks.network_set import Adversaries, NetworkSet
 
 LOSSES = (
@@ -56,18 +56,9 @@ class CycleGANObjective(Objective):
         """Batches that each generator translates: real images, fakes, and real images of its own target domain."""
         return 3 if self.settings.lambda_identity > 0 else 2
 
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        weight: tf.Tensor,
-        random: StepRandomness,
-        noise: GeneratorNoise,
-    ) -> Generated:
+    def generate(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise) -> Generated:
         """Translate there and back; return the fakes, and the cycle and identity losses."""
-        with random.dropout():
-            images = translate(networks, x, y, self.settings.lambda_identity > 0, training=True)
+        images = translate(networks, x, y, self.settings.lambda_identity > 0, training=True)
         return Generated((y, x), (images.fake_y, images.fake_x), self._reconstruction_losses(x, y, images, weight))
 
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from cyclegan.methods.cut import NCE, CUTObjective
-from cyclegan.methods.objective import GeneratorNoise
-from cyclegan.methods.randomness import FLIP, StepRandomness
+from cyclegan.methods.cut import NCE, CUTObjective, random_positions
+from cyclegan.methods.randomness import FLIP, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 
 
@@ -20,10 +19,10 @@ class FastCUTObjective(CUTObjective):
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
     nce_weight = 10.0
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
-        """Return random positions in each feature map, and whether to mirror each image."""
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+        """Return random positions in each feature map, and whether to mirror each image, bool [N], besides other random numbers."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
-        return super().make_noise(random, size)._replace(flip=flip)
+        return {**super().make_noise(random, size), FLIP: flip}
 
     def _translate(
         self,
@@ -31,15 +30,14 @@ class FastCUTObjective(CUTObjective):
         x: tf.Tensor,
         y: tf.Tensor,
         weight: tf.Tensor,
-        noise: GeneratorNoise | None,
+        noise: Noise | None,
         training: bool,
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
-        G, given, positions, of_queries = networks.generators["G"], x, None, None
+        G, given, positions, of_queries = networks.generators["G"], x, random_positions(noise), None
         (keys,) = networks.compute_features(G, [x], training)
         if noise is not None:
-            positions, flip = noise
-            assert flip is not None
+            flip = noise[FLIP]
             given = tf.where(flip[:, None, None, None], tf.reverse(x, axis=[2]), x)
             of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
         fake_y = networks.apply(G, given, training)

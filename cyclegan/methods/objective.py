@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import tensorflow as tf
@@ -12,7 +11,7 @@ from cyclegan.config.objective import ObjectiveConfig
 from cyclegan.methods import losses
 from cyclegan.methods.adversarial import AdversarialPart
 from cyclegan.methods.metric_names import SAMPLES
-from cyclegan.methods.randomness import StepRandomness
+from cyclegan.methods.randomness import Noise, StepRandomness
 from cyclegan.networks import flops
 from cyclegan.networks.network_set import Adversaries, NetworkSet
 
@@ -31,18 +30,6 @@ class Generated(NamedTuple):
     reals: tuple[tf.Tensor, ...]
     fakes: tuple[tf.Tensor, ...]
     losses: dict[str, tf.Tensor]
-
-
-class GeneratorNoise(NamedTuple):
-    """Random numbers of the generators' part of a training step, besides dropout.
-
-    Attributes:
-        positions: Positions in each feature map, int64 [N, P] each; empty without features.
-        flip: Whether to mirror each image, bool [N]; `None` if no image is mirrored.
-    """
-
-    positions: Sequence[tf.Tensor] = ()
-    flip: tf.Tensor | None = None
 
 
 class Objective(abc.ABC):
@@ -89,25 +76,17 @@ class Objective(abc.ABC):
     def generator_passes(self) -> int:
         """Batches that each generator translates in a training step."""
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> GeneratorNoise:
-        """Return the random numbers that `generate` needs.
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+        """Return the random numbers that the losses need in training.
 
         Args:
             random: Random numbers of the step.
             size: (height, width) of the images in pixels.
         """
-        return GeneratorNoise()
+        return self.adversarial.make_noise(random)
 
     @abc.abstractmethod
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        weight: tf.Tensor,
-        random: StepRandomness,
-        noise: GeneratorNoise,
-    ) -> Generated:
+    def generate(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise) -> Generated:
         """Run the generators' part of a training step, up to the fakes.
 
         Args:
@@ -115,7 +94,6 @@ class Objective(abc.ABC):
             x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
             y: Images of domain Y.
             weight: Weights of the samples, float32 [N]; 0 for padding.
-            random: Random numbers of the step.
             noise: Random numbers from `make_noise`.
         """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -15,6 +16,8 @@ POOL, AUGMENTATION, INTERPOLATION, DROPOUT, SEEDS_PER_STEP = 0, 2, 6, 8, 9
 # The same for another `SEEDS_PER_STEP` purposes, with a stream of their own: the patches of up to five feature maps, and the flip.
 PATCHES, FLIP = 9, 14
 STREAM = 2**32  # larger than any seed
+
+Noise = Mapping[int, tf.Tensor]  # random numbers of a step on one replica, one row per sample, by purpose
 
 
 @dataclasses.dataclass(frozen=True)

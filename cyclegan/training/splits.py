@@ -15,8 +15,8 @@ from cyclegan.errors import UserError
 from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import PassState, TrainState
-from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_test_step, compile_train_step
 
 # A compiled function that runs steps, see `distribution.train_function.make_train_function`.
 StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]]

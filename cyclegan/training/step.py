@@ -1,44 +1,32 @@
-"""A training step and a test step on one replica.
+"""One training step, from images to updated networks, and one test step.
 
-Both only read the state of a `GAN`, except that forward passes change the statistics of batch normalizations. `update` applies the
-results of `train_step`.
+`train_step` returns the losses and gradients of one replica. It changes no state, except that forward passes change the
+statistics of batch normalizations. `reduce_dict` sums its results over the replicas, and `update` applies the sums.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
+from cyclegan.config.optimization import OptimizationConfig
+from cyclegan.distribution.collectives import reduce_dict
+from cyclegan.distribution.train_function import Scalars, all_finite, make_train_function
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.adversarial import DiscriminatorInput, DiscriminatorNoise
+from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
-from cyclegan.methods.objective import GeneratorNoise
-from cyclegan.methods.randomness import POOL, StepRandomness
+from cyclegan.methods.randomness import POOL, Noise, StepRandomness
 from cyclegan.training.gan import GAN
-from cyclegan.training.gradients import pack
 from cyclegan.training.image_pool import PoolUpdate
+from cyclegan.training.optimizers import pack, update_ema
 
-Metrics = dict[str, tf.Tensor]
-Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]
-
-
-class StepNoise(NamedTuple):
-    """Random numbers of a training step, but for dropout.
-
-    Attributes:
-        pools: Random numbers of the image pools, float32 [N, 2], in the order of the objective's adversaries.
-        adversarial: Random numbers of the adversarial losses.
-        generators: Random numbers of the other losses of the generators.
-    """
-
-    pools: list[tf.Tensor]
-    adversarial: DiscriminatorNoise
-    generators: GeneratorNoise
+Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
 
 
 class Carry(NamedTuple):
-    """Tensors of a training step that `update` needs besides the gradients.
+    """Tensors of this replica that `update` needs besides the gradients.
 
     Attributes:
         pool_updates: Changes of the image pools, in the order of the objective's adversaries; empty without pools.
@@ -51,26 +39,10 @@ class Carry(NamedTuple):
     norms: list[tf.Tensor]
 
 
-class Discriminated(NamedTuple):
-    """Outputs of the discriminators in a training step; gradients are multiplied by the loss scale.
-
-    Attributes:
-        losses: Adversarial losses of the generators, losses and penalties of the discriminators, by name.
-        fake_gradients: Gradients of the generators' losses at the fakes.
-        gradients: Gradients of the discriminators' losses at their variables.
-    """
-
-    losses: Metrics
-    fake_gradients: list[tf.Tensor]
-    gradients: list[tf.Tensor]
-
-
-def make_noise(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepNoise:
-    """Return the random numbers of a step on one replica. XLA would return others, so it must not compile this function."""
-    random = _randomness(gan, step, shard_size)
-    pools = [random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))]
-    adversarial = gan.objective.adversarial.make_noise(random)
-    return StepNoise(pools, adversarial, gan.objective.make_noise(random, gan.image_shape))
+def make_noise(gan: GAN, random: StepRandomness) -> Noise:
+    """Return the random numbers of a step but for dropout. XLA would return others, so it must not compile this function."""
+    pools = {POOL + i: random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))}
+    return {**pools, **gan.objective.make_noise(random, gan.image_shape)}
 
 
 def train_step(
@@ -79,9 +51,9 @@ def train_step(
     y: tf.Tensor,
     weight: tf.Tensor,
     step: tf.Tensor | int = 0,
-    noise: StepNoise | None = None,
+    noise: Noise | None = None,
     is_pair: tf.Tensor | None = None,
-) -> tuple[Metrics, Gradients, Carry]:
+) -> tuple[Scalars, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
     Generators and discriminators see each other as they were before the step.
@@ -97,33 +69,55 @@ def train_step(
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, penalties, weight
-        decay, `SAMPLES` and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients
-        of the generators and of the discriminators are multiplied by the loss scale, and are as `pack` returns them.
+        decay, `SAMPLES` and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
+        multiplied by the loss scale.
     """
-    networks = gan.networks
-    random, noise = _randomness(gan, step, x.shape[0]), noise or make_noise(gan, step, x.shape[0])
+    networks, objective, decay = gan.networks, gan.objective, gan.optimization.weight_decay
+    random = _randomness(gan, step, x.shape[0])
+    noise = make_noise(gan, random) if noise is None else noise
+    x, y = _to_float(x), _to_float(y)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
-    # The tapes meet at the fakes: the generators' tape continues from the gradients that the discriminators' tape computes there.
-    with tf.GradientTape() as tape:
-        generated = gan.objective.generate(networks, _to_float(x), _to_float(y), weight, random, noise.generators)
-        parts = dict(generated.losses)
+
+    # The generators translate; losses that need no discriminator.
+    with tf.GradientTape() as generator_tape:
+        with random.dropout():
+            generated = objective.generate(networks, x, y, weight, noise)
+        losses = dict(generated.losses)
         if is_pair is not None:
-            parts.update(gan.objective.paired_losses(generated, weight * is_pair))
-        decay = _weight_decay(gan.optimization.weight_decay, networks.generator_variables)
-        decay_share = tf.nn.scale_regularization_loss(decay)
-    shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise.pools)
-    images = DiscriminatorInput(generated.reals, generated.fakes, shown)
-    discriminated = _discriminate(gan, images, weight, noise.adversarial, scale)
+            losses.update(objective.paired_losses(generated, weight * is_pair))
+        generator_decay = _weight_decay(decay, networks.generator_variables)
+        generator_share = tf.nn.scale_regularization_loss(generator_decay)
+
+    # The discriminators judge the fakes, and learn from the fakes that the pools show.
+    shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
+    with tf.GradientTape(persistent=True) as discriminator_tape:
+        discriminator_tape.watch(generated.fakes)
+        images = DiscriminatorInput(generated.reals, generated.fakes, shown)
+        of_generators, of_discriminators = objective.adversarial.compute_losses(networks, images, weight, noise)
+        discriminator_decay = _weight_decay(decay, networks.discriminator_variables)
+        discriminator_share = tf.nn.scale_regularization_loss(discriminator_decay)
+
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
-    targets = [*parts.values(), *generated.fakes, decay_share]
-    seeds = [*[scale] * len(parts), *discriminated.fake_gradients, scale]
-    generator_gradients = _gradients(tape, targets, networks.generator_variables, seeds)
-    gradients = pack(generator_gradients), pack(discriminated.gradients)
-    metrics = gan.objective.collect({**parts, **discriminated.losses}, weight)
-    if gan.optimization.weight_decay:
-        decays = decay, _weight_decay(gan.optimization.weight_decay, networks.discriminator_variables)
-        metrics.update({name: metrics[SAMPLES] * value for name, value in zip(WEIGHT_DECAY, decays)})
+    # The tapes meet at the fakes: the generators' tape continues from the gradients of the adversarial losses there.
+    at_fakes = discriminator_tape.gradient([*of_generators.values()], generated.fakes, [scale] * len(of_generators))
+    gradients = (
+        _gradients(
+            generator_tape,
+            [*losses.values(), *generated.fakes, generator_share],
+            [*[scale] * len(losses), *at_fakes, scale],
+            networks.generator_variables,
+        ),
+        _gradients(
+            discriminator_tape,
+            [*of_discriminators.values(), discriminator_share],
+            [scale] * (len(of_discriminators) + 1),
+            networks.discriminator_variables,
+        ),
+    )
+    metrics = objective.collect({**losses, **of_generators, **of_discriminators}, weight)
+    if decay:
+        metrics.update({n: metrics[SAMPLES] * d for n, d in zip(WEIGHT_DECAY, (generator_decay, discriminator_decay))})
     norms = [tf.linalg.global_norm(part) / scale for part in gradients]
     metrics.update(zip(GRADIENTS, norms))
     if gan.uses_loss_scale:
@@ -131,19 +125,115 @@ def train_step(
     return metrics, gradients, Carry(pool_updates, statistics, norms)
 
 
-def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> tuple[Metrics, None, tuple[()]]:
-    """Return the metrics of one replica's shard of a batch, with the generators in use.
+def update(
+    gan: GAN,
+    gradients: Gradients,
+    finite: tf.Tensor,
+    carry: Carry,
+    step: tf.Tensor | int = 0,
+    learning_rates: tf.Tensor | None = None,
+) -> None:
+    """Update all networks on this replica; call it on every replica with the same arguments.
 
     Args:
-        gan: The networks.
-        x: Images of domain X, uint8 or uint16 [N, H, W, C].
-        y: Images of domain Y.
-        weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
-
-    Returns:
-        (metrics, None, ()), as the train function expects. Metrics are this replica's shares of means over the global batch.
+        gan: The networks and all other state.
+        gradients: Gradients from `train_step`, summed over the replicas.
+        finite: Whether all metrics of the step are finite, a bool scalar. If not, only the loss scale changes.
+        carry: Carry from `train_step`.
+        step: Number of the step.
+        learning_rates: Learning rates of the generators and of the discriminators, float32 [2]; by default the initial ones.
     """
-    return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight), None, ()
+    optimization, networks = gan.optimization, gan.networks
+    initial_rates = [optimization.lr, optimization.lr_discriminator]
+    rates = tf.unstack(initial_rates if learning_rates is None else learning_rates, num=2)
+    if gan.uses_loss_scale:
+        scale = tf.convert_to_tensor(gan.loss_scale.scale)
+        gradients = tf.nest.map_structure(lambda gradient: gradient / scale, gradients)
+        gan.loss_scale.update(finite)
+    if optimization.clip_norm:
+        # Gradients summed over several replicas have another norm than the replica's own.
+        norms = carry.norms if tf.distribute.get_replica_context().num_replicas_in_sync == 1 else [None, None]
+        clipped = (tf.clip_by_global_norm(part, optimization.clip_norm, norm) for part, norm in zip(gradients, norms))
+        gradients = tuple(part for part, _ in clipped)
+    train_generators, train_discriminators = (finite & turn for turn in turns(optimization, step))
+    gan.generator_optimizer.apply(gradients[0], networks.generator_variables, rates[0], train_generators)
+    gan.discriminator_optimizer.apply(gradients[1], networks.discriminator_variables, rates[1], train_discriminators)
+    for name, ema in networks.ema_generators.items():
+        network = networks.generators[name]
+        update_ema(ema.trainable_variables, network.trainable_variables, optimization.ema, train_generators)
+        update_ema(ema.non_trainable_variables, network.non_trainable_variables, 0.0, train_generators)
+    for pair, pool_update in zip(gan.objective.adversaries, carry.pool_updates):
+        gan.pools[pair.domain].store(pool_update, train_discriminators)
+    for variable, value in zip(networks.statistics, carry.statistics):  # the forward passes have changed them already
+        value = tf.where(finite, tf.convert_to_tensor(variable), value)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+
+
+def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return whether a step updates the generators, and whether it updates the discriminators.
+
+    Out of max(N, M) steps the generators take the last N and the discriminators the last M (`generator_steps` and
+    `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1).
+    """
+    counts = optimization.generator_steps, optimization.discriminator_steps
+    period = max(counts)
+    generators, discriminators = (step % period >= period - count for count in counts)
+    return generators, discriminators
+
+
+def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalars:
+    """Return the metrics of one replica's shard of a batch, with the generators in use; arguments as for `train_step`."""
+    return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight)
+
+
+def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
+    """Return the train function: steps on all replicas, with one all-reduce and an update each; see `make_train_function`.
+
+    Args:
+        strategy: The strategy of the replicas.
+        gan: The networks and all other state.
+        xla: Whether XLA compiles a step: all of it, or on several replicas the parts before and after the all-reduce.
+    """
+    is_split = strategy.num_replicas_in_sync > 1
+
+    def compiled(function: Callable, applies: bool) -> Callable:
+        return tf.function(function, autograph=False, jit_compile=True) if xla and applies else function
+
+    def compute(batch: Sequence[tf.Tensor], number: tf.Tensor, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
+        x, y, weight, *is_pair = batch
+        return train_step(gan, x, y, weight, number, noise, *is_pair)
+
+    def finish(metrics: Scalars, gradients: Gradients, carry: Carry, number: tf.Tensor, rates: Any) -> tf.Tensor:
+        finite = all_finite(metrics)
+        update(gan, gradients, finite, carry, number, rates)
+        return finite
+
+    def whole(
+        batch: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars, noise: Noise
+    ) -> tuple[Scalars, tf.Tensor]:
+        metrics, gradients, carry = compiled(compute, is_split)(batch, number, noise)
+        metrics, gradients = reduce_dict({**metrics, **requests}, gradients)
+        return metrics, compiled(finish, is_split)(metrics, gradients, carry, number, rates)
+
+    def on_replica(
+        batch: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars
+    ) -> tuple[Scalars, tf.Tensor]:
+        noise = make_noise(gan, _randomness(gan, number, batch[0].shape[0]))
+        return compiled(whole, not is_split)(batch, number, rates, requests, noise)
+
+    return make_train_function(strategy, on_replica, gan.global_batch_size)
+
+
+def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
+    """Return the function of test steps on all replicas; see `make_train_function`."""
+
+    def on_replica(
+        batch: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars
+    ) -> tuple[Scalars, tf.Tensor]:
+        metrics, _ = reduce_dict({**test_step(gan, *batch), **requests})
+        return metrics, all_finite(metrics)
+
+    return make_train_function(strategy, on_replica, gan.global_batch_size)
 
 
 def _to_float(images: tf.Tensor) -> tf.Tensor:
@@ -155,37 +245,22 @@ def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomn
 
 
 def _query_pools(
-    gan: GAN, fakes: tuple[tf.Tensor, ...], weight: tf.Tensor, random: list[tf.Tensor]
+    gan: GAN, fakes: Sequence[tf.Tensor], weight: tf.Tensor, noise: Noise
 ) -> tuple[list[tf.Tensor] | None, list[PoolUpdate]]:
     """Return the translations that the discriminators learn from, and the changes of the pools; `None` without pools."""
     if not gan.pools:
         return None, []
     pools = [gan.pools[pair.domain] for pair in gan.objective.adversaries]
-    queried = [pool.query(images, weight > 0, each) for pool, images, each in zip(pools, fakes, random)]
+    queried = [pool.query(fake, weight > 0, noise[POOL + i]) for i, (pool, fake) in enumerate(zip(pools, fakes))]
     return [shown for shown, _ in queried], [update for _, update in queried]
 
 
-def _discriminate(
-    gan: GAN, images: DiscriminatorInput, weight: tf.Tensor, noise: DiscriminatorNoise, scale: tf.Tensor
-) -> Discriminated:
-    """Run the discriminators' part of a training step, with a tape of its own."""
-    variables = gan.networks.discriminator_variables
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(images.fakes)
-        generators, discriminators = gan.objective.adversarial.compute_losses(gan.networks, images, weight, noise)
-        decay_share = tf.nn.scale_regularization_loss(_weight_decay(gan.optimization.weight_decay, variables))
-        targets = [*discriminators.values(), decay_share]
-    fake_gradients = tape.gradient([*generators.values()], images.fakes, [scale] * len(generators))
-    gradients = _gradients(tape, targets, variables, [scale] * len(targets))
-    return Discriminated({**generators, **discriminators}, fake_gradients, gradients)
-
-
 def _gradients(
-    tape: tf.GradientTape, targets: list[tf.Tensor], variables: list[tf.Variable], seeds: list[tf.Tensor]
+    tape: tf.GradientTape, targets: list[tf.Tensor], seeds: list[tf.Tensor], variables: list[tf.Variable]
 ) -> list[tf.Tensor]:
     """Return the gradients at the variables, 0 for biases that training leaves out; the tape cannot fill in Keras 3's variables."""
     gradients = zip(tape.gradient(targets, variables, seeds), variables)
-    return [tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients]
+    return pack([tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients])
 
 
 def _weight_decay(factor: float, variables: list[tf.Variable]) -> tf.Tensor:

@@ -12,10 +12,10 @@ from cyclegan.distribution import hardware
 from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers
 from cyclegan.training.autotune import try_forms
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.out_of_memory import explain_out_of_memory
 from cyclegan.training.splits import Split
+from cyclegan.training.step import compile_train_step
 
 WITHOUT_XLA, WITH_XLA = "without XLA", "with XLA"  # forms of the step
 

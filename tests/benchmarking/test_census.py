@@ -11,8 +11,8 @@ from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.networks import instance_normalization
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 
 MODEL = census.Model(1e9, {"float32": 1e12}, 4e-3)
 

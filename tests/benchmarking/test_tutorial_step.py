@@ -9,8 +9,8 @@ from cyclegan.config import Config
 from cyclegan.networks import instance_normalization
 from cyclegan.networks.convolution import Convolution
 from cyclegan.networks.transposed_convolution import TransposedConvolution
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 
 
 @pytest.fixture

@@ -1,16 +1,27 @@
 import pytest
 import tensorflow as tf
 
-from cyclegan.distribution.train_function import make_train_function
+from cyclegan.distribution.collectives import reduce_dict
+from cyclegan.distribution.train_function import all_finite, make_train_function
+
+
+def reducing(step):
+    """Return a step on a replica that sums the metrics of `step` over the replicas."""
+
+    def on_replica(batch, number, rates, requests):
+        metrics, _ = reduce_dict({**step(*batch), **requests})
+        return metrics, all_finite(metrics)
+
+    return on_replica
 
 
 def test_totals_add_up_good_steps_only(strategies):
     strategy = strategies[3]
 
     def step(x):
-        return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}, None, ()
+        return {"a": tf.reduce_sum(x) / 3, "b": 2 * tf.reduce_sum(x) / 3, "c": tf.reduce_sum(x)}
 
-    run = make_train_function(strategy, step, 3)
+    run = make_train_function(strategy, reducing(step), 3)
     numbers = tf.data.Dataset.from_tensor_slices(([[1.0], [2], [3], [4], [5], [6], [7], [8], [float("nan")]],)).batch(3)
     totals = {"a": tf.constant(100.0, tf.float64), "b": tf.zeros([], tf.float64)}
     outcomes = []
@@ -24,7 +35,7 @@ def test_totals_add_up_good_steps_only(strategies):
 
 def test_totals_are_exact_after_many_steps(strategies):
     metrics = {"a": tf.constant(7.1), "large": tf.constant(3e38)}
-    run = make_train_function(strategies[1], lambda x: (metrics, None, ()), 1)
+    run = make_train_function(strategies[1], reducing(lambda x: metrics), 1)
     steps = 1000
     # As after 94,000 steps, where float32 would have lost three digits.
     totals = {name: 94_000 * tf.cast(value, tf.float64) for name, value in metrics.items()}
@@ -35,7 +46,7 @@ def test_totals_are_exact_after_many_steps(strategies):
 
 
 def test_requests_are_returned_with_the_metrics(strategies):
-    run = make_train_function(strategies[3], lambda x: ({"loss": tf.reduce_sum(x)}, None, ()), 3)
+    run = make_train_function(strategies[3], reducing(lambda x: {"loss": tf.reduce_sum(x)}), 3)
     batch = strategies[3].experimental_distribute_values_from_function(lambda context: tf.ones([1, 1]))
     _, _, metrics = run(
         (batch,), {"loss": tf.constant(0.0, tf.float64)}, tf.constant(1), requests={"stop": tf.constant(1.0)}
@@ -48,14 +59,15 @@ def traced(strategy, update, steps=2):
     with strategy.scope():
         weight = tf.Variable(tf.ones([3]))
 
-    def step(x, *_):
-        loss = tf.reduce_sum(x * tf.convert_to_tensor(weight))
-        return {"loss": loss, "other": loss}, ([loss * weight], [loss]), ()
+    def on_replica(batch, number, rates, requests):
+        loss = tf.reduce_sum(batch[0] * tf.convert_to_tensor(weight))
+        metrics, gradients = reduce_dict({"loss": loss, "other": loss}, ([loss * weight], [loss]))
+        finite = all_finite(metrics)
+        if update:
+            tf.raw_ops.AssignSubVariableOp(resource=weight.handle, value=tf.where(finite, gradients[0][0], 0.0))
+        return metrics, finite
 
-    def apply(gradients, finite, *_):
-        tf.raw_ops.AssignSubVariableOp(resource=weight.handle, value=tf.where(finite, gradients[0][0], 0.0))
-
-    run = make_train_function(strategy, step, 1, apply if update else None)
+    run = make_train_function(strategy, on_replica, 1)
     batch = strategy.experimental_distribute_values_from_function(lambda _: tf.ones([steps, 3]))
     totals, rates = {"loss": tf.zeros([], tf.float64)}, tf.ones([steps, 2])
     function = run.get_concrete_function((batch,), totals, tf.constant(steps), tf.constant(0), rates)

@@ -21,10 +21,11 @@ with terminal.start():
 
     from cyclegan.data.unpaired import UnpairedDataset
     from cyclegan.distribution import rendezvous, train_function
+    from cyclegan.distribution.collectives import reduce_dict
     from cyclegan.distribution.startup import start_workers
-    from cyclegan.training.compiled_steps import compile_train_step
     from cyclegan.training.gan import GAN
     from cyclegan.training.image_pool import ImagePool
+    from cyclegan.training.step import compile_train_step
 
 RANDOM = np.random.default_rng(0).random((3, 4, 2), np.float32)  # for the image pool in `steps`: step, sample, number
 
@@ -68,25 +69,23 @@ def steps(workers):
     def samples():
         return 2 * tf.distribute.get_replica_context().replica_id_in_sync_group + tf.range(2)
 
-    def step(x, y, weights, index, random):
+    def step(batch, number, rates, requests):
+        x, _, weights = batch
+        random = tf.gather(tf.gather(RANDOM, number), samples())
         mean = tf.reduce_sum(tf.cast(x, tf.float32)) / (12 * 16 * 16 * 3)
         shown, kept = pool.query(tf.cast(x, tf.float32), weights > 0, random)
         shown = tf.tensordot(
             tf.one_hot(samples(), 2 * replicas, axis=0), shown, 1
         )  # zeros for samples of other replicas
-        return {"mean": mean, "samples": tf.reduce_sum(weights) / 12}, [tf.reshape(mean, [1]), shown], (kept, index)
+        metrics = {"mean": mean, "samples": tf.reduce_sum(weights) / 12, **requests}
+        metrics, (mean, shown) = reduce_dict(metrics, [tf.reshape(mean, [1]), shown])
+        finite = train_function.all_finite(metrics)
+        weight.assign_add(mean[0])
+        pool.store(kept, finite)
+        tf.raw_ops.ResourceScatterUpdate(resource=shown_images.handle, indices=[number], updates=shown[None])
+        return metrics, finite
 
-    def make_noise(number):
-        return tf.gather(tf.gather(RANDOM, number), samples())
-
-    def update(gradients, good, kept, index, rates):
-        pool_update, number = kept
-        weight.assign_add(gradients[0][0])
-        pool.store(pool_update, good)
-        shown = gradients[1][None]
-        tf.raw_ops.ResourceScatterUpdate(resource=shown_images.handle, indices=[number], updates=shown)
-
-    run = train_function.make_train_function(strategy, step, 12, update, make_noise)
+    run = train_function.make_train_function(strategy, step, 12)
     batches = pairs.distributed(strategy)
     totals = {"mean": tf.constant(0.0, tf.float64), "samples": tf.constant(0.0, tf.float64)}
     seen = []
@@ -150,12 +149,12 @@ def lose(workers):
     with workers.strategy.scope():
         weight = tf.Variable(0.0)
 
-    def step(x, index, noise):
-        return {"x": weight + x[0]}, [tf.ones([1])], ()
+    def step(batch, number, rates, requests):
+        metrics, (one,) = reduce_dict({"x": weight + batch[0][0]}, [tf.ones([1])])
+        weight.assign_add(one[0])
+        return metrics, train_function.all_finite(metrics)
 
-    run = train_function.make_train_function(
-        workers.strategy, step, 1, lambda gradients, *rest: weight.assign_add(gradients[0][0])
-    )
+    run = train_function.make_train_function(workers.strategy, step, 1)
     for number in range(10**6):
         if number == 3 and workers.index == int(os.environ["WHO"]):
             print("gone", flush=True)

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.config.presets import PRESETS
+from cyclegan.config.command_line import PRESETS
 from cyclegan.images.value_range import to_float
 from cyclegan.interop.torch_networks import combined_settings, read_networks
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.training.gan import GAN
-from cyclegan.training.gradients import unpack
+from cyclegan.training.optimizers import unpack
 from cyclegan.training.step import train_step
 from tests.interop.pytorch_networks import pytorch_patch_discriminator, pytorch_resnet, pytorch_unet
 

@@ -8,15 +8,16 @@ from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
-from cyclegan.methods.cut import PATCH_COUNT
+from cyclegan.methods.cut import PATCH_COUNT, random_positions
 from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
+from cyclegan.methods.randomness import StepRandomness
 from cyclegan.networks import flops
 from cyclegan.networks.features import compute_features
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks.plot import translate_one_way
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 from tests.training.helpers import TINIER, TINY, as_trained, eager_step, state_values, weights, with_sgd
 
 CUT = {**TINY, "objective": "cut"}
@@ -39,9 +40,14 @@ def nce_by_hand(gan, images, translated, positions):
     return np.mean(terms)
 
 
+def positions_of(gan, step):
+    random = StepRandomness(gan.optimization.seed, tf.constant(step, tf.int64), 2, 2)
+    return random_positions(gan.objective.make_noise(random, (32, 32)))
+
+
 def test_a_step_by_hand(make_images):
     gan, x, y = as_trained(GAN(2, Config.from_settings(**CUT))), make_images(2, seed=1), make_images(2, seed=2)
-    positions = step_module.make_noise(gan, 0, 2).generators.positions
+    positions = positions_of(gan, 0)
     assert [each.shape for each in positions[:4]] == [(2, PATCH_COUNT)] * 2 + [(2, 64)] * 2
     real_x, real_y = to_float(x), to_float(y)
     fake_y, same_y = (gan.networks["G"](each, training=True) for each in (real_x, real_y))
@@ -65,7 +71,7 @@ def test_a_step_by_hand(make_images):
 
 def test_patches_change_with_the_step_and_the_sample():
     gan = GAN(2, Config.from_settings(**CUT))
-    first, again, second = (step_module.make_noise(gan, step, 2).generators.positions for step in (0, 0, 1))
+    first, again, second = (positions_of(gan, step) for step in (0, 0, 1))
     assert all(np.array_equal(a, b) for a, b in zip(first, again))
     assert not np.array_equal(first[1], second[1]) and not np.array_equal(first[1][0], first[1][1])
     assert len(first[0][0]) == len(set(first[0][0].numpy()))
@@ -75,7 +81,7 @@ def test_validation_by_hand(make_images):
     gan, x, y = as_trained(GAN(2, Config.from_settings(**CUT, ema=0.5))), make_images(2, seed=1), make_images(2, seed=2)
     network = gan.networks.ema_generators["G"]
     network.set_weights(gan.networks["G"].get_weights())
-    metrics = {name: float(value) for name, value in step_module.test_step(gan, x, y, tf.ones([2]))[0].items()}
+    metrics = {name: float(value) for name, value in step_module.test_step(gan, x, y, tf.ones([2])).items()}
     real_x, real_y = to_float(x), to_float(y)
     fake_y, same_y = network(real_x), network(real_y)
     areas = [32 * 32, 16 * 16, 8 * 8, 8 * 8]

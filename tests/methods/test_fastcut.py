@@ -5,6 +5,8 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
+from cyclegan.methods.cut import random_positions
+from cyclegan.methods.randomness import FLIP, StepRandomness
 from cyclegan.networks import flops
 from cyclegan.networks.features import compute_features
 from cyclegan.training import step as step_module
@@ -22,8 +24,8 @@ def gan():
 def test_a_step_by_hand(gan, make_images):
     """Mirror whole feature maps back, as the reference does, instead of the positions in them."""
     x, y = make_images(4, seed=1), make_images(4, seed=2)
-    positions, flip = step_module.make_noise(gan, 0, 4).generators
-    flip = flip.numpy()[:, None, None, None]
+    noise = gan.objective.make_noise(StepRandomness(gan.optimization.seed, tf.constant(0, tf.int64), 4, 4), (32, 32))
+    positions, flip = random_positions(noise), noise[FLIP].numpy()[:, None, None, None]
     assert 0 < flip.sum() < 4
 
     def mirror(images):
@@ -47,7 +49,7 @@ def test_a_step_by_hand(gan, make_images):
 
 def test_validation_mirrors_nothing(gan, make_images):
     x, y = make_images(4, seed=1), make_images(4, seed=2)
-    metrics = step_module.test_step(gan, x, y, tf.ones([4]))[0]
+    metrics = step_module.test_step(gan, x, y, tf.ones([4]))
     assert {*NAMES, "error/MAE(Y, G(Y))", "change/MAE(X, G(X))"} <= set(metrics)
     change = np.abs(gan.networks["G"](to_float(x)) - to_float(x)).mean()
     assert float(metrics["change/MAE(X, G(X))"]) == pytest.approx(change, rel=1e-4)

@@ -38,7 +38,7 @@ class OneWay(Objective):
     test_names = ()
     generator_passes = 2
 
-    def generate(self, networks, x, y, weight, random, noise):
+    def generate(self, networks, x, y, weight, noise):
         """Return the fakes and the identity loss."""
         fake_y, same_y = networks.apply_to_two(networks["G"], x, y, True)
         return Generated((y,), (fake_y,), {"loss_G/identity": self.mean(weight, losses.mae(y, same_y))})
@@ -69,7 +69,7 @@ def test_objective_of_one_generator(make_images, monkeypatch, tmp_path):
     assert gan.metric_names["train"] == (*OneWay.loss_names, "loss_Y/penalty")
     assert metrics["loss_G/total"] == pytest.approx(metrics["loss_G/loss"] + metrics["loss_G/identity"])
     assert not any(np.array_equal(old, new) for old, new in zip(before, state_values(gan)) if old.ndim == 4)
-    assert set(step_module.test_step(gan, x, y, tf.ones([2]))[0]) == {*OneWay.loss_names, SAMPLES}
+    assert set(step_module.test_step(gan, x, y, tf.ones([2]))) == {*OneWay.loss_names, SAMPLES}
     dataset = UnpairedDataset(x, y, 2, (32, 32))
     write_samples(translate_samples(gan, *load_samples(dataset)), dataset, SummaryWriter(tmp_path), 1)
     assert all((tmp_path / "samples" / each).exists() for each in ("epoch_001.png", "epoch_001/fake_y_2.png"))

@@ -4,8 +4,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.run.sharded_state import ShardedState
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 
 FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
 

@@ -9,8 +9,8 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
 from cyclegan.training.autotune import try_forms
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 

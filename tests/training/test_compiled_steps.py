@@ -9,8 +9,8 @@ from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 from tests.training.helpers import TINIER, assign_state, per_replica_batches, state_values, weights
 
 

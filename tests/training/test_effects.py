@@ -23,8 +23,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.training import schedule
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 from tests.training.helpers import assign_state, flat, state_values, weights
 from tests.training.test_options import BASE, STEPS, TRIED, outcome
 from tests.training.test_program_flags import ARITHMETIC_FLAGS, END_FLAGS, PROGRAM_FLAGS

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
-from cyclegan.training.gradients import pack, unpack, zero_unless
+from cyclegan.training.optimizers import pack, unpack, zero_unless
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

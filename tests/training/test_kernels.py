@@ -13,10 +13,8 @@ from tensorflow.python.framework import kernels, op_def_registry  # not in tf.co
 from cyclegan.config import Config
 from cyclegan.config.objective import OBJECTIVES
 from cyclegan.distribution import hardware
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import compile_train_step, train_step, update
 from tests.training.helpers import FEW_LAYERS
 
 pytestmark = pytest.mark.skipif(

@@ -17,8 +17,7 @@ from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.training import schedule
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 from tests.training.helpers import as_trained, eager_step, flat, weights
 
 BASE = {

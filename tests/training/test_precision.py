@@ -6,8 +6,7 @@ from cyclegan.config import Config
 from cyclegan.methods.metric_names import LOSS_SCALE
 from cyclegan.networks import instance_normalization
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import train_step, update
 from tests.training.helpers import TINY, as_trained
 
 

@@ -11,8 +11,8 @@ from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.training import setup
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 from tests.training.callbacks.test_evaluate import Scored
 from tests.training.helpers import per_replica_batches
 from tests.training.test_options import BASE

@@ -10,10 +10,8 @@ from cyclegan.inference.restore import restore
 from cyclegan.networks import compat
 from cyclegan.run.manager import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import update
+from cyclegan.training.step import compile_train_step, train_step, update
 from tests.training.helpers import TINIER, as_trained, per_replica_batches, state_values, weights, with_sgd
 
 OPTIONS = {**TINIER, "residual_blocks": 1, "lambda_identity": 0.0}  # only residual blocks are computed again

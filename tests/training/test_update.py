@@ -8,8 +8,7 @@ from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
 from cyclegan.training import step as step_module
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
-from cyclegan.training.update import turns, update
+from cyclegan.training.step import train_step, turns, update
 from tests.training.helpers import (
     TINY,
     as_trained,
@@ -47,7 +46,7 @@ def test_ema_weights_follow_and_are_in_use(make_images):
     np.testing.assert_array_equal(
         cycle_y, gan.networks.ema_generators["G"](gan.networks.ema_generators["F"](to_float(y)))
     )
-    error = float(step_module.test_step(gan, x, y, tf.ones([2]))[0]["error/MAE(X, F(X))"])
+    error = float(step_module.test_step(gan, x, y, tf.ones([2]))["error/MAE(X, F(X))"])
     assert error == pytest.approx(
         float(tf.reduce_mean(tf.abs(to_float(x) - gan.networks.ema_generators["F"](to_float(x))))), rel=1e-5
     )

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.networks import instance_normalization
-from cyclegan.training.compiled_steps import compile_train_step
 from cyclegan.training.gan import GAN
+from cyclegan.training.step import compile_train_step
 from tests.training.helpers import SETS, TINIER, as_trained, eager_step, flat, per_replica_batches, weights, with_sgd
 
 COMPILED = {

@@ -19,10 +19,10 @@ from cyclegan.run.manager import CheckpointManager
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.compiled_steps import compile_test_step, compile_train_step
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
+from cyclegan.training.step import compile_test_step, compile_train_step
 from scripts.soaking.comparison import log_lines
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
