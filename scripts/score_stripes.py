@@ -23,7 +23,7 @@ import numpy as np
 
 from cyclegan import terminal
 from cyclegan.config import serialization
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
 
 BATCH_SIZE = 8
@@ -69,7 +69,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> dict[st
     x, y = domains.test_x.images, domains.test_y.images
     result = {}
     directions = (("X -> Y", model.x2y, x, y), ("Y -> X", model.y2x, y, x))
-    for name, translate, source, truth in directions[: len(config.objective.facts.directions)]:
+    for name, translate, source, truth in directions[: len(config.objective.directions)]:
         batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
         translated = np.concatenate([translate(batch) for batch in batches])
         scores = (_scores(config.data.dataset, name, source, images, truth) for images in (translated, source))

@@ -26,7 +26,7 @@ import time
 from collections.abc import Sequence
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
 from cyclegan.run import folder as checkpoint_folder
 from cyclegan.run import manifest

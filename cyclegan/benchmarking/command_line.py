@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, Callable
 
 from cyclegan.benchmarking.settings import LEVERS, Plan
-from cyclegan.config.argument_parser import ArgumentParser
-from cyclegan.config.objective import OBJECTIVES
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
+from cyclegan.methods import OBJECTIVES
 
 BOTH = ["auto", "float32"]
 DEFAULTS: dict[str, dict[str, list[Any]]] = {  # of the parts

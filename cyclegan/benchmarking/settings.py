@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cyclegan.config import Config
-from cyclegan.config.objective import OBJECTIVES
+from cyclegan.methods import OBJECTIVES
 
 LEVERS = {"steps": ("few", "norm", "both", "adam", "packed"), "data": ("ahead", "prefetch")}  # of --without, by part
 PLAIN = {
@@ -119,8 +119,7 @@ class Plan:
     def _setting(self, chosen: dict[str, Any]) -> Setting:
         blocks = self.residual_blocks
         if blocks is None:
-            blocks = Config.from_settings(image_size=chosen["size"]).networks.residual_blocks
-            assert blocks is not None
-        if "lambda_identity" not in OBJECTIVES[chosen.get("objective", Setting.objective)].own_flags:
+            blocks = Config.from_settings(image_size=chosen["size"]).settings()["residual_blocks"]
+        if not hasattr(OBJECTIVES[chosen.get("objective", Setting.objective)].Settings, "lambda_identity"):
             chosen["identity"] = None
         return Setting(**chosen, filters=self.filters, residual_blocks=blocks)

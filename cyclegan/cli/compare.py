@@ -11,7 +11,7 @@ from cyclegan import interrupt  # noqa: F401  first: Ctrl-C during the other imp
 from collections.abc import Sequence
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
 from cyclegan.run import comparison
 

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cyclegan import terminal
-from cyclegan.config import argument_types
-from cyclegan.config.argument_parser import ArgumentParser
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.command_line import ArgumentParser, size
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
         "--size",
-        type=argument_types.size,
+        type=size,
         metavar="WIDTH[xHEIGHT]",
         help="one image of this size at a time, for devices that need fixed sizes (default: any number of any size)",
     )
@@ -127,7 +126,7 @@ def _export_page(given: argparse.Namespace) -> float:
         raise UserError(
             f"{given.run}: has value ranges, which browsers cannot read; expected a run without, or another --format"
         )
-    directions = [given.direction] if given.direction else run.config.objective.facts.directions
+    directions = [given.direction] if given.direction else run.config.objective.directions
     page = web_page.Page(f"CycleGAN: {run.path.resolve().name}", max(data.image_shape), multiple, given.runtime)
     web_page.check(page, [data.channels_x, data.channels_y])
     generators = {direction: run.generator(direction) for direction in directions}

@@ -6,14 +6,17 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import ClassVar, Literal, Optional
+from collections.abc import Mapping
+from typing import Any, Literal, Optional
 
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
-EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their held-out images show the ground truth
+# Datasets that the program draws, whose held-out images show the ground truth, and the defaults that suit each.
+EMBEDDED = {name: {"image_size": 64, "filters": 16, "lr": 1e-3} for name in ("stripes", "scenes")}
 ALIGNED = ("scenes",)  # of these, datasets whose training images are pairs
+LOAD_RATIO = 286 / 256  # side before the crop / side after it; drawn images differ enough without crops
 AUTO = "auto"
 ValueRange = tuple[float, float]  # the values of a file that become -1 and 1 in the networks
 
@@ -27,11 +30,14 @@ def parse_range(text: str) -> Optional[ValueRange]:
     return (low, high) if low < high and math.isfinite(high - low) else None
 
 
+def _default_load_size(settings: Mapping[str, Any]) -> int:
+    side = "image_width" if settings["preprocess"].startswith("scale_width") else "image_size"
+    return round(settings[side] * (1.0 if settings["dataset"] in EMBEDDED else LOAD_RATIO))
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Section):
     """Images of the two domains. The help of each flag is its documentation."""
-
-    TITLE: ClassVar[str] = "data"
 
     dataset: str = flag(
         "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and optionally"
@@ -40,18 +46,25 @@ class DataConfig(Section):
         FREE,  # a resumed run compares the names of the images: their folder may have moved
     )
     data_dir: Optional[str] = flag(
-        "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
+        "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)",
+        on_resume=FREE,
+        type=os.path.expanduser,
     )
     image_size: int = flag(
         "side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;"
         " stripes, scenes: 64)",
         256,
     )
-    image_width: int = flag("width of the networks' input in pixels (default: --image_size)", 256)
+    image_width: int = flag(
+        "width of the networks' input in pixels (default: --image_size)",
+        256,
+        derive=lambda settings: settings["image_size"],
+    )
     load_size: int = flag(
         "side in pixels to which training images are resized before the random crop to --image_size; scale_width and"
         " scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes, scenes: --image_size)",
         286,
+        derive=_default_load_size,
     )
     preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
         "resize_and_crop: resize training images to --load_size, then crop at random to --image_size; crop: only crop;"
@@ -70,6 +83,12 @@ class DataConfig(Section):
     paired_share: float = flag(
         "probability that an image of a pair comes with its partner, not with any other image", 1.0, WARN
     )
+    epoch_size: str = flag(
+        "training pairs in an epoch. min or max: the number of images of the smaller or larger domain; or any number. Images of"
+        " a domain come without replacement, pass after pass",
+        "min",
+        metavar="min|max|N",
+    )
     max_dataset_size: Optional[int] = flag("use at most the first N images of each folder (default: all)", metavar="N")
     channels_x: int = flag("channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are", 3)
     channels_y: int = flag("channels of the images of domain Y", 3)
@@ -82,10 +101,9 @@ class DataConfig(Section):
     value_range_y: Optional[str] = flag(
         "the same for domain Y (default: all values of 8 or 16 bits)", metavar="LO:HI", type=str.strip
     )
-    cache: Literal["auto", "ram", "disk", "none"] = flag(
-        "where to keep decoded images. ram: decode all before training; disk: decode each at its first use and keep it in a"
-        " nameless file in --output_dir (several workers: in TMPDIR); none: decode each time; auto: ram for up to --cache_gb,"
-        " else disk",
+    cache: Literal["auto", "ram", "none"] = flag(
+        "where to keep decoded images. ram: in memory, all decoded before training; none: decode each time, on all cores; auto:"
+        " ram for up to --cache_gb, else none",
         "auto",
         FREE,
     )
@@ -131,12 +149,12 @@ class DataConfig(Section):
         return self.channels_x == self.channels_y
 
     def value_range(self, domain: str) -> Optional[ValueRange]:
-        """Return the value range of domain "x" or "y", or `None` without one.
+        """Return the value range of domain "X" or "Y", or `None` without one.
 
         Raises:
             UserError: It is "auto" and was never measured.
         """
-        name = f"value_range_{domain}"
+        name = f"value_range_{domain.lower()}"
         text = getattr(self, name)
         if text == AUTO:
             refuse(name, text, "LO:HI, because no training has measured the values yet")
@@ -147,17 +165,16 @@ class DataConfig(Section):
         """Last part of `dataset`: "horse2zebra" for "cycle_gan/horse2zebra", "photos" for "/data/photos/"."""
         return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
 
-    def check(self) -> None:
-        """Raise `UserError` if a value cannot work."""
-        if not self.dataset:
-            refuse("dataset", self.dataset, "cycle_gan/NAME, a folder, stripes or scenes")
-        if self.data_dir == "":
-            refuse("data_dir", self.data_dir, "a folder (is a shell variable not set?)")
+    def _check(self) -> None:
+        self.check_names("dataset", expected="cycle_gan/NAME, a folder, stripes or scenes")
+        self.check_names("data_dir", expected="a folder")
         self.check_at_least(MIN_SIDE, "image_size", "image_width", unit="pixels")
         self.check_at_least(1, "channels_x", "channels_y", "max_dataset_size")
         self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")
         self.check_at_most(MAX_SIDE, "image_size", "image_width", "load_size", unit="pixels")
         self.check_finite("cache_gb")
+        if self.epoch_size not in ("min", "max") and not (self.epoch_size.isdecimal() and int(self.epoch_size) >= 1):
+            refuse("epoch_size", self.epoch_size, "min, max or a whole number of at least 1")
         if not 0 < self.paired_share <= 1:
             refuse("paired_share", self.paired_share, "above 0 and at most 1")
         for name in ("value_range_x", "value_range_y"):

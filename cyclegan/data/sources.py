@@ -241,10 +241,10 @@ def _decode(
     bars: bool,
 ) -> tuple[Mapping[str, ImageArray], Sequence[str]]:
     """Return the images by split, decoded now or when they are used, and remarks for the user."""
-    needed, cache = loading.decoded_bytes(files), data.cache
+    needed, cache = loading.decoded_bytes(files), str(data.cache)
     if cache == "auto":
         share = RAM_FRACTION * memory.free_bytes() / (local_workers or 1)
-        cache = "ram" if needed <= (share if data.cache_gb is None else data.cache_gb * 1e9) else "disk"
+        cache = "ram" if needed <= (share if data.cache_gb is None else data.cache_gb * 1e9) else "none"
     if cache == "ram" and not local_workers:
         return loading.decode_all(files, bars), ()
     if cache == "ram":

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from cyclegan.config.distribution import DistributionConfig
+from cyclegan.config.sections import DistributionConfig
 from cyclegan.distribution import handshake, rendezvous
 from cyclegan.distribution.cluster import Cluster, read_cluster, refuse_port
 from cyclegan.distribution.gpus import select_gpus
@@ -39,7 +39,7 @@ def start_workers(config: DistributionConfig) -> Workers:
             " least two (see docs/scaling.md), or scripts/launch_local.sh"
         )
     may_join = config.strategy == "auto" and os.environ.get("TF_CONFIG")  # launchers set it for a single worker, too
-    for name in () if may_join else ("start_timeout", "rendezvous_secret_file"):
+    for name in () if may_join else ("start_timeout",):
         if (value := getattr(config, name)) != getattr(DistributionConfig, name):
             raise UserError(f"--{name} {value}: has no effect here, because it needs several workers; drop the flag")
     os.environ.pop("TF_CONFIG", None)  # TensorFlow's other strategies would read it, too
@@ -47,7 +47,7 @@ def start_workers(config: DistributionConfig) -> Workers:
 
 
 def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
-    secret = handshake.read_secret(config.rendezvous_secret_file)
+    secret = handshake.read_secret(None)
     gpus = select_gpus(config.devices)
     if not gpus and (config.devices or 1) > 1:
         raise UserError(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.centre_crops import CentreCrops
 from cyclegan.evaluation.feature_distances import fid, kid, subset_size

@@ -145,7 +145,7 @@ class FileTranslator:
         self, model: Model, images: Sequence[np.ndarray]
     ) -> tuple[list[np.ndarray], Sequence[np.ndarray | None]]:
         outputs, opposite = model.translator(self._direction)(np.stack(images)), OPPOSITE[self._direction]
-        if not self._page_folder or opposite not in model.config.objective.facts.directions:
+        if not self._page_folder or opposite not in model.config.objective.directions:
             return list(outputs), [None] * len(images)
         return list(outputs), list(model.translator(opposite)(outputs))
 

@@ -51,7 +51,7 @@ class Model:
         self.tile = tile
         self._translators = {
             direction: Translator(self._restored.generator(direction), self.config.networks.multiple, device, tile)
-            for direction in self.config.objective.facts.directions
+            for direction in self.config.objective.directions
         }
 
     @overload

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.images import color, geometry, writer
 from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth

@@ -11,8 +11,7 @@ import pathlib
 import tensorflow as tf
 
 from cyclegan.config import Config, serialization
-from cyclegan.config.directions import DIRECTIONS
-from cyclegan.config.objective import ObjectiveConfig
+from cyclegan.config.sections import DIRECTIONS, ObjectiveConfig
 from cyclegan.distribution.gpus import allow_memory_growth
 from cyclegan.errors import UserError
 from cyclegan.networks import compat, generators
@@ -99,7 +98,7 @@ def restore(
         with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
             x, y = config.data.channels_x, config.data.channels_y
             G = generators.make_generator(config.networks, x, y, name=f"G{suffix}")
-            has_F = "y2x" in config.objective.facts.directions
+            has_F = "y2x" in config.objective.directions
             F = generators.make_generator(config.networks, y, x, name=f"F{suffix}") if has_F else None
     except (MemoryError, tf.errors.ResourceExhaustedError):
         raise UserError(
@@ -117,10 +116,10 @@ def restore(
 
 def refuse_missing(run: str | os.PathLike[str], objective: ObjectiveConfig, direction: str) -> None:
     """Raise `UserError` if the objective of a run has no generator of a direction."""
-    if direction not in objective.facts.directions:
+    if direction not in objective.directions:
         raise UserError(
             f"{run}: --objective {objective.objective} has no generator {' -> '.join(DIRECTIONS[direction])}; expected"
-            f" --direction {' or '.join(objective.facts.directions)}"
+            f" --direction {' or '.join(objective.directions)}"
         )
 
 

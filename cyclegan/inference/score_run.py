@@ -14,8 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cyclegan.config.directions import DIRECTIONS
-from cyclegan.config.flags_without_effect import NEEDS, find_unused
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import Evaluator
@@ -103,7 +102,7 @@ def _restore_any(run: str | os.PathLike[str]) -> RestoredRun:
 
 def _in_directions_of(restored: RestoredRun, options: ScoreOptions) -> ScoreOptions:
     """Return the options without a direction that the run has no generator for; refuse it if it is the only one."""
-    directions = restored.config.objective.facts.directions
+    directions = restored.config.objective.directions
     if options.directions != tuple(DIRECTIONS):
         restored.generator(*options.directions)
     elif missing := [" -> ".join(DIRECTIONS[each]) for each in options.directions if each not in directions]:
@@ -150,10 +149,10 @@ def _make_evaluator(restored: RestoredRun, options: ScoreOptions) -> Evaluator:
     config = restored.config
     changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
     present = config.replace(cache="none", **{name: value for name, value in changes.items() if value})
-    if options.data_dir and "data_dir" in find_unused(present):
+    if options.data_dir and not present.data.is_tfds:
         raise UserError(
             f"--data_dir {options.data_dir}: has no effect with the images of {present.data.dataset}, because it needs"
-            f" {NEEDS['data_dir'][0]}; drop the flag"
+            " --dataset cycle_gan/NAME, stripes or scenes; drop the flag"
         )
     channels = {direction: restored.channels(direction)[1] for direction in options.directions}
     extractor = make_extractor(options.features, channels.values())

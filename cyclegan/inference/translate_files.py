@@ -14,7 +14,7 @@ from typing import Literal
 
 import tqdm
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data.cores import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.inference import file_plan
@@ -150,7 +150,7 @@ def _write_page(
     report: Report, folder: pathlib.Path, title: str, items: Sequence[html_report.Item], model: Model
 ) -> None:
     notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
-    if len(model.config.objective.facts.directions) < len(DIRECTIONS):
+    if len(model.config.objective.directions) < len(DIRECTIONS):
         notes.append("No cycle: the run has no generator for the other direction.")
     try:
         report.page = html_report.write(folder, title, items, notes)

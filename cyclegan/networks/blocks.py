@@ -15,7 +15,7 @@ from cyclegan.networks.transposed_convolution import make_transposed_convolution
 from cyclegan.networks.upsampling import NearestUpsampling2D
 
 if TYPE_CHECKING:
-    from cyclegan.config.networks import NetworkConfig
+    from cyclegan.config.sections import NetworkConfig
 
 PAPER_EPSILON = 1e-5  # default of PyTorch
 

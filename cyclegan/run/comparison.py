@@ -14,7 +14,6 @@ from typing import TypeVar
 from cyclegan import whole_file
 from cyclegan.config import serialization
 from cyclegan.config.config import SETTINGS_OF_A_START
-from cyclegan.config.flags_without_effect import find_unused
 from cyclegan.errors import UserError, printable
 
 ABSENT = "-"  # a setting without effect, or a metric that a run lacks
@@ -59,8 +58,8 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
 
 def _settings(folder: pathlib.Path) -> dict[str, str]:
     saved = serialization.load(folder / "config.json")
-    settings, unused = saved.config.settings(), {*find_unused(saved.config), *SETTINGS_OF_A_START}
-    texts = {name: _text(value) for name, value in settings.items() if name not in unused}
+    settings = saved.config.settings()
+    texts = {name: _text(value) for name, value in settings.items() if name not in SETTINGS_OF_A_START}
     return {**texts, **{f"{name} of the images": _text(value) for name, value in saved.data.items()}, **saved.stack}
 
 

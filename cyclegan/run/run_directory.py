@@ -11,7 +11,7 @@ from typing import Any
 from cyclegan import whole_file
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
-from cyclegan.config.resume import changed_settings, with_measured_ranges
+from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
 from cyclegan.run import files, folder, run_files
 from cyclegan.run.lock import FolderLock

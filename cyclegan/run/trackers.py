@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.run import RunConfig
+from cyclegan.config.sections import RunConfig
 from cyclegan.errors import MissingPackageError, UserError, first_line, printable
 from cyclegan.run.tracker_runs import MLflowTracker, WandbTracker
 

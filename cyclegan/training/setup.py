@@ -15,7 +15,7 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.config.data import DataConfig
-from cyclegan.config.optimization import OptimizationConfig
+from cyclegan.config.sections import OptimizationConfig
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.distribution import hardware
@@ -198,7 +198,7 @@ def assemble_trainer(
         ProfileCallback(config.performance.profile_steps, summary.folder, train.dataset, config.optimization.epochs),
         EvaluationCallback(evaluator, config.evaluation, workers, divergence),
         MetricsCallback(summary, config.run.log_every, learning_rates, throughput),
-        SilentFailureCallback(summary, objective.adversarial, "lambda_cycle" in objective.facts.own_flags),
+        SilentFailureCallback(summary, objective.adversarial, hasattr(objective, "lambda_cycle")),
         *plots,
         ReportCallback({split.name: split.metric_names for split in (train, test)}, config.run.verbose > 1),
         CheckpointCallback(policy, config.run.checkpoint_every, divergence),

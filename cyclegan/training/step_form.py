@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 
 from cyclegan import terminal
-from cyclegan.config.networks import NetworkConfig
-from cyclegan.config.performance import PerformanceConfig, choose_steps_per_call
-from cyclegan.config.run import RunConfig
+from cyclegan.config.sections import NetworkConfig, PerformanceConfig, RunConfig, choose_steps_per_call
 from cyclegan.distribution import hardware
 from cyclegan.distribution.watchdog import Watchdog
 from cyclegan.distribution.workers import Workers

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cyclegan import terminal
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 
 BEST = ("best_epoch", "best_kid")  # fields of the training state
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # describes the Python objects, not their values

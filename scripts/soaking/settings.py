@@ -18,6 +18,7 @@ COMMON = {
     "--pool_size": (0.6, 0, 3, 7),
     "--diffaugment": (0.3, "color", "translation,cutout", "color,translation,cutout"),
     "--no_flip": 0.2,
+    "--epoch_size": (0.2, "max", 7),
     "--discriminator_norm spectral": 0.2,
     "--value_range_x": (0.1, "10:200", "auto"),
     "--value_range_y": (0.1, "0:255"),
@@ -53,7 +54,7 @@ GEOMETRIES = [
     *(["--preprocess", way] for way in ("crop", "scale_width_and_crop")),
     ["--generator", "unet_128"],
 ]
-CACHES = [*[[]] * 4, *(["--cache", kind] for kind in ("ram", "disk", "none")), ["--cache_gb", "0"]]
+CACHES = [*[[]] * 4, *(["--cache", kind] for kind in ("ram", "none")), ["--cache_gb", "0"]]
 
 
 @dataclasses.dataclass(frozen=True)

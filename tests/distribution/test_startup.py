@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cyclegan.config.distribution import DistributionConfig
+from cyclegan.config.sections import DistributionConfig
 from cyclegan.distribution import rendezvous
 from cyclegan.distribution.startup import start_workers
 from cyclegan.errors import UserError

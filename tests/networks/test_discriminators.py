@@ -1,17 +1,8 @@
-import typing
-
 import pytest
 import tensorflow as tf
 
-from cyclegan.config.networks import NetworkConfig
-from cyclegan.networks import discriminators
 from cyclegan.networks.discriminators import make_discriminator
 from tests.networks.helpers import PAPER, network_config
-
-
-def test_every_name_of_the_configuration_has_an_architecture():
-    names = typing.get_args(typing.get_type_hints(NetworkConfig)["discriminator"])
-    assert set(names) == set(discriminators.ARCHITECTURES)
 
 
 @pytest.mark.parametrize("settings, count", [({}, 2_765_633), (PAPER, 2_764_737)])

@@ -2,16 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.config.networks import UNETS
-from cyclegan.networks import generators
 from cyclegan.networks.generators import make_generator
 from tests.networks.helpers import PAPER, network_config
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", ["resnet_0blocks", "resnet_9blocks", *UNETS])
-def test_every_name_of_the_configuration_has_an_architecture(name):
-    assert name.split("_")[0] in generators.ARCHITECTURES
 
 
 @pytest.mark.sampled

@@ -4,8 +4,7 @@ import tensorflow as tf
 
 from cyclegan.networks.blocks import BlockBuilder
 from cyclegan.networks.dropout import Dropout
-from cyclegan.networks.generators import make_generator
-from cyclegan.networks.resnet_generator import residual_block
+from cyclegan.networks.generators import make_generator, residual_block
 from tests.networks.helpers import network_config
 
 

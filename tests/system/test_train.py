@@ -155,7 +155,7 @@ def test_resume_refuses_and_warns(finished, photos, capsys):
         return {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("[!.]*")}  # not the lock
 
     before = files()
-    with pytest.raises(UserError, match="residual_blocks 0 -> 6, filters 1 -> 2, discriminator_layers 1 -> 3"):
+    with pytest.raises(UserError, match="filters 1 -> 2, discriminator_layers 1 -> 3, residual_blocks 0 -> 6"):
         train.main([*finished, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
     with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):

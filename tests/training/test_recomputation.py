@@ -38,9 +38,7 @@ def test_a_step_is_the_same(strategies, replicas, more):
 
 @pytest.mark.slow
 def test_a_checkpoint_fits_with_and_without(tmp_path):
-    plain, again = (
-        GAN(1, Config.from_settings(**OPTIONS, recompute=recompute, seed=recompute)) for recompute in (0, 1)
-    )
+    plain, again = (GAN(1, Config.from_settings(**OPTIONS, recompute=bool(seed), seed=seed)) for seed in (0, 1))
     for number, (source, target) in enumerate(((plain, again), (again, plain))):
         path = tf.train.Checkpoint(**source.state()).write(str(tmp_path / str(number)))
         restored = tf.train.Checkpoint(**target.state()).read(path)

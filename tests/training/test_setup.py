@@ -55,13 +55,13 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
         (tmp_path / "data" / split).mkdir(parents=True)
         for number in range(2):
             Image.fromarray(np.full((16, 20, 3), number, np.uint8)).save(tmp_path / "data" / split / f"{number}.png")
-    config = Config.from_settings(dataset=str(tmp_path / "data"), image_size=16, load_size=24, cache="disk", verbose=0)
+    config = Config.from_settings(dataset=str(tmp_path / "data"), image_size=16, load_size=24, cache="none", verbose=0)
     checked = []
     run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append, config=config)
     data = load_data(config, Workers(strategies[1]), run)
     assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
     assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
-    assert f" GB in {run.path})" in data.notes[-1]  # a single process keeps decoded images in the run's folder
+    assert "not kept (--cache none)" in data.notes[-1]
 
     overview = setup._facts(
         config.data, config.networks.multiple, "float32", Workers(strategies[1]), run, data, unittest.mock.MagicMock()

@@ -6,7 +6,7 @@ import logging
 import math
 from typing import Protocol
 
-from cyclegan.config.evaluation import EvaluationConfig
+from cyclegan.config.sections import EvaluationConfig
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError
 from cyclegan.run.train_state import TrainState

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.methods.metric_names import CHANGES, ERRORS
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Callback, Epoch

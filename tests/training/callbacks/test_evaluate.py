@@ -1,6 +1,6 @@
 import types
 
-from cyclegan.config.evaluation import EvaluationConfig
+from cyclegan.config.sections import EvaluationConfig
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks.base import Epoch
