@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.data import EMBEDDED
 from cyclegan.data import machine
 from cyclegan.errors import TrainingError, UserError, printable

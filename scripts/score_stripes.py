@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
 
 BATCH_SIZE = 8

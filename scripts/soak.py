@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
 from cyclegan.run.run_directory import saved_checkpoints
 from scripts.soaking import settings

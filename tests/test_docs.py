@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from cyclegan.config.config import SECTION_OF
+from cyclegan.config.config import all_settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS_OF_OTHER_PROGRAMS = {
-    *("--logdir", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
+    *("--logdir", "--load_fast", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
     *("--cpus-per-task", "--gpus-per-node", "--job-name", "--nodes", "--ntasks-per-node", "--time"),  # Slurm
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
     *("--map-root-user", "--net"),  # unshare
@@ -69,14 +69,14 @@ def test_every_promise_names_a_test() -> None:
 
 @each_page
 def test_flags_exist(page: pathlib.Path) -> None:
-    flags = {f"--{name}" for name in SECTION_OF} | {"--config", "--help"} | FLAGS_OF_OTHER_PROGRAMS
+    flags = {f"--{name}" for name in all_settings()} | {"--config", "--help"} | FLAGS_OF_OTHER_PROGRAMS
     for script in (*(ROOT / "scripts").rglob("*.py"), *(ROOT / "cyclegan").rglob("*.py")):
         flags.update(re.findall(r'"(--[a-z]\w*)"', script.read_text(encoding="utf-8")))
     for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text(encoding="utf-8")):
         assert flag in flags, flag
 
 
-@pytest.mark.parametrize("name", [name for name, section in SECTION_OF.items() if section in PAGE_OF_SECTION])
+@pytest.mark.parametrize("name", [name for name, (section, _) in all_settings().items() if section in PAGE_OF_SECTION])
 def test_flag_is_documented(name: str) -> None:
-    page = ROOT / "docs" / PAGE_OF_SECTION[SECTION_OF[name]]
+    page = ROOT / "docs" / PAGE_OF_SECTION[all_settings()[name][0]]
     assert re.search(rf"`--{name}\b", page.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
 from cyclegan.run import comparison
 

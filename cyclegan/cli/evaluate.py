@@ -12,8 +12,8 @@ import pathlib
 from collections.abc import Sequence
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.argument_parser import ArgumentParser
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.command_line import ArgumentParser
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.evaluation import score_table
 

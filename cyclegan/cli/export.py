@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cyclegan import terminal
-from cyclegan.config import argument_types
-from cyclegan.config.argument_parser import ArgumentParser
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.command_line import ArgumentParser, size
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
     parser.add_argument(
         "--size",
-        type=argument_types.size,
+        type=size,
         metavar="WIDTH[xHEIGHT]",
         help="one image of this size at a time, for devices that need fixed sizes (default: any number of any size)",
     )

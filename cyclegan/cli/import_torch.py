@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.config.argument_parser import ArgumentParser
-from cyclegan.config.command_line import parse_args, parse_flags
+from cyclegan.config.command_line import ArgumentParser, parse_args, parse_flags
 from cyclegan.errors import UserError
 from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
 
@@ -66,14 +65,9 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
     """Return the configuration of the run from the settings of the networks and the flags.
 
     Raises:
-        UserError: A flag contradicts the networks, or has no effect, or asks for a run that can't be made.
+        UserError: A flag contradicts the networks, or asks for a run that can't be made.
     """
     typed = parse_flags(flags)
-    useless = {"profile": "nothing is trained"}
-    if set(networks) == set(MEANING):
-        useless["init"] = "the files have all weights"
-    for name in set(useless) & set(typed):
-        raise UserError(f"--{name} {typed[name]}: has no effect here, as {useless[name]}; drop the flag")
     settings = combined_settings(networks)
     if "dropout" in typed:  # dropout has no weights
         settings.pop("dropout", None)
@@ -82,7 +76,7 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
         if typed[name] != value:
             raise UserError(f"--{name} {typed[name]}: expected {value}, as {path} has: drop the flag")
     config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
-    if len(config.objective.facts.directions) == 1:
+    if len(config.objective.directions) == 1:
         raise UserError(f"objective {config.objective.objective}: expected cyclegan, whose networks the files hold")
     if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
         raise UserError(

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from cyclegan import terminal
-from cyclegan.config import Config, argument_types, command_line
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config import Config, command_line
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError, printable
 from cyclegan.inspection.inspection import FLAGS, inspect
@@ -56,7 +56,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for field in dataclasses.fields(DataConfig):
         if field.name in FLAGS:
             command_line.add_flag(parser, DataConfig, field)
-    return parser.parse_args(argument_types.protect_ranges(argv))
+    return parser.parse_args(command_line.protect_ranges(argv))
 
 
 def program() -> int:

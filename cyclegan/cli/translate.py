@@ -11,8 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from cyclegan import terminal
-from cyclegan.config import argument_types
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser, count, size
 
 logger = logging.getLogger("cyclegan.translate")
 
@@ -79,7 +78,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
     parser.add_argument(
         "--size",
-        type=argument_types.size,
+        type=size,
         help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
     )
     parser.add_argument(
@@ -91,14 +90,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
     parser.add_argument(
-        "--batch_size", type=argument_types.count, default=8, help="images of one size at a time (default: %(default)s)"
+        "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"
     )
-    parser.add_argument(
-        "--tile", type=argument_types.count, help="images of more than TILE x TILE pixels are translated in tiles"
-    )
-    parser.add_argument(
-        "--devices", type=argument_types.count, help="number of GPUs, or logical CPU devices (default: all GPUs)"
-    )
+    parser.add_argument("--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles")
+    parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
     return parser.parse_args(argv)
 
 

@@ -1,56 +1,113 @@
-"""The command line of training, made from the configuration's sections."""
+"""Command lines: the parser that all programs use, the flags of training and their presets."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
+import difflib
+import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
+import cyclegan
 from cyclegan import terminal
-from cyclegan.config import defaults, serialization
-from cyclegan.config.argument_parser import ArgumentParser
-from cyclegan.config.argument_types import protect_ranges
-from cyclegan.config.config import SECTIONS, SETTINGS_OF_A_START, Config
+from cyclegan.config import serialization
+from cyclegan.config.config import (
+    COMPONENTS,
+    SECTIONS,
+    SETTINGS_OF_A_START,
+    Config,
+    all_settings,
+    components,
+    fields_of,
+    section_classes,
+)
 from cyclegan.config.fields import Section, field_types
-from cyclegan.config.flags_without_effect import NEEDS, find_unused
-from cyclegan.config.presets import PRESETS
-from cyclegan.errors import UserError
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
+        **{"lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "epoch_size": "max"},
+    },
+    "tutorial": {
+        **{"variant": "keras", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
+        **{"lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
+    },
+    "fast": {"image_size": 128, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
+    "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
+}
+NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser with the flag --version, whose errors are one line with the flag that an unknown one may mean.
+
+    Attributes:
+        owners: Text about flags that exist only with others, by the name of the flag without dashes.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self.owners: Mapping[str, str] = {}
+        self.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
+
+    def error(self, message: str) -> NoReturn:
+        """Print a message about the command line, and exit with code 2."""
+        hint = ""
+        if unknown := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            if owner := self.owners.get(unknown[1][2:]):
+                self.exit(2, f"{self.prog}: {unknown[1]} belongs to {owner}\n")
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            similar = difflib.get_close_matches(unknown[1], flags, 1)
+            hint = f"do you mean {similar[0]}? " if similar else ""
+        self.exit(2, f"{self.prog}: {message} ({hint}--help lists the flags)\n")
+
+
+def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
+    """Return arguments (`None`: of this process) with a space before negative ranges, which argparse would take for flags."""
+    return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
+
+
+def size(text: str) -> tuple[int, int]:
+    """Return (width, height) in pixels of "256" or "300x200"."""
+    found = re.fullmatch(r"([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?", text, re.ASCII)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pixels, or WIDTHxHEIGHT")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def count(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return int(text)
 
 
 def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config:
-    """Return the configuration that a command line asks for.
+    """Return the configuration that a command line of training asks for.
 
     Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that follows
-    from another setting follows from its winning value, even if the file has another default. Settings of the file that have no
-    effect with the flags are left out.
+    from another setting follows from its winning value, even if the file has another default. Settings of the file or the
+    preset that belong to components which the flags replace are left out.
 
     Args:
         argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
         overrides: Settings that win over all flags.
 
     Raises:
-        UserError: A value cannot work, or a flag has no effect with the others.
-        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
+        UserError: A value cannot work, or belongs to a component that is not chosen.
+        SystemExit: A flag is unknown, not available with the others, or has a wrong type (code 2), or --help was given (code 0).
     """
-    typed = parse_flags(argv)
-    file = typed.pop("config", None)
-    given = {**typed, **overrides}
-    preset = PRESETS.get(given.get("preset", ""), {})
-    settings = _without_derived(preset)
-    if file:
-        saved = serialization.load(file).config.settings()
-        settings.update(_without_derived({name: saved[name] for name in saved if name not in SETTINGS_OF_A_START}))
-    if {"generator", "residual_blocks"} & set(given):  # both set the number of blocks: a new one replaces both
-        settings = {name: value for name, value in settings.items() if name not in ("generator", "residual_blocks")}
-    settings.update(given)
-    if settings.get("dataset") != preset.get("dataset") and "output_dir" not in given:
-        settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
-    config = Config.from_settings(**settings)
-    unused = find_unused(config)
-    _refuse_flags_without_effect(config, unused, typed)
-    return Config.from_settings(**{name: value for name, value in settings.items() if name not in unused})
+    given = {**parse_flags(argv), **overrides}
+    below = _settings_below(given)
+    given.pop("config", None)
+    dataset = PRESETS.get(given.get("preset", ""), {}).get("dataset")
+    if {**below, **given}.get("dataset") != dataset:
+        below.pop("output_dir", None)  # the preset's folder is for the preset's dataset
+    available = fields_of(section_classes({**below, **given}))
+    return Config.from_settings(**{**{name: below[name] for name in below if name in available}, **given})
 
 
 def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
@@ -60,63 +117,75 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
         argv: Arguments; `None` means `sys.argv[1:]`.
 
     Raises:
+        UserError: The file given by --config can't be read, or there is no component of a given name.
         SystemExit: As in `parse_args`.
     """
+    argv = [
+        re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text) for text in protect_ranges(argv)
+    ]
+    chooser = ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_flags(chooser, SECTIONS, {"preset", *(name for families in COMPONENTS.values() for name in families)})
+    chosen = vars(chooser.parse_known_args(argv)[0])
+    classes = section_classes({**_settings_below(chosen), **chosen})
     parser = ArgumentParser(
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run."
         f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs.",
         argument_default=argparse.SUPPRESS,
     )
+    parser.owners = {name: owner for name, (_, owner) in all_settings().items() if owner}
+    _add_flags(parser, classes)
+    return vars(parser.parse_args(argv))
+
+
+def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the preset and the file that flags name."""
+    settings = dict(PRESETS.get(given.get("preset", ""), {}))
+    if path := given.get("config"):
+        saved = serialization.load(path).config.chosen_settings()
+        settings.update({name: value for name, value in saved.items() if name not in SETTINGS_OF_A_START})
+    if {"generator", "residual_blocks"} & set(given):  # both set the number of blocks: a new one replaces both
+        settings.pop("generator", None)
+    return settings
+
+
+def _add_flags(parser: ArgumentParser, classes: Mapping[str, type[Section]], names: Optional[set[str]] = None) -> None:
+    """Add --config and the flags of all sections, or of some settings."""
     parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
-    for section in SECTIONS.values():
-        group = parser.add_argument_group(section.TITLE)
+    for name, section in classes.items():
+        group = parser.add_argument_group(name)
         for field in dataclasses.fields(section):
-            add_flag(group, section, field)
-    return vars(parser.parse_args(protect_ranges(argv)))
+            if names is None or field.name in names:
+                add_flag(group, section, field, components(name, field.name))
 
 
-def _without_derived(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop settings that equal the default derived from the others."""
-    whole = Config.from_settings(**settings)
-    kept = dict(settings)
-    for name in (name for name in defaults.DERIVED if name in settings):
-        rest = {other: value for other, value in kept.items() if other != name}
-        with contextlib.suppress(UserError):  # the rest may not work without it
-            kept = rest if Config.from_settings(**rest) == whole else kept
-    return kept
-
-
-def _refuse_flags_without_effect(config: Config, unused: set[str], typed: Mapping[str, Any]) -> None:
-    """Refuse flags that have no effect with the others."""
-    if not config.data.uses_image_size and {"generator", "residual_blocks"} & set(typed):
-        unused = unused | {"image_size"}  # which only sets the number of blocks
-    for name in (name for name in NEEDS if name in unused & set(typed)):
-        if typed[name] not in ("auto", "", 0):  # which ask for nothing
-            value = "" if typed[name] is True else f" {typed[name]}"
-            raise UserError(
-                f"--{name}{value}: has no effect here, because it needs {NEEDS[name][0]}; add that, or drop the flag"
-            )
-
-
-def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
-    """Add the flag of a field of a section to an argument group or parser."""
+def add_flag(
+    group: Any,
+    section: type[Section],
+    field: dataclasses.Field[Any],
+    choices: Optional[Mapping[str, type[Section]]] = None,
+) -> None:
+    """Add the flag of a field of a section, which may choose one of several components, to an argument group or parser."""
     kind = field_types(section)[field.name]
-    argument: dict[str, Any] = dict(field.metadata["argument"], help=_help(field))
+    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(field, choices or {})}
     if kind.base is bool:
         argument["action"] = "store_true"
     else:
         argument.setdefault("type", kind.base)
         if kind.choices:
             argument["choices"] = kind.choices
-    names = [f"--{field.name}"]
-    if "_" in field.name:
-        names.append(f"--{field.name.replace('_', '-')}")
-    group.add_argument(*names, **argument)
+        if choices:
+            argument["metavar"] = f"{{{','.join(choices)}}}"
+    group.add_argument(f"--{field.name}", **argument)
 
 
-def _help(field: dataclasses.Field[Any]) -> str:
-    """Return the help text with the default, once."""
+def _help(field: dataclasses.Field[Any], choices: Mapping[str, type[Section]]) -> str:
+    """Return the help text with the summaries of the components to choose from, and with the default, once."""
     text: str = field.metadata["help"]
+    patterns: dict[str, list[str]] = {}
+    for pattern, component in choices.items():
+        patterns.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
+    if patterns:
+        text += ". " + "; ".join(f"{', '.join(names)}: {summary}" for summary, names in patterns.items())
     no_default = field.default is None or field.default is False or field.default == ""
     return text if no_default or "(default: " in text else f"{text} (default: {field.default})"

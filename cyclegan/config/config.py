@@ -1,35 +1,44 @@
-"""The whole configuration of a run: frozen sections, one per concern."""
+"""The whole configuration of a run: frozen sections, one per concern, with the components that the settings choose."""
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
+import functools
+import importlib
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn, cast
 
-from cyclegan.config import defaults
-from cyclegan.config.data import DataConfig
-from cyclegan.config.distribution import DistributionConfig
-from cyclegan.config.evaluation import EvaluationConfig
-from cyclegan.config.fields import Section
-from cyclegan.config.networks import UNETS, NetworkConfig
-from cyclegan.config.objective import ObjectiveConfig
-from cyclegan.config.optimization import OptimizationConfig
-from cyclegan.config.performance import PerformanceConfig
-from cyclegan.config.run import RunConfig
+from cyclegan.config.data import EMBEDDED, DataConfig
+from cyclegan.config.fields import Section, refuse
+from cyclegan.config.sections import (
+    DistributionConfig,
+    EvaluationConfig,
+    NetworkConfig,
+    ObjectiveConfig,
+    OptimizationConfig,
+    PerformanceConfig,
+    RunConfig,
+)
 from cyclegan.errors import UserError
 
-SECTIONS: dict[str, type[Section]] = {
-    "data": DataConfig,
-    "networks": NetworkConfig,
-    "objective": ObjectiveConfig,
-    "optimization": OptimizationConfig,
-    "distribution": DistributionConfig,
-    "performance": PerformanceConfig,
-    "evaluation": EvaluationConfig,
-    "run": RunConfig,
+# By section, the settings that choose a component, and where the table of its choices stands: patterns of the setting's value,
+# and the class of each component. If two components of a section change a default of the section, the first one wins.
+COMPONENTS: dict[str, dict[str, str]] = {
+    "networks": {
+        "generator": "cyclegan.networks.generators:GENERATORS",
+        "discriminator": "cyclegan.networks.discriminators:DISCRIMINATORS",
+    },
+    "objective": {
+        "objective": "cyclegan.methods:OBJECTIVES",
+        "adversarial": "cyclegan.methods.adversarial:LOSSES",
+    },
+    "optimization": {
+        "lr_schedule": "cyclegan.training.schedule:SCHEDULES",
+        "optimizer": "cyclegan.training.optimizers:OPTIMIZERS",
+    },
 }
-# The section of each setting, by name of the setting.
-SECTION_OF = {field.name: name for name, cls in SECTIONS.items() for field in dataclasses.fields(cls)}
 # Settings that may differ between workers, such as paths on their machines and how much they print.
 SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb"),
@@ -58,24 +67,14 @@ class Config:
         UserError: Values of different sections do not fit together.
     """
 
-    data: DataConfig = dataclasses.field(default_factory=DataConfig)
-    networks: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
-    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
-    optimization: OptimizationConfig = dataclasses.field(default_factory=OptimizationConfig)
-    distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
-    performance: PerformanceConfig = dataclasses.field(default_factory=PerformanceConfig)
-    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
-    run: RunConfig = dataclasses.field(default_factory=RunConfig)
-
-    def __post_init__(self) -> None:
-        """Check what concerns several sections."""
-        self._check_sizes()
-        self._check_batch_normalization()
-        self._check_recomputation()
-        self._check_features()
-        steps, log_every = self.performance.steps_per_call, self.run.log_every
-        if steps and log_every % steps:
-            raise UserError(f"--steps_per_call {steps}: expected a divisor of --log_every, which is {log_every}")
+    data: DataConfig
+    networks: NetworkConfig
+    objective: ObjectiveConfig
+    optimization: OptimizationConfig
+    distribution: DistributionConfig
+    performance: PerformanceConfig
+    evaluation: EvaluationConfig
+    run: RunConfig
 
     @classmethod
     def from_settings(cls, **given: Any) -> Config:
@@ -83,28 +82,50 @@ class Config:
 
         Args:
             given: Values by name of the setting; `None` asks for the default.
-        """
-        return cls._from_all(defaults.fill_in(given))
 
-    @classmethod
-    def from_sections(cls, sections: Mapping[str, Mapping[str, Any]]) -> Config:
-        """Return the configuration with these settings, grouped by section; the reverse of `dataclasses.asdict`."""
-        made: dict[str, Any] = {name: SECTIONS[name](**values) for name, values in sections.items()}
-        return cls(**made)
+        Raises:
+            UserError: A value can't work, or belongs to a component that is not chosen.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        classes = section_classes(given)
+        fields = fields_of(classes)
+        for name in given:
+            if name not in fields:
+                refuse_foreign(name)
+        derived = {name for name, field in fields.items() if field.metadata["derive"]}
+        settings = {name: field.default for name, field in fields.items() if name not in derived}
+        settings.update(EMBEDDED.get(given.get("dataset", DataConfig.dataset), {}))
+        settings.update({name: value for name, value in given.items() if not (name in derived and value == "auto")})
+        for name, field in fields.items():
+            if name not in settings:
+                settings[name] = field.metadata["derive"](settings)
+        if settings["generator"] == "auto":
+            settings["generator"] = f"resnet_{settings['residual_blocks']}blocks"
+        return cls._assemble(classes, settings)
 
     def replace(self, **settings: Any) -> Config:
-        """Return a copy in which the given settings have new values."""
-        return self._from_all({**self.settings(), **settings})
+        """Return a copy in which the given settings have new values; settings of replaced components are left out."""
+        settings = {**self.settings(), **settings}
+        return self._assemble(section_classes(settings), settings)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, without the sections."""
-        return {name: getattr(getattr(self, section), name) for name, section in SECTION_OF.items()}
+        return {name: value for section in dataclasses.asdict(self).values() for name, value in section.items()}
+
+    def fields(self) -> dict[str, dataclasses.Field[Any]]:
+        """Return the field of each setting by name."""
+        return fields_of({name: type(getattr(self, name)) for name in SECTIONS})
+
+    def chosen_settings(self) -> dict[str, Any]:
+        """Return the settings without those that follow from others."""
+        settings = self.settings()
+        derive = {name: field.metadata["derive"] for name, field in self.fields().items()}
+        return {name: value for name, value in settings.items() if not derive[name] or value != derive[name](settings)}
 
     @property
     def uses_pairs(self) -> bool:
         """Whether training uses pairs of images of the same name."""
-        objective = self.objective
-        return self.data.has_pairs and objective.lambda_paired > 0 and "lambda_paired" in objective.facts.own_flags
+        return self.data.has_pairs and getattr(self.objective, "lambda_paired", 0.0) > 0
 
     @property
     def shared_settings(self) -> dict[str, Any]:
@@ -112,13 +133,22 @@ class Config:
         return {name: value for name, value in self.settings().items() if name not in SETTINGS_OF_A_WORKER}
 
     @classmethod
-    def _from_all(cls, settings: Mapping[str, Any]) -> Config:
-        sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-        for name, value in settings.items():
-            if name not in SECTION_OF:
-                raise TypeError(f"{name}: no such setting")
-            sections[SECTION_OF[name]][name] = value
-        return cls.from_sections(sections)
+    def _assemble(cls, classes: Mapping[str, type[Section]], settings: Mapping[str, Any]) -> Config:
+        sections: dict[str, Any] = {}
+        for name, section in classes.items():
+            values = {each.name: settings[each.name] for each in dataclasses.fields(section) if each.name in settings}
+            sections[name] = section(**values)
+        return cls(**sections)
+
+    def __post_init__(self) -> None:
+        """Check what concerns several sections."""
+        self._check_sizes()
+        self._check_channels()
+        self._check_batch_normalization()
+        self._check_recomputation()
+        steps, log_every = self.performance.steps_per_call, self.run.log_every
+        if steps and log_every % steps:
+            raise UserError(f"--steps_per_call {steps}: expected a divisor of --log_every, which is {log_every}")
 
     def _check_sizes(self) -> None:
         multiple = self.networks.multiple
@@ -129,16 +159,22 @@ class Config:
                     f"--{name} {side}: expected a multiple of {multiple}"
                     f" (--generator {self.networks.generator} halves it {self.networks.halvings} times)"
                 )
-        layers, side = self.networks.discriminator_layers, min(self.data.image_shape)
-        smallest = 1 << min(layers, 64)
-        if self.networks.variant == "paper":
-            smallest *= 3  # the last two layers each take away a pixel
-        elif self.networks.norm == "instance" and self.networks.discriminator_norm == "same":
-            smallest += 1  # the normalization of a single pixel is zero
-        if self.networks.discriminator == "patch" and side < smallest:
+        self.networks.check_side(min(self.data.image_shape))
+
+    def _check_channels(self) -> None:
+        objective, data = self.objective, self.data
+        if not data.same_channels:
+            channels = f"--channels_x {data.channels_x} equal to --channels_y {data.channels_y}"
+            if objective.compares_features:
+                raise UserError(
+                    f"--objective {objective.objective}: compares features of both domains; expected {channels}"
+                )
+            if identity := getattr(objective, "lambda_identity", 0.0):
+                raise UserError(f"--lambda_identity {identity}: compares images of both domains; expected {channels}")
+        if objective.compares_features and not hasattr(self.networks, "residual_blocks"):
             raise UserError(
-                f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them {layers} times:"
-                f" expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
+                f"--objective {objective.objective}: compares features of a ResNet;"
+                f" expected another --generator than {self.networks.generator}"
             )
 
     def _check_batch_normalization(self) -> None:
@@ -164,16 +200,74 @@ class Config:
                 f"--recompute: --dropout {self.networks.dropout} would drop other values the second time; expected --dropout 0"
             )
 
-    def _check_features(self) -> None:
-        objective, data, generator = self.objective.objective, self.data, self.networks.generator
-        if not self.objective.facts.compares_features:
-            return
-        if not data.same_channels:
-            raise UserError(
-                f"--objective {objective}: compares features of both domains; expected --channels_x {data.channels_x} equal to"
-                f" --channels_y {data.channels_y}"
-            )
-        if generator in UNETS:
-            raise UserError(
-                f"--objective {objective}: compares features of a ResNet; expected another --generator than {generator}"
-            )
+
+SECTIONS: dict[str, type[Section]] = typing.get_type_hints(Config)
+
+
+@functools.cache
+def components(section: str, setting: str) -> Mapping[str, type[Section]]:
+    """Return the classes of the components that a setting chooses from, by the pattern of its value; empty for most settings."""
+    if setting not in COMPONENTS.get(section, {}):
+        return {}
+    module, _, table = COMPONENTS[section][setting].partition(":")
+    found = getattr(importlib.import_module(module), table)
+    return {pattern: getattr(component, "Settings", component) for pattern, component in found.items()}
+
+
+def section_classes(settings: Mapping[str, Any]) -> dict[str, type[Section]]:
+    """Return the class of each section with the components that settings choose.
+
+    Raises:
+        UserError: There is no such component.
+    """
+    classes = dict(SECTIONS)
+    for name, section in SECTIONS.items():
+        chosen = [
+            _choose(name, setting, settings.get(setting) or getattr(section, setting))
+            for setting in COMPONENTS.get(name, {})
+        ]
+        if chosen:
+            classes[name] = _join(section.__name__, tuple(chosen))
+    return classes
+
+
+def fields_of(classes: Mapping[str, type[Section]]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of all sections by name."""
+    return {field.name: field for section in classes.values() for field in dataclasses.fields(section)}
+
+
+def _choose(section: str, setting: str, value: str) -> type[Section]:
+    table = components(section, setting)
+    for pattern, component in table.items():
+        if fnmatch.fnmatchcase(value, pattern):
+            return component
+    refuse(setting, value, f"one of {', '.join(table)}")
+
+
+@functools.cache
+def _join(name: str, parts: tuple[type[Section], ...]) -> type[Section]:
+    """Return a class with the fields and methods of several components."""
+    return cast(type[Section], dataclasses.make_dataclass(name, [], bases=parts, frozen=True))
+
+
+@functools.cache
+def all_settings() -> dict[str, tuple[str, str]]:
+    """Return the section of every setting of every component, and the flags that choose it: "--objective cyclegan or cut"."""
+    found = {field.name: (name, "") for name, section in SECTIONS.items() for field in dataclasses.fields(section)}
+    for section, families in COMPONENTS.items():
+        for setting in families:
+            owners: dict[str, list[str]] = {}
+            for pattern, component in components(section, setting).items():
+                for field in dataclasses.fields(component):
+                    if not found.get(field.name):
+                        owners.setdefault(field.name, []).append(pattern)
+            found.update({name: (section, f"--{setting} {' or '.join(names)}") for name, names in owners.items()})
+    return found
+
+
+def refuse_foreign(name: str) -> NoReturn:
+    """Raise `UserError` for a setting of a component that is not chosen, `TypeError` for an unknown one."""
+    _, owner = all_settings().get(name, ("", ""))
+    if not owner:
+        raise TypeError(f"{name}: no such setting")
+    raise UserError(f"--{name} belongs to {owner}")

@@ -6,14 +6,17 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import ClassVar, Literal, Optional
+from collections.abc import Mapping
+from typing import Any, Literal, Optional
 
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 MAX_SIDE, MAX_CHANNELS = 2**16, 2**12
-EMBEDDED = ("stripes", "scenes")  # datasets that the program draws; their held-out images show the ground truth
+# Datasets that the program draws, whose held-out images show the ground truth, and the defaults that suit each.
+EMBEDDED = {name: {"image_size": 64, "filters": 16, "lr": 1e-3} for name in ("stripes", "scenes")}
 ALIGNED = ("scenes",)  # of these, datasets whose training images are pairs
+LOAD_RATIO = 286 / 256  # side before the crop / side after it; drawn images differ enough without crops
 AUTO = "auto"
 ValueRange = tuple[float, float]  # the values of a file that become -1 and 1 in the networks
 
@@ -27,11 +30,14 @@ def parse_range(text: str) -> Optional[ValueRange]:
     return (low, high) if low < high and math.isfinite(high - low) else None
 
 
+def _default_load_size(settings: Mapping[str, Any]) -> int:
+    side = "image_width" if settings["preprocess"].startswith("scale_width") else "image_size"
+    return round(settings[side] * (1.0 if settings["dataset"] in EMBEDDED else LOAD_RATIO))
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Section):
     """Images of the two domains. The help of each flag is its documentation."""
-
-    TITLE: ClassVar[str] = "data"
 
     dataset: str = flag(
         "cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and optionally"
@@ -40,18 +46,25 @@ class DataConfig(Section):
         FREE,  # a resumed run compares the names of the images: their folder may have moved
     )
     data_dir: Optional[str] = flag(
-        "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)", on_resume=FREE
+        "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)",
+        on_resume=FREE,
+        type=os.path.expanduser,
     )
     image_size: int = flag(
         "side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;"
         " stripes, scenes: 64)",
         256,
     )
-    image_width: int = flag("width of the networks' input in pixels (default: --image_size)", 256)
+    image_width: int = flag(
+        "width of the networks' input in pixels (default: --image_size)",
+        256,
+        derive=lambda settings: settings["image_size"],
+    )
     load_size: int = flag(
         "side in pixels to which training images are resized before the random crop to --image_size; scale_width and"
         " scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes, scenes: --image_size)",
         286,
+        derive=_default_load_size,
     )
     preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
         "resize_and_crop: resize training images to --load_size, then crop at random to --image_size; crop: only crop;"
@@ -136,12 +149,12 @@ class DataConfig(Section):
         return self.channels_x == self.channels_y
 
     def value_range(self, domain: str) -> Optional[ValueRange]:
-        """Return the value range of domain "x" or "y", or `None` without one.
+        """Return the value range of domain "X" or "Y", or `None` without one.
 
         Raises:
             UserError: It is "auto" and was never measured.
         """
-        name = f"value_range_{domain}"
+        name = f"value_range_{domain.lower()}"
         text = getattr(self, name)
         if text == AUTO:
             refuse(name, text, "LO:HI, because no training has measured the values yet")
@@ -152,12 +165,9 @@ class DataConfig(Section):
         """Last part of `dataset`: "horse2zebra" for "cycle_gan/horse2zebra", "photos" for "/data/photos/"."""
         return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
 
-    def check(self) -> None:
-        """Raise `UserError` if a value cannot work."""
-        if not self.dataset:
-            refuse("dataset", self.dataset, "cycle_gan/NAME, a folder, stripes or scenes")
-        if self.data_dir == "":
-            refuse("data_dir", self.data_dir, "a folder (is a shell variable not set?)")
+    def _check(self) -> None:
+        self.check_names("dataset", expected="cycle_gan/NAME, a folder, stripes or scenes")
+        self.check_names("data_dir", expected="a folder")
         self.check_at_least(MIN_SIDE, "image_size", "image_width", unit="pixels")
         self.check_at_least(1, "channels_x", "channels_y", "max_dataset_size")
         self.check_at_most(MAX_CHANNELS, "channels_x", "channels_y")

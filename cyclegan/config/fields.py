@@ -6,7 +6,8 @@ import dataclasses
 import enum
 import math
 import typing
-from typing import Any, ClassVar, NoReturn, Optional
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn, Optional
 
 from cyclegan.errors import UserError
 
@@ -19,13 +20,12 @@ class OnResume(enum.Enum):
     FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
 
 
-LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
 FREE, WARN, FIXED = OnResume.FREE, OnResume.WARN, OnResume.FIXED
-_FIELD_TYPES: dict[type, dict[str, FieldType]] = {}  # by section: evaluating annotations takes long
+LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
+TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
-@dataclasses.dataclass(frozen=True)
-class FieldType:
+class FieldType(NamedTuple):
     """The type of a setting.
 
     Attributes:
@@ -39,24 +39,33 @@ class FieldType:
     optional: bool = False
 
 
-def flag(help_text: str, default: Any = None, on_resume: OnResume = FIXED, **argument: Any) -> Any:
+def flag(
+    help_text: str,
+    default: Any = None,
+    on_resume: OnResume = FIXED,
+    derive: Optional[Callable[[Mapping[str, Any]], Any]] = None,
+    **argument: Any,
+) -> Any:
     """Return a dataclass field that is also a command-line flag.
 
     Args:
         help_text: Help of the flag. The command line appends the default if the text does not name one.
         default: Default value.
         on_resume: Whether a resumed run may change the setting.
+        derive: Function that returns the default which follows from all other settings, by name.
         argument: Further arguments of `ArgumentParser.add_argument`.
     """
-    metadata = {"help": help_text, "on_resume": on_resume, "argument": argument}
+    metadata = {"help": help_text, "on_resume": on_resume, "derive": derive, "argument": argument}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Base of the configuration's sections: frozen dataclasses that check themselves when they are made."""
+    """Base of the configuration's sections: frozen dataclasses that check themselves when they are made.
 
-    TITLE: ClassVar[str] = ""
+    A component, such as an objective, is a subclass of its section with the settings of the component. `Config` makes
+    one class of the components that are chosen in a section. The method `_check` of a class checks the settings of this class.
+    """
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -66,14 +75,17 @@ class Section:
         """
         for name, kind in field_types(type(self)).items():
             value = getattr(self, name)
-            if kind.choices and value not in kind.choices and not (kind.optional and value is None):
+            if value is None and kind.optional:
+                continue
+            if type(value) is not kind.base and not (kind.base is float and type(value) is int):
+                refuse(name, f"{value!r:.80}", TYPE_NAMES[kind.base])
+            if kind.choices and value not in kind.choices:
                 refuse(name, value, f"one of {', '.join(map(str, kind.choices))}")
             if type(value) is int and value > LARGEST:
                 refuse(name, value, f"at most {LARGEST}")
-        self.check()
-
-    def check(self) -> None:
-        """Raise `UserError` if a value cannot work."""
+        for part in reversed(type(self).__mro__):
+            if "_check" in vars(part):
+                part._check(self)  # type: ignore[attr-defined]
 
     def check_at_least(self, minimum: int, *names: str, unit: str = "") -> None:
         """Refuse values below a minimum; `None` passes."""
@@ -101,33 +113,28 @@ class Section:
             if not 0 <= getattr(self, name) < 1:
                 refuse(name, getattr(self, name), "at least 0 and less than 1")
 
+    def check_names(self, *names: str, expected: str) -> None:
+        """Refuse empty texts; `None` passes."""
+        for name in names:
+            if getattr(self, name) == "":
+                refuse(name, "", f"{expected} (is a shell variable not set?)")
+
 
 def refuse(name: str, value: Any, expected: str) -> NoReturn:
     """Raise the `UserError` of a setting whose value cannot work."""
     raise UserError(f"--{name} {value if value != '' else repr('')}: expected {expected}")
 
 
-def field_types(section: type[Section]) -> dict[str, FieldType]:
+def field_types(section: type[Section]) -> Mapping[str, FieldType]:
     """Return the type of each field of a section, by name."""
-    if section not in _FIELD_TYPES:
-        hints = typing.get_type_hints(section)
-        _FIELD_TYPES[section] = {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}
-    return _FIELD_TYPES[section]
+    hints = typing.get_type_hints(section)
+    return {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}
 
 
 def _field_type(hint: Any) -> FieldType:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Union:
-        inner = _field_type(next(argument for argument in arguments if argument is not type(None)))
-        return dataclasses.replace(inner, optional=True)
+        return _field_type(arguments[0])._replace(optional=True)
     if origin is typing.Literal:
         return FieldType(type(arguments[0]), arguments)
     return FieldType(hint)
-
-
-def check_type(name: str, value: Any, kind: FieldType) -> Optional[str]:
-    """Return why a value read from a file has the wrong type, or `None` if it has the right one."""
-    if value is None and kind.optional:
-        return None
-    allowed = (float, int) if kind.base is float else (kind.base,)
-    return None if type(value) in allowed else f"{name} is {value!r:.80}, expected {kind.base.__name__}"

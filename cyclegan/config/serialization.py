@@ -1,4 +1,4 @@
-"""config.json: the configuration of a run, its stack and its data."""
+"""config.json: the configuration of a run, its stack and its data; and what a resumed run may change."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any, NamedTuple, Union
 
 import cyclegan
 from cyclegan import whole_file
-from cyclegan.config.config import SECTIONS, Config
-from cyclegan.config.fields import check_type, field_types
+from cyclegan.config.config import Config
+from cyclegan.config.data import AUTO
+from cyclegan.config.fields import OnResume
 from cyclegan.errors import UserError
 
-PARTS = ("config", "stack", "data")
-VERSION = "version"  # of the package that wrote the file, for the reader
-FACTS = ("imported", "has_checkpoint")  # older files lack some
-STACK_KEYS = {"keras", "tensorflow"}
+FORMAT = 2  # of the file; 1 had no number, and settings of components that were not chosen
 
 
 class SavedConfig(NamedTuple):
@@ -46,63 +44,68 @@ def save(
     has_checkpoint: bool = False,
 ) -> None:
     """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
-    parts: dict[str, Any] = {"config": dataclasses.asdict(config), "stack": stack, "data": data}
-    parts[VERSION] = cyclegan.__version__
-    parts.update(imported=imported or not data, has_checkpoint=has_checkpoint)
-    whole_file.write(path, json.dumps(parts, indent=2) + "\n")
+    content = {
+        **{"format": FORMAT, "version": cyclegan.__version__},  # the version is for the reader
+        **{"config": dataclasses.asdict(config), "stack": stack, "data": data},
+        **{"imported": imported or not data, "has_checkpoint": has_checkpoint},
+    }
+    whole_file.write(path, json.dumps(content, indent=2) + "\n")
 
 
 def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
     """Read a config.json.
 
     Raises:
-        UserError: The file is missing, is no config.json, or has settings that this version does not know; the text names them.
+        UserError: The file is missing, is no config.json, another version wrote it, or a setting cannot work.
     """
     try:
         saved = json.loads(whole_file.read_text(path))
-        sections, stack, data = (saved[part] for part in PARTS)
-        facts = {name: saved[name] for name in FACTS if name in saved}
-        parts = (sections, stack, data, *sections.values())
-        if (
-            not all(isinstance(part, dict) for part in parts)
-            or not all(isinstance(fact, bool) for fact in facts.values())
-            or not all(isinstance(version, (int, str)) for version in stack.values())
-        ):
+        version = f"version {saved.get('version', 'unknown')!s:.20}"
+        if (number := saved.get("format", 1)) != FORMAT:
+            raise UserError(
+                f"{version} wrote it in format {number!r:.20}; expected format {FORMAT} of version {cyclegan.__version__}:"
+                " use the version that wrote it, or another --output_dir"
+            )
+        settings = {name: value for section in saved["config"].values() for name, value in section.items()}
+        stack, data, imported, has_checkpoint = (
+            saved[name] for name in ("stack", "data", "imported", "has_checkpoint")
+        )
+        if not all(isinstance(part, dict) for part in (stack, data)) or not {imported, has_checkpoint} <= {True, False}:
             raise TypeError("a part of it has the wrong type")
+        return SavedConfig(Config.from_settings(**settings), stack, data, bool(imported), bool(has_checkpoint))
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
         ) from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UserError(
-            f"{path} can't be read as the configuration of a run ({error!r}); expected the config.json that training wrote:"
-            " restore it, or use a new folder"
-        ) from error
-    unknown = [*(set(saved) - {*PARTS, *FACTS, VERSION}), *(set(stack) - STACK_KEYS), *_unknown_settings(sections)]
-    if unknown:
-        raise UserError(
-            f"{path}: unknown fields {', '.join(sorted(map(repr, unknown)))}: another version wrote it;"
-            f" expected the fields of version {cyclegan.__version__}: use that version, or another --output_dir"
-        )
-    for problem in _wrong_types(sections):
-        raise UserError(f"{path}: {problem}")
-    try:
-        return SavedConfig(Config.from_sections(sections), stack, data, **facts)
-    except (UserError, OverflowError, ValueError) as error:
+    except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    except (OSError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{path} can't be read as the configuration of a run ({error!r:.200}); expected the config.json that version"
+            f" {cyclegan.__version__} wrote: restore it, or use a new folder"
+        ) from error
 
 
-def _unknown_settings(sections: dict[str, dict[str, Any]]) -> list[str]:
-    unknown = [name for name in sections if name not in SECTIONS]
-    for name in set(sections) - set(unknown):
-        unknown += set(sections[name]) - set(field_types(SECTIONS[name]))
-    return unknown
+def with_measured_ranges(saved: Config, config: Config) -> Config:
+    """Return the configuration with the value ranges that the run so far has measured instead of "auto"."""
+    names = [name for name in ("value_range_x", "value_range_y") if getattr(config.data, name) == AUTO]
+    measured = {name: getattr(saved.data, name) for name in names}
+    return config.replace(**{name: text for name, text in measured.items() if text})
 
 
-def _wrong_types(sections: dict[str, dict[str, Any]]) -> list[str]:
-    checked = (
-        check_type(name, value, field_types(SECTIONS[section])[name])
-        for section, values in sections.items()
-        for name, value in values.items()
-    )
-    return [problem for problem in checked if problem]
+def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:
+    """Describe the settings of one kind that differ, ignoring settings that only one of the configurations has.
+
+    Args:
+        saved: Configuration of the run so far.
+        config: Configuration from here on.
+        on_resume: The kind of settings.
+
+    Returns:
+        One text per setting: "lr 0.1 -> 0.2".
+    """
+    before, after = saved.settings(), config.settings()
+    names = [
+        name for name, field in config.fields().items() if field.metadata["on_resume"] is on_resume and name in before
+    ]
+    return [f"{name} {before[name]!r} -> {after[name]!r}" for name in names if before[name] != after[name]]

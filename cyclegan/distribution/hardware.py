@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-import tensorflow as tf
+from cyclegan.lazy_tensorflow import tf
 
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from cyclegan.config.distribution import DistributionConfig
+from cyclegan.config.sections import DistributionConfig
 from cyclegan.distribution.cluster import Cluster, read_cluster
 from cyclegan.distribution.strategy import make_strategy, select_gpus
 from cyclegan.distribution.workers import Workers

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.features import FeatureExtractor, make_extractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading, sources
 from cyclegan.data.loading import LazyImages
 from cyclegan.errors import TrainingError, UserError

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 
 TITLES = {  # of the scores that `Evaluator` computes
     "FID": "FID",

@@ -11,7 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import serialization
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
 from cyclegan.errors import UserError
 from cyclegan.images.value_range import to_float
@@ -85,7 +85,7 @@ class Model:
                 direction: generators.make_generator(
                     self.config.networks, *self.channels(direction), name={"x2y": "G", "y2x": "F"}[direction] + suffix
                 )
-                for direction in self.config.objective.facts.directions
+                for direction in self.config.objective.directions
             }
 
     def restore(self, checkpoint: str | None = None) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.data.machine import available_cores
 from cyclegan.errors import MissingPackageError, UserError, printable

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from cyclegan import terminal
-from cyclegan.config import defaults
+from cyclegan.config import Config
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
@@ -44,8 +44,7 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
 def _flags(data: DataConfig, value_ranges: Mapping[str, str | None]) -> list[str]:
     """Return the flags that give an inspection these settings, with value ranges as measured."""
     sizes = {name: getattr(data, name) for name in ("preprocess", "image_size", "image_width")}
-    usual = {**defaults.fill_in(sizes), "preprocess": DataConfig.preprocess, "image_size": DataConfig.image_size}
-    usual["image_width"] = data.image_size
+    usual = {"load_size": Config.from_settings(**sizes).data.load_size, "image_width": data.image_size}
     flags = {name: getattr(data, name) for name in inspection.FLAGS}
     flags.update(value_ranges)
     return [f"--{name} {value}" for name, value in flags.items() if value != usual.get(name, getattr(DataConfig, name))]

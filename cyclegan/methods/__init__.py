@@ -1,13 +1,16 @@
-"""Objectives, one in each file; `config.objective.OBJECTIVES` lists their names."""
+"""Objectives, one in each file, and what they share; no import of TensorFlow before the first use."""
 
-from __future__ import annotations
-
-import importlib
-
+from cyclegan.methods.cut import CUTObjective, FastCUTObjective
+from cyclegan.methods.cyclegan import CycleGANObjective
 from cyclegan.methods.objective import Objective
+
+OBJECTIVES: dict[str, type[Objective]] = {  # by --objective
+    "cyclegan": CycleGANObjective,
+    "cut": CUTObjective,
+    "fastcut": FastCUTObjective,
+}
 
 
 def find_objective(name: str) -> type[Objective]:
-    """Return the class of an objective: the attribute `OBJECTIVE` of the file of this name."""
-    found: type[Objective] = importlib.import_module(f"{__name__}.{name}").OBJECTIVE
-    return found
+    """Return the class of an objective."""
+    return OBJECTIVES[name]

@@ -1,24 +1,42 @@
-"""The objective of CUT (Park et al. 2020): adversarial and contrastive losses of one generator."""
+"""The objectives of CUT and FastCUT (Park et al. 2020): adversarial and contrastive losses of one generator."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import tensorflow as tf
 
+from cyclegan.config.sections import ObjectiveConfig
+from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import CHANGES, ERRORS
-from cyclegan.methods.objective import Generated, Objective
-from cyclegan.methods.randomness import PATCHES, Noise, StepRandomness
-from cyclegan.networks import flops
-from cyclegan.networks.features import SHRINK, feature_layers
-from cyclegan.networks.network_set import Adversaries, NetworkSet
+from cyclegan.methods.objective import Generated, Objective, PairedSettings
+from cyclegan.methods.randomness import FLIP, PATCHES, Noise, StepRandomness
+
+if TYPE_CHECKING:
+    from cyclegan.networks.network_set import NetworkSet
 
 PATCH_COUNT = 256  # positions in each feature map
 NCE, NCE_IDENTITY = "loss_G/nce", "loss_G/nce_identity"
+
+
+@dataclasses.dataclass(frozen=True)
+class CUTSettings(PairedSettings):
+    """One generator X -> Y that keeps the content of each patch."""
+
+    directions: ClassVar[tuple[str, ...]] = ("x2y",)
+    compares_features: ClassVar[bool] = True
+
+
+@dataclasses.dataclass(frozen=True)
+class FastCUTSettings(ObjectiveConfig):
+    """Cut without the identity loss, with random flips."""
+
+    directions: ClassVar[tuple[str, ...]] = ("x2y",)
+    compares_features: ClassVar[bool] = True
 
 
 class CUTObjective(Objective):
@@ -32,7 +50,7 @@ class CUTObjective(Objective):
         encoder_products: Passes that only compute features, in forward passes: a backward pass counts as two.
     """
 
-    adversaries = (Adversaries("G", "Y"),)
+    Settings: ClassVar[type[ObjectiveConfig]] = CUTSettings
     loss_names: tuple[str, ...] = ("loss_G/loss", NCE, NCE_IDENTITY, "loss_G/total", "loss_Y/loss")
     has_heads = True
     test_names = (ERRORS[3], CHANGES[0], CHANGES[2])
@@ -42,6 +60,8 @@ class CUTObjective(Objective):
 
     def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
         """Return random positions in each feature map, int64 [N, P], besides the random numbers of the adversarial losses."""
+        from cyclegan.networks.features import SHRINK
+
         areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
         positions = {PATCHES + i: random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)}
         return {**super().make_noise(random, size), **positions}
@@ -69,6 +89,9 @@ class CUTObjective(Objective):
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the operations of `Objective.flops` and of the passes that compute features of translations only."""
+        from cyclegan.networks import flops
+        from cyclegan.networks.features import feature_layers
+
         G = networks.generators["G"]
         encoder = flops.count_macs(G, height, width, last=feature_layers(G)[-1])
         return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
@@ -86,7 +109,7 @@ class CUTObjective(Objective):
 
         Without noise from `make_noise`, these use evenly spaced positions.
         """
-        G, positions = networks.generators["G"], None if noise is None else random_positions(noise)
+        G, positions = networks.generators["G"], random_positions(noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
         terms = {
@@ -120,9 +143,47 @@ class CUTObjective(Objective):
         return tf.reduce_mean(tf.stack(terms), axis=0)
 
 
-def random_positions(noise: Noise) -> list[tf.Tensor]:
-    """Return the random positions in each feature map, int64 [N, P] each."""
-    return [noise[PATCHES + i] for i in range(len(SHRINK))]
+def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
+    """Return the random positions in each feature map; `None` in validation."""
+    from cyclegan.networks.features import SHRINK
+
+    return None if noise is None else [noise[PATCHES + i] for i in range(len(SHRINK))]
+
+
+class FastCUTObjective(CUTObjective):
+    """CUT without G(y), in which G translates mirrored copies of some images; the loss compares positions of the same content."""
+
+    Settings = FastCUTSettings
+    loss_names = ("loss_G/loss", NCE, "loss_G/total", "loss_Y/loss")
+    generator_passes = 1
+    encoder_products = 4  # for G(x), forward and backward, and for x, forward only
+    nce_weight = 10.0
+
+    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+        """Return random positions in each feature map, and whether to mirror each image, bool [N], besides other random numbers."""
+        flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
+        return {**super().make_noise(random, size), FLIP: flip}
+
+    def _translate(
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Noise | None,
+        training: bool,
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Mirror some of the images in training; return the translations and the contrastive loss."""
+        G, given, positions, of_queries = networks.generators["G"], x, random_positions(noise), None
+        (keys,) = networks.compute_features(G, [x], training)
+        if noise is not None and positions is not None:
+            flip = noise[FLIP]
+            given = tf.where(flip[:, None, None, None], tf.reverse(x, axis=[2]), x)
+            of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
+        fake_y = networks.apply(G, given, training)
+        (queries,) = networks.compute_features(G, [fake_y], training)
+        term = self.nce(networks, queries, keys, positions, of_queries)
+        return [fake_y], {NCE: self.mean(weight, self.nce_weight * term)}
 
 
 def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:
@@ -138,4 +199,9 @@ def _gather(features: Sequence[tf.Tensor], positions: Sequence[tf.Tensor]) -> li
     return [tf.cast(tf.gather(each, chosen, batch_dims=1), tf.float32) for each, chosen in zip(rows, positions)]
 
 
-OBJECTIVE = CUTObjective
+def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:
+    """Mirror the positions [N, P] of the samples in `flip` [N] along the widths of the feature maps."""
+    return [
+        tf.where(flip[:, None], chosen + width - 1 - 2 * (chosen % width), chosen)
+        for chosen, width in zip(positions, widths)
+    ]

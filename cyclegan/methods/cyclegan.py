@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import tensorflow as tf
-
-from cyclegan.config.objective import ObjectiveConfig
+from cyclegan.config.fields import WARN, flag
+from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import CHANGES, ERRORS
-from cyclegan.methods.objective import Generated, Objective
+from cyclegan.methods.objective import Generated, Objective, PairedSettings
 from cyclegan.methods.randomness import Noise
-from cyclegan.networks.network_set import Adversaries, NetworkSet
+
+if TYPE_CHECKING:
+    from cyclegan.networks.network_set import NetworkSet
 
 LOSSES = (
     *(f"{generator}/{part}" for generator in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
     *("loss_X/loss", "loss_Y/loss"),
 )
 STRUCTURE = ("loss_G/ssim", "loss_F/ssim")  # with --lambda_ssim only
+
+
+@dataclasses.dataclass(frozen=True)
+class CycleGANSettings(PairedSettings):
+    """Two generators that undo each other."""
+
+    directions: ClassVar[tuple[str, ...]] = ("x2y", "y2x")
+
+    pool_size: int = flag(
+        "earlier translations per domain that the discriminators also see; 0 is off", 50, derive=lambda settings: 50
+    )
+    lambda_cycle: float = flag("weight of the cycle losses", 10.0, WARN)
+    lambda_ssim: float = flag(
+        "weight of 1 - SSIM of images and their cycles, which guards structure; 0 is off", 0.0, WARN
+    )
+    lambda_identity: float = flag(
+        "weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels",
+        5.0,
+        WARN,
+        derive=lambda settings: 5.0 if settings["channels_x"] == settings["channels_y"] else 0.0,
+    )
+
+    def _check(self) -> None:
+        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity")
 
 
 class Translations(NamedTuple):
@@ -38,10 +64,10 @@ class CycleGANObjective(Objective):
     An identity weight of 0 leaves the identity losses out of training; validation still measures the identity errors.
     """
 
-    adversaries = (Adversaries("G", "Y"), Adversaries("F", "X"))
+    Settings = CycleGANSettings
     loss_names = LOSSES
 
-    def __init__(self, settings: ObjectiveConfig, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, settings: CycleGANSettings, *args: Any, **kwargs: Any) -> None:
         super().__init__(settings, *args, **kwargs)
         if settings.lambda_ssim > 0:
             self.loss_names = (*LOSSES, *STRUCTURE)
@@ -129,6 +155,3 @@ def translate(networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, identity: bool, 
         fake_y, fake_x, same_x, same_y = networks.apply(G, x, training), networks.apply(F, y, training), x, y
     cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
     return Translations(fake_y, fake_x, cycle_x, cycle_y, same_x, same_y)
-
-
-OBJECTIVE = CycleGANObjective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import tensorflow as tf
+from cyclegan.lazy_tensorflow import tf
 
 RANDOM_NUMBERS = 7  # per image
 MAX_SHIFT = 1 / 8  # of a side

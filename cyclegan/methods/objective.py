@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import tensorflow as tf
-
-from cyclegan.config.objective import ObjectiveConfig
+from cyclegan.config.fields import WARN, flag
+from cyclegan.config.sections import DIRECTIONS, ObjectiveConfig
+from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.adversarial import AdversarialPart
 from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.methods.randomness import Noise, StepRandomness
-from cyclegan.networks import flops
-from cyclegan.networks.network_set import Adversaries, NetworkSet
+
+if TYPE_CHECKING:
+    from cyclegan.networks.network_set import Adversaries, NetworkSet
 
 FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedSettings(ObjectiveConfig):
+    """Settings of objectives that also learn from pairs of images."""
+
+    lambda_paired: float = flag(
+        "weight of the mean absolute error of the translations of pairs (--paired_names)", 0.0, WARN
+    )
+
+    def _check(self) -> None:
+        self.check_finite("lambda_paired")
 
 
 class Generated(NamedTuple):
@@ -36,8 +50,7 @@ class Objective(abc.ABC):
     """Losses that generators and discriminators minimize: images and networks in, named losses out.
 
     Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the mean.
-    No method changes any state. A new objective is a subclass in a file of its own, which names it `OBJECTIVE`, and a line in
-    `config.objective.OBJECTIVES`.
+    No method changes any state. A new objective is a file with its settings and a subclass, and a line in `methods.OBJECTIVES`.
 
     Args:
         settings: Weights and kinds of the losses.
@@ -46,14 +59,16 @@ class Objective(abc.ABC):
         precision: Type in which the networks compute.
 
     Attributes:
-        adversaries: The generators and the discriminators of their translations, at most two pairs.
+        Settings: Class of its settings.
+        settings: Its settings.
         loss_names: Names of the losses in training and validation, without penalties; "NAME/total" is the sum of the other losses
             "NAME/...".
         has_heads: Whether it needs `NetworkSet.heads`.
         adversarial: The losses that need a discriminator.
     """
 
-    adversaries: ClassVar[tuple[Adversaries, ...]]
+    Settings: ClassVar[type[ObjectiveConfig]]
+    settings: Any  # an instance of `Settings`
     loss_names: tuple[str, ...]
     has_heads: ClassVar[bool] = False
 
@@ -65,6 +80,14 @@ class Objective(abc.ABC):
         self.global_batch_size = global_batch_size
         scale = FLOAT16_GRADIENT_SCALE if precision == "float16" else 1.0
         self.adversarial = AdversarialPart(self.adversaries, settings, global_batch_size, scale)
+
+    @property
+    def adversaries(self) -> tuple[Adversaries, ...]:
+        """The generators and the discriminators of their translations."""
+        from cyclegan.networks.network_set import Adversaries
+
+        generators = {"x2y": "G", "y2x": "F"}
+        return tuple(Adversaries(generators[each], DIRECTIONS[each][1]) for each in self.settings.directions)
 
     @property
     @abc.abstractmethod
@@ -124,6 +147,8 @@ class Objective(abc.ABC):
             height: Height of the images in pixels.
             width: Width of the images in pixels.
         """
+        from cyclegan.networks import flops
+
         # A discriminator learns from real images and fakes. The generators need its gradients at the fakes and, with a pool,
         # another forward pass.
         of_discriminator = 3 * 2 + (2 if self.settings.pool_size else 1)
@@ -156,9 +181,14 @@ class Objective(abc.ABC):
         Args:
             parts: All losses and penalties but the totals, by name.
             weight: Weights of the samples, float32 [N].
+
+        Raises:
+            ValueError: A loss has no name in `loss_names`, so it would be trained without being logged.
         """
         metrics = {}
         all_losses = *self.loss_names, *(name for name in self.paired_names if name in parts)
+        if unknown := set(parts) - {*all_losses, *self.adversarial.penalty_names}:
+            raise ValueError(f"losses {sorted(unknown)} of {type(self).__name__}: expected them in loss_names")
         for name in all_losses:
             network, part = name.split("/")
             if part == "total":

@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 
-import tensorflow as tf
-
-from cyclegan.networks.dropout import random_stream
+from cyclegan.lazy_tensorflow import tf
 
 # First seeds of the purposes of random numbers. The seeds are for two image pools, the augmentation of two real and two fake
 # images, the interpolation between them for two penalties, and dropout.
@@ -17,7 +15,7 @@ POOL, AUGMENTATION, INTERPOLATION, DROPOUT, SEEDS_PER_STEP = 0, 2, 6, 8, 9
 PATCHES, FLIP = 9, 14
 STREAM = 2**32  # larger than any seed
 
-Noise = Mapping[int, tf.Tensor]  # random numbers of a step on one replica, one row per sample, by purpose
+Noise = Mapping[int, "tf.Tensor"]  # random numbers of a step on one replica, one row per sample, by purpose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +58,8 @@ class StepRandomness:
 
     def dropout(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which `Dropout` layers use the random stream of this step."""
+        from cyclegan.networks.dropout import random_stream  # which imports TensorFlow
+
         return random_stream(self.seed_of(DROPOUT), self.global_batch_size, self._start(), self.shard_size)
 
     def _start(self) -> tf.Tensor:

@@ -17,7 +17,7 @@ from cyclegan.networks.layers import (
 )
 
 if TYPE_CHECKING:
-    from cyclegan.config.networks import NetworkConfig
+    from cyclegan.config.sections import NetworkConfig
 
 
 class BlockBuilder:

@@ -1,24 +1,76 @@
-"""Discriminators by name."""
+"""Discriminators: the PatchGAN of Isola et al. 2017, and one that classifies each pixel by itself, with their settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+import dataclasses
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
-from cyclegan.networks import compat
-from cyclegan.networks.blocks import BlockBuilder
-from cyclegan.networks.patch_discriminator import build_patch_discriminator
-from cyclegan.networks.pixel_discriminator import build_pixel_discriminator
+from cyclegan.config.fields import flag
+from cyclegan.config.sections import NetworkConfig
+from cyclegan.errors import UserError
+from cyclegan.lazy_tensorflow import tf
 
 if TYPE_CHECKING:
-    from cyclegan.config.networks import NetworkConfig
+    from cyclegan.networks.blocks import BlockBuilder
 
-# Architectures by `NetworkConfig.discriminator`. Each appends its layers to the input image and returns the logits.
-ARCHITECTURES: dict[str, Callable[[BlockBuilder, tf.Tensor], tf.Tensor]] = {
-    "patch": build_patch_discriminator,
-    "pixel": build_pixel_discriminator,
-}
+MAX_WIDTH = 8  # channels of a layer are at most this many times the number of filters
+
+
+@dataclasses.dataclass(frozen=True)
+class Patch(NetworkConfig):
+    """Classifies overlapping patches (PatchGAN)."""
+
+    discriminator_layers: int = flag(
+        "layers of a PatchGAN that halve the image or widen the view; with 3, it sees patches of 70 x 70 pixels", 3
+    )
+
+    def _check(self) -> None:
+        self.check_at_least(1, "discriminator_layers")
+
+    def check_side(self, side: int) -> None:
+        """Raise `UserError` if images of this side in pixels are too small."""
+        layers = self.discriminator_layers
+        smallest = 1 << min(layers, 64)
+        if self.variant == "paper":
+            smallest *= 3  # the last two layers each take away a pixel
+        elif self.norm == "instance" and self.discriminator_norm == "same":
+            smallest += 1  # the normalization of a single pixel is zero
+        if side < smallest:
+            raise UserError(
+                f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them {layers} times:"
+                f" expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
+            )
+
+    def build_discriminator(self, blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:
+        """Append convolutions of 4 x 4 with stride 2, except for the last two: [N, H, W, C] -> [N, h, w, 1].
+
+        With 3 layers, each logit depends on 70 x 70 pixels; h and w are ceil(H / 8) and ceil(W / 8), in the variant "paper"
+        floor(H / 8) - 2 and floor(W / 8) - 2.
+        """
+        from cyclegan.networks.layers import LeakyReLU
+
+        filters, layers = self.filters, self.discriminator_layers
+        x = LeakyReLU()(blocks.convolve(x, filters, 4, 2, use_bias=True))
+        for layer in range(1, layers + 1):
+            x = blocks.convolve(x, filters * min(2**layer, MAX_WIDTH), 4, 2 if layer < layers else 1)
+            x = LeakyReLU()(blocks.normalize(x))
+        return blocks.convolve(x, 1, 4, use_bias=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pixel(NetworkConfig):
+    """Classifies each pixel by itself."""
+
+    def build_discriminator(self, blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:
+        """Append convolutions of 1 x 1: [N, H, W, C] -> [N, H, W, 1]."""
+        from cyclegan.networks.layers import LeakyReLU
+
+        x = LeakyReLU()(blocks.convolve_pixels(x, self.filters, use_bias=True))
+        x = LeakyReLU()(blocks.normalize(blocks.convolve_pixels(x, 2 * self.filters)))
+        return blocks.convolve_pixels(x, 1, use_bias=True)
+
+
+DISCRIMINATORS: dict[str, type[NetworkConfig]] = {"patch": Patch, "pixel": Pixel}  # by --discriminator
 
 
 def make_discriminator(
@@ -34,7 +86,10 @@ def make_discriminator(
         second_derivatives: Whether losses contain gradients of the discriminator.
         name: Name of the Keras model.
     """
+    from cyclegan.networks import compat
+    from cyclegan.networks.blocks import BlockBuilder
+
     image = tf.keras.Input((None, None, channels))
     blocks = BlockBuilder(config, second_derivatives, spectral=config.discriminator_norm == "spectral")
-    x = ARCHITECTURES[config.discriminator](blocks, image)
+    x = config.build_discriminator(blocks, image)
     return compat.make_model(image, tf.keras.layers.Activation("linear", dtype="float32")(x), name)

@@ -1,24 +1,124 @@
-"""Generators by name."""
+"""Generators: a ResNet (Zhu et al. 2017, appendix) and a U-Net (Isola et al. 2017, appendix), with their settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
-from cyclegan.networks import compat
-from cyclegan.networks.blocks import BlockBuilder
-from cyclegan.networks.resnet_generator import build_resnet
-from cyclegan.networks.unet_generator import build_unet
+from cyclegan.config.data import EMBEDDED
+from cyclegan.config.fields import flag, refuse
+from cyclegan.config.sections import NetworkConfig
+from cyclegan.errors import UserError
+from cyclegan.lazy_tensorflow import tf
 
 if TYPE_CHECKING:
-    from cyclegan.config.networks import NetworkConfig
+    from cyclegan.networks.blocks import BlockBuilder
 
-# Architectures by the part of `NetworkConfig.generator` before the first underscore. Each appends its layers to the
-# input image and returns the given number of channels, before the tanh. `cyclegan.config.networks` lists all names.
-ARCHITECTURES: dict[str, Callable[[BlockBuilder, tf.Tensor, int], tf.Tensor]] = {
-    "resnet": build_resnet,
-    "unet": build_unet,
+RESNET = re.compile(r"resnet_(\d{1,3})blocks", re.ASCII)
+MAX_WIDTH = 8  # channels of a layer of a U-Net are at most this many times the number of filters
+DROPOUT_DEPTH = 4  # decoder layers of a U-Net from this depth on have dropout
+
+
+def _default_blocks(settings: Mapping[str, Any]) -> int:
+    if resnet := RESNET.fullmatch(settings["generator"]):
+        return int(resnet[1])
+    if settings["dataset"] in EMBEDDED:
+        return 3
+    return 9 if settings["image_size"] >= 256 else 6
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNet(NetworkConfig):
+    """Halves the size twice, applies residual blocks, and doubles the size twice."""
+
+    residual_blocks: int = flag(
+        "residual blocks of a ResNet generator (default: 9; 6 for images under 256 pixels; stripes, scenes: 3)",
+        9,
+        derive=_default_blocks,
+    )
+
+    @property
+    def halvings(self) -> int:
+        """How often the generators halve their input."""
+        return 2
+
+    def _check(self) -> None:
+        resnet = RESNET.fullmatch(self.generator)
+        if not resnet:
+            refuse("generator", self.generator, "a number of residual blocks as in resnet_9blocks")
+        if self.residual_blocks != int(resnet[1]):
+            raise UserError(
+                f"--residual_blocks {self.residual_blocks}: expected {resnet[1]}, as --generator {self.generator} has: drop one"
+                " of the flags"
+            )
+        self.check_weights(max(self.residual_blocks, 1))
+
+    def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
+        """Append all layers but the tanh: [N, H, W, C] -> [N, H, W, channels]."""
+        relu, filters = tf.keras.layers.ReLU, self.filters
+        x = relu()(blocks.normalize(blocks.convolve_reflected(x, filters, 7)))
+        for width in (2 * filters, 4 * filters):
+            x = relu()(blocks.normalize(blocks.convolve(x, width, 3, 2)))
+        for _ in range(self.residual_blocks):
+            x = residual_block(blocks, x)
+        for width in (2 * filters, filters):
+            x = relu()(blocks.normalize(blocks.upsample(x, width, 3)))
+        return blocks.convolve_reflected(x, channels, 7, use_bias=True)
+
+
+def residual_block(blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:
+    """Return x + norm(conv(pad(dropout(relu(norm(conv(pad(x)))))))), without a ReLU after the sum. [N, H, W, C] -> [N, H, W, C]."""
+    channels = x.shape[-1]
+    y = tf.keras.layers.ReLU()(blocks.normalize(blocks.convolve_reflected(x, channels, 3)))
+    y = blocks.normalize(blocks.convolve_reflected(blocks.dropout(y), channels, 3))
+    return tf.keras.layers.Add()([x, y])
+
+
+@dataclasses.dataclass(frozen=True)
+class UNet(NetworkConfig):
+    """Halves the size 8 or 7 times and doubles it as often, with a skip connection at each size."""
+
+    @property
+    def halvings(self) -> int:
+        """How often the generators halve their input."""
+        return {"unet_256": 8, "unet_128": 7}[self.generator]
+
+    def _check(self) -> None:
+        self.check_weights(50)  # a U-Net is not larger than a ResNet of this many blocks
+
+    def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
+        """Append all layers but the tanh: [N, H, W, C] -> [N, H, W, channels].
+
+        The outermost and the innermost convolution of the encoder have no normalization, so training uses their biases. Decoder
+        layers that join two layers of full width have dropout.
+        """
+        from cyclegan.networks.layers import LeakyReLU
+
+        relu, depth = tf.keras.layers.ReLU, self.halvings
+        widths = [self.filters * min(2**level, MAX_WIDTH) for level in range(depth)]
+        x = blocks.convolve(x, widths[0], 4, 2, use_bias=blocks.has_biases)
+        skips = []
+        for width in widths[1:-1]:
+            skips.append(x)
+            x = blocks.normalize(blocks.convolve(LeakyReLU()(x), width, 4, 2))
+        skips.append(x)
+        x = blocks.convolve(LeakyReLU()(x), widths[-1], 4, 2, use_bias=blocks.has_biases)
+        for level in reversed(range(depth - 1)):
+            x = blocks.normalize(blocks.upsample(relu()(x), widths[level], 4))
+            if DROPOUT_DEPTH <= level + 1 < depth - 1:
+                x = blocks.dropout(x)
+            x = tf.keras.layers.Concatenate()([skips[level], x])
+        return blocks.upsample(relu()(x), channels, 4, use_bias=True)
+
+
+# Classes by the pattern of --generator.
+GENERATORS: dict[str, type[NetworkConfig]] = {
+    "auto": ResNet,
+    "resnet_*blocks": ResNet,
+    "unet_256": UNet,
+    "unet_128": UNet,
 }
 
 
@@ -35,7 +135,9 @@ def make_generator(
         channels_out: Channels of the translated images.
         name: Name of the Keras model.
     """
+    from cyclegan.networks import compat
+    from cyclegan.networks.blocks import BlockBuilder
+
     image = tf.keras.Input((None, None, channels_in))
-    build = ARCHITECTURES[config.generator.split("_")[0]]
-    x = build(BlockBuilder(config), image, channels_out)
+    x = config.build_generator(BlockBuilder(config), image, channels_out)
     return compat.make_model(image, tf.keras.layers.Activation("tanh", dtype="float32")(x), name)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cyclegan.config.networks import NetworkConfig
+from cyclegan.config.sections import NetworkConfig
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.features import call_with_recomputation, compute_features, make_heads

@@ -9,9 +9,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from cyclegan.config.command_line import PRESETS
 from cyclegan.config.config import Config
-from cyclegan.config.flags_without_effect import find_unused
-from cyclegan.config.presets import PRESETS
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ def _lines(config: Config, facts: Facts) -> Iterator[str]:
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
     generator, discriminator, heads = facts.parameters
-    is_one_way = len(config.objective.facts.directions) == 1
+    is_one_way = len(config.objective.directions) == 1
     which, more = "the" if is_one_way else "each", f", {heads:,} in the heads of the features" if heads else ""
     yield f"Parameters: {generator:,} in {which} generator, {discriminator:,} in {which} discriminator{more}"
     if is_one_way:
@@ -107,7 +106,7 @@ def _lines(config: Config, facts: Facts) -> Iterator[str]:
 
 def _preset_flags(config: Config) -> str:
     """Return the settings of --preset that are in effect, as flags."""
-    settings, unused = config.settings(), find_unused(config)
+    settings = config.settings()
     preset = PRESETS[config.run.preset] if config.run.preset else {}
-    in_effect = {name: value for name, value in preset.items() if settings[name] == value and name not in unused}
+    in_effect = {name: value for name, value in preset.items() if settings.get(name) == value}
     return " ".join(f"--{name} {value}" for name, value in in_effect.items())

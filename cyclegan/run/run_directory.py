@@ -13,7 +13,7 @@ from typing import Any
 from cyclegan import whole_file
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
-from cyclegan.config.resume import changed_settings, with_measured_ranges
+from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
 from cyclegan.run.lock import FolderLock
 
@@ -106,8 +106,10 @@ class RunDirectory:
         self._lock = FolderLock(self.path)
         self._imported = False
         self._saved_data: dict[str, Any] = {}
+        self._made: list[pathlib.Path] = []
         try:
             if writes:
+                self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
             self._inspect()
@@ -213,11 +215,12 @@ class RunDirectory:
             self._lock.check()
 
     def close(self) -> None:
-        """Release the lock, and remove the folder if it was made for nothing."""
+        """Release the lock, and remove the folders that were made for nothing."""
         if self._lock.is_held and not self._read_config():
             with contextlib.suppress(OSError):  # it holds something
                 (self.path / ".lock").unlink()
-                self.path.rmdir()
+                for path in self._made:
+                    path.rmdir()
         self._lock.release()
 
     def __enter__(self) -> RunDirectory:

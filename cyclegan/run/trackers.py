@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.run import RunConfig
+from cyclegan.config.sections import RunConfig
 from cyclegan.errors import MissingPackageError, UserError, first_line, printable
 
 logger = logging.getLogger(__name__)

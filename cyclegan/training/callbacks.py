@@ -14,8 +14,7 @@ import numpy as np
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.config.directions import DIRECTIONS
-from cyclegan.config.evaluation import EvaluationConfig
+from cyclegan.config.sections import DIRECTIONS, EvaluationConfig
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError, UserError
@@ -88,7 +87,7 @@ def make_callbacks(
     objective = config.objective
     callbacks: list[Callback] = [
         EvaluationCallback(evaluator, config.evaluation, workers),
-        SilentFailureCallback(summary, objective.adversarial, "lambda_cycle" in objective.facts.own_flags),
+        SilentFailureCallback(summary, objective.adversarial, hasattr(objective, "lambda_cycle")),
     ]
     if workers.is_chief:
         callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))

@@ -9,7 +9,7 @@ from cyclegan.methods import find_objective
 from cyclegan.methods.metric_names import WEIGHT_DECAY
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool
-from cyclegan.training.optimizers import Adam, LossScale
+from cyclegan.training.optimizers import LossScale
 
 
 class GAN:
@@ -58,9 +58,8 @@ class GAN:
             recomputes=config.performance.recompute,
             with_heads=self.objective.has_heads,
         )
-        settings = self.optimization.beta_1, self.optimization.beta_2, self.optimization.epsilon
-        self.generator_optimizer = Adam(self.networks.generator_variables, *settings)
-        self.discriminator_optimizer = Adam(self.networks.discriminator_variables, *settings)
+        self.generator_optimizer = self.optimization.make_optimizer(self.networks.generator_variables)
+        self.discriminator_optimizer = self.optimization.make_optimizer(self.networks.discriminator_variables)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
         size = config.objective.pool_size
         domains = sorted(pair.domain for pair in self.objective.adversaries)
@@ -87,9 +86,9 @@ class GAN:
             **self.networks.generators,
             **self.networks.discriminators,
             **({"heads": self.networks.heads} if self.networks.heads else {}),
-            "generator_optimizer": self.generator_optimizer,
-            "discriminator_optimizer": self.discriminator_optimizer,
-            "loss_scale": self.loss_scale,
+            "generator_optimizer": self.generator_optimizer.state,
+            "discriminator_optimizer": self.discriminator_optimizer.state,
+            "loss_scale": self.loss_scale.state,
             **{f"pool_{domain.lower()}": pool for domain, pool in self.pools.items()},
             **{f"{name}_ema": network for name, network in self.networks.ema_generators.items()},
         }

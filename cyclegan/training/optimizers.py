@@ -1,13 +1,17 @@
-"""Adam, the loss scale of float16, and EMA weights; all update in place, on one replica."""
+"""Optimizers with their settings, the loss scale of float16, and EMA weights; all update in place, on one replica."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, Protocol
 
-import tensorflow as tf
-
+from cyclegan.config.fields import WARN, flag
+from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution import hardware
+from cyclegan.lazy_tensorflow import tf
 
+KERAS_EPSILON, PYTORCH_EPSILON = 1e-7, 1e-8  # defaults of their Adams
 SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 
 
@@ -38,7 +42,62 @@ def zero_unless(applies: tf.Tensor, gradients: Sequence[tf.Tensor]) -> list[tf.T
     return [tf.math.multiply_no_nan(each, tf.cast(applies, tf.float32)) for each in gradients]
 
 
-class Adam(tf.Module):
+class Optimizer(Protocol):
+    """Rule that updates variables, and its state."""
+
+    state: tf.Module
+
+    def apply(
+        self,
+        gradients: Sequence[tf.Tensor],
+        variables: Sequence[tf.Variable],
+        learning_rate: tf.Tensor | float,
+        applies: tf.Tensor,
+    ) -> None:
+        """Update the variables on this replica; see `Adam.apply`."""
+
+
+class _Stateful:
+    """Object with variables. `state` holds them for checkpoints: a subclass of `tf.Module` would import TensorFlow too early."""
+
+    def __init__(self, **variables: Any) -> None:
+        self.state = tf.Module()
+        for name, variable in variables.items():
+            setattr(self.state, name, variable)
+
+    @property
+    def variables(self) -> Sequence[tf.Variable]:
+        """All variables of the state."""
+        found: Sequence[tf.Variable] = self.state.variables
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamSettings(OptimizationConfig):
+    """Adam (Kingma and Ba 2015)."""
+
+    beta_1: float = flag("Adam's decay of the mean gradient", 0.5, WARN)
+    beta_2: float = flag("Adam's decay of the mean squared gradient", 0.999, WARN)
+    epsilon: float = flag(
+        "term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)",
+        KERAS_EPSILON,
+        WARN,
+        derive=lambda settings: PYTORCH_EPSILON if settings["variant"] == "paper" else KERAS_EPSILON,
+    )
+
+    def _check(self) -> None:
+        self.check_finite("epsilon", positive=True)
+        self.check_fraction("beta_1", "beta_2")
+
+    def make_optimizer(self, variables: Sequence[tf.Variable]) -> Optimizer:
+        """Return Adam for these variables; call it in the scope of the strategy."""
+        return Adam(variables, self.beta_1, self.beta_2, self.epsilon)
+
+
+OPTIMIZERS: dict[str, type[OptimizationConfig]] = {"adam": AdamSettings}  # by --optimizer
+
+
+class Adam(_Stateful):
     """Adam (Kingma and Ba 2015), with the bias correction in the learning rate (section 2, last paragraph).
 
     Update t of a variable with the decaying mean m and the decaying mean square v of its gradients is
@@ -68,10 +127,10 @@ class Adam(tf.Module):
             beta_2: Decay of the means of the squared gradients.
             epsilon: Term added to the root of v.
         """
-        super().__init__(name="adam")
         self.iterations = tf.Variable(0, trainable=False, dtype=tf.int64, name="iterations")
         self.means = [tf.Variable(tf.zeros(v.shape), trainable=False, name="mean") for v in variables]
         self.squares = [tf.Variable(tf.zeros(v.shape), trainable=False, name="square") for v in variables]
+        super().__init__(iterations=self.iterations, means=self.means, squares=self.squares)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def apply(
@@ -131,7 +190,7 @@ def update_ema(
         tf.raw_ops.AssignSubVariableOp(resource=average.handle, value=value)
 
 
-class LossScale(tf.Module):
+class LossScale(_Stateful):
     """Factor that keeps float16 gradients away from zero (Micikevicius et al. 2018, section 3.2), adapted in training.
 
     It is halved after a step that was not finite, and doubled after `patience` finite steps in a row. A limit keeps
@@ -150,9 +209,9 @@ class LossScale(tf.Module):
             initial: The first factor.
             patience: Finite steps in a row after which the factor is doubled.
         """
-        super().__init__(name="loss_scale")
         self.scale = tf.Variable(initial, trainable=False, name="scale")
         self.good_steps = tf.Variable(0, trainable=False, dtype=tf.int64, name="good_steps")
+        super().__init__(scale=self.scale, good_steps=self.good_steps)
         self.patience = patience
 
     def update(self, finite: tf.Tensor) -> None:

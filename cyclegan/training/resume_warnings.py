@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cyclegan.config.optimization import OptimizationConfig
+from cyclegan.config.sections import OptimizationConfig
 from cyclegan.training import schedule
 
 
@@ -44,7 +44,7 @@ def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfi
         present: Settings from here on.
         epochs_done: Whole epochs done.
     """
-    before, now = (schedule.decay_factor(each, epochs_done) for each in (saved, present))
+    before, now = (each.decay_factor(epochs_done) for each in (saved, present))
     if present.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
         return []
     rate, rate_as_saved = (schedule.learning_rates(each, epochs_done)[0] for each in (present, saved))

@@ -1,38 +1,72 @@
-"""Learning-rate schedules."""
+"""Learning-rate schedules, with their settings."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from cyclegan.config.optimization import OptimizationConfig
-from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.run.train_state import TrainState
+from cyclegan.config.fields import WARN, flag
+from cyclegan.config.sections import OptimizationConfig
+
+if TYPE_CHECKING:
+    from cyclegan.data.unpaired import UnpairedDataset
+    from cyclegan.run.train_state import TrainState
 
 
-def decay_factor(optimization: OptimizationConfig, epochs_done: float) -> float:
-    """Return the factor in [0, 1] that multiplies the initial learning rates.
+@dataclasses.dataclass(frozen=True)
+class Constant(OptimizationConfig):
+    """No decay."""
 
-    The factor is 1 until `decay_from` epochs are done. From there to the end of training, every step lowers it to 0: along a
-    straight line (Zhu et al. 2017, appendix) or half a cosine (Loshchilov and Hutter 2017, without restarts). It depends on the
-    position alone, so a run that is resumed with other --epochs continues as if it had begun with them.
-
-    Args:
-        optimization: Settings of the schedule.
-        epochs_done: Epochs done so far, including the fraction of the current one.
-    """
-    if optimization.lr_schedule == "constant" or epochs_done <= optimization.decay_from:
+    def decay_factor(self, epochs_done: float) -> float:
+        """Return 1."""
         return 1.0
-    decay_epochs = optimization.epochs - optimization.decay_from
-    progress = min(1.0, (epochs_done - optimization.decay_from) / decay_epochs) if decay_epochs > 0 else 0.0
-    if optimization.lr_schedule == "linear":
-        return 1.0 - progress
-    return 0.5 + 0.5 * math.cos(math.pi * progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Decay(OptimizationConfig):
+    decay_from: int = flag(
+        "epochs with constant learning rates (default: half of --epochs)",
+        100,
+        WARN,
+        derive=lambda settings: settings["epochs"] // 2,
+    )
+
+    def _check(self) -> None:
+        self.check_at_least(0, "decay_from")
+
+    def progress(self, epochs_done: float) -> float:
+        """Return the position between `decay_from`, which is 0, and the end of training, which is 1."""
+        decay_epochs = self.epochs - self.decay_from
+        return min(max(0.0, epochs_done - self.decay_from) / decay_epochs, 1.0) if decay_epochs > 0 else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear(_Decay):
+    """Along a straight line from --decay_from on, to zero at the end (Zhu et al. 2017, appendix)."""
+
+    def decay_factor(self, epochs_done: float) -> float:
+        """Return the factor after `epochs_done` epochs."""
+        return 1.0 - self.progress(epochs_done)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine(_Decay):
+    """Along half a cosine from --decay_from on, to zero at the end (Loshchilov and Hutter 2017)."""
+
+    def decay_factor(self, epochs_done: float) -> float:
+        """Return the factor after `epochs_done` epochs."""
+        return 0.5 + 0.5 * math.cos(math.pi * self.progress(epochs_done))
+
+
+# By --lr_schedule.
+SCHEDULES: dict[str, type[OptimizationConfig]] = {"linear": Linear, "cosine": Cosine, "constant": Constant}
 
 
 def learning_rates(optimization: OptimizationConfig, epochs_done: float) -> tuple[float, float]:
     """Return the learning rates of the generators and of the discriminators after `epochs_done` epochs."""
-    factor = decay_factor(optimization, epochs_done)
+    factor = optimization.decay_factor(epochs_done)
     return optimization.lr * factor, optimization.lr_discriminator * factor
 
 

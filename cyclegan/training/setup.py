@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.config.performance import choose_steps_per_call
+from cyclegan.config.sections import choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset

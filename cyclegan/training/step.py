@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
-from cyclegan.config.optimization import OptimizationConfig
+from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution.collectives import reduce_dict
 from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function
 from cyclegan.images.value_range import to_float

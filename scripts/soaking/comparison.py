@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cyclegan import terminal
-from cyclegan.config.directions import DIRECTIONS
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.run.run_directory import find_checkpoints
 from cyclegan.run.train_state import TrainState
 

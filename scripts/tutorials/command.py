@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Callable
 
-from cyclegan.config.argument_parser import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser
 
 
 def whole(least: int, most: int = 10**6) -> Callable[[str], int]:

@@ -1,30 +1,13 @@
-"""Flags of the scripts that are known to have no effect with others are refused.
-
-Unlike `training/test_effects.py`, which tries the flags of train.py, this file does not find such flags: `ALONE` is a judgement,
-and the last test only demands one of each new flag.
-"""
+"""Flags of the scripts that contradict each other are refused, and mistyped ones, too."""
 
 import importlib
-import pathlib
 import re
-import types
 
 import pytest
 
-from cyclegan.cli import import_torch
 from cyclegan.errors import UserError
 from cyclegan.inference import model
 
-COMMANDS = pathlib.Path(__file__).resolve().parents[2] / "cyclegan" / "cli"
-ALONE = {  # flags of which someone decided that they have an effect with any others
-    "translate": "--direction --checkpoint --size --format --batch_size --tile --devices",
-    "evaluate": "--checkpoint --all_checkpoints --direction --features --dataset --data_dir --real --paired --max_images"
-    " --batch_size --seed --json",
-    "export": "--format --direction --checkpoint --uint8 --size --pictures --overwrite",
-    "inspect_data": "--html --strict --load_size --channels_x --channels_y --value_range_x --value_range_y",
-    "compare": "--png",
-    "import_torch": "--discriminators",  # and those of train.py
-}
 REFUSED = [
     ("translate", "in out --skip_existing --overwrite", "--skip_existing with --overwrite: expected one of them"),
     (
@@ -36,35 +19,15 @@ REFUSED = [
     ("export", "out --format web --uint8", "--uint8 with --format web: the page chooses type and size"),
     ("export", "out --format web --size 64", "--size with --format web: the page chooses type and size"),
     ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: only --format web has it"),
-    ("import_torch", "--profile 1:2", "--profile 1:2: has no effect here, as nothing is trained"),
-    ("import_torch", "--init xavier", "--init xavier: has no effect here, as the files have all weights"),
-    (
-        "import_torch",
-        "--lambda_gp 5",
-        "--lambda_gp 5.0: has no effect here, because it needs --adversarial wgan-gp;",
-    ),
 ]
 
 
 @pytest.mark.parametrize("script, flags, text", REFUSED)
-def test_flags_without_effect_are_refused(monkeypatch, script, flags, text):
-    layout = types.SimpleNamespace(channels_in=3, channels_out=3, settings={})
-    network = types.SimpleNamespace(layout=layout, path="network.pth")
-    monkeypatch.setattr(import_torch, "read_networks", lambda files: dict.fromkeys(import_torch.MEANING, network))
+def test_flags_that_contradict_each_other_are_refused(monkeypatch, script, flags, text):
     monkeypatch.setattr(model, "load_on_devices", lambda *_: [])
     with pytest.raises(UserError) as error:
         importlib.import_module(f"cyclegan.cli.{script}").main(["run", *flags.split()])
     assert text in str(error.value)
-
-
-@pytest.mark.parametrize("script", ALONE)
-def test_the_tables_name_all_flags(script):
-    refused = " ".join(flags for name, flags, _ in REFUSED if name == script)
-    flags = set(re.findall(r'"(--[a-z]\w*)"', (COMMANDS / f"{script}.py").read_text(encoding="utf-8"))) - {
-        "--help",
-        "--version",
-    }
-    assert flags <= {*ALONE[script].split(), *refused.split()}
 
 
 @pytest.mark.parametrize(

@@ -1,52 +1,14 @@
+import argparse
 import os
+import subprocess
+import sys
 
 import pytest
 
+import cyclegan
 from cyclegan.config import Config, serialization
-from cyclegan.config.command_line import parse_args
-from cyclegan.config.presets import PRESETS
+from cyclegan.config.command_line import PRESETS, ArgumentParser, count, parse_args, protect_ranges, size
 from cyclegan.errors import UserError
-from tests.config.helpers import flat
-
-
-def test_flags_win_over_file_over_preset(tmp_path):
-    saved = Config.from_settings(filters=8, lr=0.5, epochs=7, pool_size=3, dataset="stripes", output_dir=str(tmp_path))
-    serialization.save(tmp_path / "config.json", saved, {}, {})
-    flags = [
-        "--lr",
-        "0.25",
-        "--config",
-        str(tmp_path / "config.json"),
-        "--preset",
-        "tutorial",
-        "--output_dir",
-        "elsewhere",
-    ]
-    config = flat(parse_args(flags))
-    assert (config.lr, config.pool_size, config.output_dir) == (0.25, 3, "elsewhere")
-    assert (config.filters, config.epochs, config.dataset, config.preset) == (8, 7, "stripes", "tutorial")
-
-
-def test_config_file_gives_the_same_training(tmp_path):
-    saved = Config.from_settings(
-        filters=8, generator="resnet_2blocks", lr=0.5, image_size=128, clear_output_dir=True, output_dir="there"
-    )
-    serialization.save(tmp_path / "config.json", saved, {}, {})
-    config = flat(parse_args(["--config", str(tmp_path / "config.json")]))
-    differ = {name for name, value in vars(config).items() if value != getattr(flat(saved), name)}
-    assert differ == {"output_dir", "clear_output_dir"}
-
-
-def test_invalid_config_file_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="can't be read as the configuration of a run"):
-        parse_args(["--config", str(tmp_path / "config.json")])
-
-
-def test_unknown_preset_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        parse_args(["--preset", "best"])
-    assert "invalid choice: 'best'" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -60,57 +22,70 @@ def saved(tmp_path):
     return save
 
 
+def refusal(capsys, *flags):
+    """Return the one line that refuses flags with exit code 2."""
+    with pytest.raises(SystemExit) as end:
+        parse_args(flags)
+    message = capsys.readouterr().err
+    assert end.value.code == 2 and message.count("\n") == 1
+    return message
+
+
+def test_flags_win_over_file_over_preset(saved):
+    file = saved(filters=8, lr=0.5, epochs=7, pool_size=3, dataset="stripes")
+    settings = parse_args(["--lr", "0.25", *file, "--preset", "tutorial", "--output_dir", "elsewhere"]).settings()
+    expected = {"lr": 0.25, "pool_size": 3, "output_dir": "elsewhere", "filters": 8, "epochs": 7, "beta_2": 0.999}
+    expected |= {"dataset": "stripes", "preset": "tutorial"}
+    assert {name: settings[name] for name in expected} == expected
+
+
+def test_config_file_gives_the_same_training(saved):
+    chosen = {"filters": 8, "generator": "resnet_2blocks", "lr": 0.5, "image_size": 128, "objective": "cut"}
+    before = Config.from_settings(**chosen, clear_output_dir=True, output_dir="there").settings()
+    after = parse_args(saved(**chosen, clear_output_dir=True, output_dir="there")).settings()
+    assert {name for name in before if before[name] != after[name]} == {"output_dir", "clear_output_dir"}
+
+
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        ("--lr 1e-5", {"lr": 1e-5, "lr_discriminator": 1e-5}),
-        ("--epochs 400", {"epochs": 400, "decay_from": 200}),
-        (
-            "--image_size 128",
-            {
-                "image_width": 128,
-                "load_size": 143,
-                "generator": "resnet_9blocks",
-                "residual_blocks": 9,
-            },  # stays as saved
-        ),
-        ("--generator unet_256", {"generator": "unet_256", "residual_blocks": None}),
+        ("--lr 1e-5", {"lr_discriminator": 1e-5}),
+        ("--epochs 400", {"decay_from": 200}),
+        ("--image_size 128", {"image_width": 128, "load_size": 143, "generator": "resnet_9blocks"}),  # as saved
         ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
+        ("--generator unet_256", {"generator": "unet_256"}),
         ("--variant paper", {"norm_affine": "no", "epsilon": 1e-8}),
+        ("--objective cut", {"pool_size": 0}),
         ("--dataset stripes", {"image_size": 256, "filters": 64, "residual_blocks": 9, "lr": 2e-4, "load_size": 256}),
     ],
 )
 def test_derived_settings_follow_the_flags(saved, flags, expected):
     for first in (saved(), ["--preset", "paper"]):
-        config = flat(parse_args([*first, *flags.split(), "--output_dir", "elsewhere"]))
+        settings = parse_args([*first, *flags.split()]).settings()
         for name, value in expected.items():
-            if first[0] == "--config" or name not in PRESETS["paper"]:
-                assert getattr(config, name) == value, name
+            assert settings[name] == value, (name, first)
 
 
 def test_chosen_settings_stay(saved):
-    chosen = {
-        "lr_discriminator": 0.5,
-        "decay_from": 3,
-        "image_width": 64,
-        "norm_affine": "no",
-        "generator": "resnet_2blocks",
-    }
-    config = flat(parse_args([*saved(**chosen, load_size=300), "--lr", "1", "--epochs", "9", "--image_size", "128"]))
-    assert {name: getattr(config, name) for name in chosen} == chosen and config.load_size == 300
+    chosen = {"lr_discriminator": 0.5, "decay_from": 3, "image_width": 64, "norm_affine": "no", "load_size": 300}
+    chosen["generator"] = "resnet_2blocks"
+    settings = parse_args([*saved(**chosen), "--lr", "1", "--epochs", "9", "--image_size", "128"]).settings()
+    assert {name: settings[name] for name in chosen} == chosen
 
 
-@pytest.mark.parametrize("flags", [["--generator", "unet_256"], ["--residual_blocks", "4"]])
-def test_generator_flags_replace_the_saved_generator(saved, flags):
-    config = flat(parse_args([*saved(generator="resnet_2blocks"), *flags]))
-    assert (config.generator, config.residual_blocks) in (("unet_256", None), ("resnet_4blocks", 4))
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_are_not_modified(saved, preset):
-    before = dict(PRESETS[preset])
-    parse_args([*saved(beta_1=0.25), "--preset", preset, "--beta_2", "0.5"])
-    assert PRESETS[preset] == before
+@pytest.mark.parametrize(
+    "replaced, flags, gone",
+    [
+        ({"lambda_cycle": 3.0, "lambda_identity": 1.0}, "--objective cut", "lambda_cycle"),
+        ({"decay_from": 3}, "--lr_schedule constant", "decay_from"),
+        ({"adversarial": "wgan-gp", "lambda_gp": 3.0}, "--adversarial hinge", "lambda_gp"),
+        ({"discriminator_layers": 2}, "--discriminator pixel", "discriminator_layers"),
+        ({"residual_blocks": 2}, "--generator unet_256", "residual_blocks"),
+    ],
+)
+def test_a_component_of_the_file_may_be_replaced(saved, capsys, replaced, flags, gone):
+    assert gone not in parse_args([*saved(**replaced), *flags.split()]).settings()
+    assert f"--{gone} belongs to --" in refusal(capsys, *saved(**replaced), *flags.split(), f"--{gone}", "1")
 
 
 @pytest.mark.parametrize(
@@ -120,82 +95,96 @@ def test_presets_are_not_modified(saved, preset):
         ("--preset demo --dataset stripes", "runs/demo"),
         ("--preset demo --dataset /my/photos", "runs/photos"),
         ("--preset demo --dataset /my/photos --output_dir there", "there"),
+        ("--output_dir=~/there", os.path.expanduser("~/there")),
     ],
 )
 def test_output_dir_of_a_preset_is_for_its_dataset(flags, folder):
-    assert flat(parse_args(flags.split())).output_dir == folder
+    before = dict(PRESETS["demo"])
+    assert parse_args(flags.split()).run.output_dir == folder
+    assert PRESETS["demo"] == before
+
+
+def test_saved_networks_win_on_another_dataset(saved):
+    settings = parse_args([*saved(dataset="stripes"), "--dataset", "mine", "--preset", "fast"]).settings()
+    names = ("filters", "generator", "image_size", "lr", "output_dir")
+    assert [settings[name] for name in names] == [16, "resnet_3blocks", 64, 1e-3, os.path.join("runs", "mine")]
+
+
+def test_invalid_config_file_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="can't be read as the configuration of a run"):
+        parse_args(["--config", str(tmp_path / "config.json")])
 
 
 def test_flags_take_dashes_and_underscores():
-    assert parse_args(["--batch-size", "3", "--clear-output-dir"]) == parse_args(
-        ["--batch_size", "3", "--clear_output_dir"]
-    )
+    flags = ["--batch-size", "3", "--clear-output-dir", "--lambda-cycle", "4"]
+    assert parse_args(flags) == parse_args([each.replace("-", "_").replace("__", "--", 1) for each in flags])
 
 
 @pytest.mark.parametrize(
-    "flags",
+    "flags, text",
     [
-        "--epochs ten",
-        "--adversarial wgan",
-        "--cache tape",
-        "--verbose 3",
-        "--precision double",
-        "--xla 1",
-        "--no_such_flag",
-        "--epoch 3",
+        ("--epochs ten", "argument --epochs: invalid int value: 'ten'"),
+        ("--cache tape", "argument --cache: invalid choice: 'tape'"),
+        ("--preset best", "invalid choice: 'best'"),
+        ("--steps_per_call 1.5", "'1.5': expected auto, or a whole number"),
+        ("--bach_size 2", ": unrecognized arguments: --bach_size 2 (do you mean --batch_size? --help lists the flags)"),
+        ("--epoch 3", "do you mean --epochs?"),
+        ("--xyzzy", ": unrecognized arguments: --xyzzy (--help lists the flags)"),
+        ("--lambda_cycle 5 --objective cut", ": --lambda_cycle belongs to --objective cyclegan\n"),
+        ("--lambda-gp 5", ": --lambda_gp belongs to --adversarial wgan-gp\n"),
+        ("--objective fastcut --lambda_paired 1", ": --lambda_paired belongs to --objective cyclegan or cut\n"),
     ],
 )
-def test_argparse_errors_are_one_line_with_code_2(flags, capsys):
-    with pytest.raises(SystemExit) as exit:
-        parse_args(flags.split())
-    message = capsys.readouterr().err
-    assert exit.value.code == 2 and message.count("\n") == 1 and flags.split()[0] in message
+def test_a_mistake_is_one_line_with_code_2(capsys, flags, text):
+    assert text in refusal(capsys, *flags.split())
 
 
-def test_help_has_groups_defaults_and_units(capsys):
+@pytest.mark.parametrize(
+    "flags, shown, hidden",
+    [
+        ([], ["data:", "networks:", "run:", "--lambda_cycle", "stripes, scenes: 64", "(default: 50)"], ["--lambda_gp"]),
+        (["--objective", "cut", "--adversarial", "wgan-gp"], ["--lambda_gp", "--lambda_paired"], ["--lambda_cycle"]),
+    ],
+)
+def test_help_shows_the_flags_of_the_chosen_components(capsys, flags, shown, hidden):
     with pytest.raises(SystemExit) as exit:
-        parse_args(["--help"])
+        parse_args([*flags, "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert exit.value.code == 0
-    for part in (
-        "data:",
-        "networks:",
-        "optimization:",
-        "run:",
-        "default: 256; stripes, scenes: 64",
-        "in pixels",
-        "(default: 200)",
-    ):
-        assert part in text
-    assert "None" not in text
+    assert exit.value.code == 0 and "None" not in text
+    assert all(part in text for part in shown) and not any(part in text for part in hidden)
 
 
-def test_presets_win_over_suited_defaults():
-    config = flat(parse_args(["--preset", "paper", "--dataset", "stripes"]))
-    assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
-    assert flat(parse_args(["--preset", "paper", "--image_size", "128"])).generator == "resnet_9blocks"
-    assert flat(parse_args(["--preset", "fast", "--dataset", "stripes", "--filters", "8"])).filters == 8
-
-
-def test_saved_networks_win_on_another_dataset(tmp_path):
-    path = str(tmp_path / "config.json")
-    serialization.save(path, Config.from_settings(dataset="stripes"), {}, {})
-    config = flat(parse_args(["--config", path, "--dataset", "mine", "--preset", "fast"]))
-    assert (config.filters, config.generator, config.image_size, config.lr) == (16, "resnet_3blocks", 64, 1e-3)
-    assert config.output_dir == os.path.join("runs", "mine")
-    serialization.save(path, Config.from_settings(dataset="mine"), {}, {})
-    config = flat(parse_args(["--config", path, "--dataset", "stripes"]))
-    assert (config.filters, config.generator, config.image_size, config.lr) == (64, "resnet_9blocks", 256, 2e-4)
+def test_flags_are_read_without_tensorflow():
+    code = "import sys; from cyclegan.config.command_line import parse_args; parse_args(['--objective', 'cut'])"
+    code += "; sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
-    "flag, text",
+    "argument, code, out, err",
     [
-        ("--bach_size", "unrecognized arguments: --bach_size 2 (do you mean --batch_size? --help lists the flags)"),
-        ("--xyzzy", "unrecognized arguments: --xyzzy 2 (--help lists the flags)"),
+        ("--sise", 2, "", "draw: unrecognized arguments: --sise (do you mean --size? --help lists the flags)\n"),
+        ("--siz", 2, "", "draw: unrecognized arguments: --siz (do you mean --size? --help lists the flags)\n"),
+        ("--size", 2, "", "draw: argument --size: expected one argument (--help lists the flags)\n"),
+        ("--version", 0, f"draw {cyclegan.__version__}\n", ""),
     ],
 )
-def test_an_unknown_flag_is_one_line_with_a_similar_one(capsys, flag, text):
+def test_all_programs_share_a_parser(argument, code, out, err, capsys):
+    parser = ArgumentParser(prog="draw")
+    parser.add_argument("--size")
     with pytest.raises(SystemExit) as end:
-        parse_args([flag, "2"])
-    assert end.value.code == 2 and capsys.readouterr().err.split(": ", 1)[1] == f"{text}\n"
+        parser.parse_args([argument])
+    assert (end.value.code, *capsys.readouterr()) == (code, out, err)
+
+
+def test_types_of_arguments():
+    assert (size("256"), size("300x200"), count("007")) == ((256, 256), (300, 200), 7)
+    for text in ("", "0x7", "7x0", "x7", "1x2x3", "-8", "8.0", "100000", "1٣"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a number of pixels, or WIDTHxHEIGHT"):
+            size(text)
+    for text in ("", "0", "-1", "1.5", "1e3", "1٣"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number of at least 1"):
+            count(text)
+    given = ["--value_range_x", "-1000:2000", "-.5:5", "-5", "--size", "a:b"]
+    assert protect_ranges(given) == ["--value_range_x", " -1000:2000", " -.5:5", "-5", "--size", "a:b"]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cyclegan.config.distribution import DistributionConfig
+from cyclegan.config.sections import DistributionConfig
 from cyclegan.distribution import startup
 from cyclegan.distribution.cluster import Cluster
 from cyclegan.distribution.startup import start_workers

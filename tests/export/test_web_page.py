@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from cyclegan.config import Config
-from cyclegan.config.presets import PRESETS
+from cyclegan.config.command_line import PRESETS
 from cyclegan.errors import UserError
 from cyclegan.export import web_page
 from cyclegan.export.web_page import CDN, Page

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.config.presets import PRESETS
+from cyclegan.config.command_line import PRESETS
 from cyclegan.images.value_range import to_float
 from cyclegan.interop.torch_networks import combined_settings, read_networks
 from cyclegan.methods.cyclegan import LOSSES

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
-from cyclegan.methods import losses
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
 from cyclegan.methods.randomness import StepRandomness
 from cyclegan.training.gan import GAN
@@ -49,7 +48,7 @@ def test_reals_and_fakes_are_augmented(make_images):
         diffaugment(images, ("color", "translation"), d)
         for images, d in zip((to_float(y), gan.networks["G"](to_float(x))), random[::2])
     ]
-    expected = losses.discriminator_loss("lsgan", *(gan.networks["D_Y"](images) for images in seen))
+    expected = Config.from_settings().objective.discriminator_loss(*(gan.networks["D_Y"](images) for images in seen))
     assert float(metrics["loss_Y/loss"]) == pytest.approx(float(tf.reduce_mean(expected)), rel=1e-4)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0})))
     plain, _, _ = train_step(gan, x, y, tf.ones([2]), 7)

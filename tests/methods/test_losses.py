@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cyclegan.config import Config
 from cyclegan.evaluation import metrics
-from cyclegan.methods import losses
+from cyclegan.methods import adversarial, losses
+
+
+def loss(name, **settings):
+    """Return the settings of an adversarial loss, which compute it."""
+    return Config.from_settings(adversarial=name, **settings).objective
 
 
 def two_samples(first, second):
@@ -18,29 +24,30 @@ def test_mae_by_hand():
 
 
 def test_lsgan_by_hand():
-    assert losses.lsgan(two_samples(0.5, 3), 1.0).numpy().tolist() == [0.25, 4.0]
-    assert losses.generator_loss("lsgan", two_samples(0, 1)).numpy().tolist() == [1.0, 0.0]
+    assert loss("lsgan").labeled_loss(two_samples(0.5, 3), 1.0).numpy().tolist() == [0.25, 4.0]
+    assert loss("lsgan").generator_loss(two_samples(0, 1)).numpy().tolist() == [1.0, 0.0]
     # half of (1 - 1)^2 + (3 - 0)^2, half of (0 - 1)^2 + 0^2
-    assert losses.discriminator_loss("lsgan", two_samples(1, 0), two_samples(3, 0)).numpy().tolist() == [4.5, 0.5]
+    assert loss("lsgan").discriminator_loss(two_samples(1, 0), two_samples(3, 0)).numpy().tolist() == [4.5, 0.5]
 
 
 def test_bce_is_from_logits_and_per_sample():
-    got = losses.bce(two_samples(0, 2), 1.0).numpy()
+    got = loss("bce").labeled_loss(two_samples(0, 2), 1.0).numpy()
     np.testing.assert_allclose(got, [math.log(2), math.log(1 + math.exp(-2))], rtol=1e-6)
-    got = losses.bce(two_samples(0, 2), 0.0).numpy()
+    got = loss("bce").labeled_loss(two_samples(0, 2), 0.0).numpy()
     np.testing.assert_allclose(got, [math.log(2), math.log(1 + math.exp(2))], rtol=1e-6)
-    assert np.isfinite(losses.bce(two_samples(1e4, -1e4), 0.0).numpy()).all()
+    assert np.isfinite(loss("bce").labeled_loss(two_samples(1e4, -1e4), 0.0).numpy()).all()
 
 
 @pytest.mark.parametrize(
-    "loss", [losses.mae, lambda a, b: losses.lsgan(a - b, 1.0), lambda a, b: losses.bce(a - b, 1.0)]
+    "compute",
+    [losses.mae, *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in adversarial.LOSSES)],
 )
-def test_losses_of_a_sample_do_not_depend_on_the_others(loss):
+def test_losses_of_a_sample_do_not_depend_on_the_others(compute):
     rng = np.random.default_rng(0)
     a, b = (tf.constant(rng.normal(size=(3, 4, 5, 2)), tf.float32) for _ in "ab")
-    together = loss(a, b).numpy()
+    together = compute(a, b).numpy()
     assert together.shape == (3,)
-    np.testing.assert_allclose(together, [loss(a[i : i + 1], b[i : i + 1]).numpy()[0] for i in range(3)], rtol=1e-6)
+    np.testing.assert_allclose(together, [compute(a[i : i + 1], b[i : i + 1]).numpy()[0] for i in range(3)], rtol=1e-6)
 
 
 def test_reduce_mean_divides_by_the_global_batch():
@@ -87,28 +94,30 @@ def test_penalties_of_a_quadratic_form(make_images):
             2 * tf.reshape(images, [-1, 12]).numpy() @ both.numpy(), axis=1
         )  # the mean of 1 and 3 is 2
 
-    np.testing.assert_allclose(losses.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(adversarial.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
     part = tf.constant([0.0, 0.25, 1.0])
     mixed = real + part[:, None, None, None] * (fake - real)
-    got = losses.gradient_penalty(discriminator, real, fake, part)
+    got = adversarial.gradient_penalty(discriminator, real, fake, part)
     np.testing.assert_allclose(got, (norms(mixed) - 1) ** 2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("adversarial", ["hinge", "wgan-gp"])
-def test_hinge_and_wasserstein_by_hand(adversarial):
+@pytest.mark.parametrize("name", ["hinge", "wgan-gp"])
+def test_hinge_and_wasserstein_by_hand(name):
     real, fake = (tf.reshape(tf.constant(values), [2, 1, 2, 1]) for values in ([0.5, 3.0, -1, -1], [0.0, -2.0, 2, 0]))
     hinge = [0.5 * (0.25 + 0.5), 0.5 * (2 + 2)]
     wasserstein = [0.5 * (-1 - 1.75), 0.5 * (1 + 1)]
-    got = losses.discriminator_loss(adversarial, real, fake)
-    np.testing.assert_allclose(got, hinge if adversarial == "hinge" else wasserstein)
-    np.testing.assert_allclose(losses.generator_loss(adversarial, fake), [1, -1])
+    got = loss(name).discriminator_loss(real, fake)
+    np.testing.assert_allclose(got, hinge if name == "hinge" else wasserstein)
+    np.testing.assert_allclose(loss(name).generator_loss(fake), [1, -1])
 
 
 def test_label_smoothing_by_hand():
     ones, zeros = tf.ones([1, 1, 1, 1]), tf.zeros([1, 1, 1, 1])
-    assert losses.discriminator_loss("lsgan", ones, zeros, 0.25).numpy() == pytest.approx(0.5 * 0.25**2)
+    assert loss("lsgan", label_smoothing=0.25).discriminator_loss(ones, zeros).numpy() == pytest.approx(0.5 * 0.25**2)
     expected = 0.5 * (0.75 * np.log(1 + np.exp(-1)) + 0.25 * np.log(1 + np.exp(1)) + np.log(2))
-    assert losses.discriminator_loss("bce", ones, zeros, 0.25).numpy() == pytest.approx(expected, rel=1e-6)
+    assert loss("bce", label_smoothing=0.25).discriminator_loss(ones, zeros).numpy() == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_patch_nce_by_hand():

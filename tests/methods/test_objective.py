@@ -4,12 +4,12 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.methods import losses
+from cyclegan.methods import OBJECTIVES, losses
 from cyclegan.methods.adversarial import DiscriminatorInput
+from cyclegan.methods.cut import CUTSettings
 from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
 from cyclegan.methods.objective import Generated, Objective
 from cyclegan.networks import flops
-from cyclegan.networks.network_set import Adversaries
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks import load_samples, translate_samples, write_samples
@@ -33,7 +33,7 @@ def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
 class OneWay(Objective):
     """Objective of a generator G: X -> Y that keeps the images of Y, and its discriminator."""
 
-    adversaries = (Adversaries("G", "Y"),)
+    Settings = CUTSettings
     loss_names = ("loss_G/loss", "loss_G/identity", "loss_G/total", "loss_Y/loss")
     test_names = ()
     generator_passes = 2
@@ -57,8 +57,9 @@ class OneWay(Objective):
 
 def test_objective_of_one_generator(make_images, monkeypatch, tmp_path):
     """Train with other networks and other losses than the CycleGAN's."""
-    monkeypatch.setattr("cyclegan.training.gan.find_objective", lambda name: OneWay)
-    options = {"pool_size": 2, "adversarial": "wgan-gp", "diffaugment": "color", "ema": 0.5}
+    monkeypatch.setitem(OBJECTIVES, "cut", OneWay)
+    options = {"objective": "cut"}
+    options |= {"pool_size": 2, "adversarial": "wgan-gp", "diffaugment": "color", "ema": 0.5}
     gan = GAN(2, Config.from_settings(**{**TINY, **FEW_LAYERS, **options}))
     own = {"G", "D_Y", "G_ema", "pool_y", "generator_optimizer", "discriminator_optimizer", "loss_scale"}
     assert set(gan.state()) == own and len(gan.generators_in_use) == 1 and gan.flops(32, 32) > 0
@@ -73,3 +74,15 @@ def test_objective_of_one_generator(make_images, monkeypatch, tmp_path):
     dataset = UnpairedDataset(x, y, 2, (32, 32))
     write_samples(translate_samples(gan, *load_samples(dataset)), dataset, SummaryWriter(tmp_path), 1)
     assert all((tmp_path / "samples" / each).exists() for each in ("epoch_001.png", "epoch_001/fake_y_2.png"))
+
+
+def test_a_loss_without_a_name_is_an_error():
+    """It would be trained, and neither logged nor part of a total."""
+
+    class Forgetful(OneWay):
+        loss_names = tuple(name for name in OneWay.loss_names if name != "loss_G/identity")
+
+    objective = Forgetful(Config.from_settings(objective="cut").objective, 1)
+    parts = {name: tf.constant(1.0) for name in OneWay.loss_names if name != "loss_G/total"}
+    with pytest.raises(ValueError, match=r"losses \['loss_G/identity'\] of Forgetful: expected them in loss_names"):
+        objective.collect(parts, tf.ones([1]))

@@ -36,7 +36,7 @@ def test_other_networks_are_refused(run_folder):
         open_run(run_folder, filters=8, residual_blocks=2)
     text = str(error.value)
     assert (
-        "generator 'resnet_9blocks' -> 'resnet_2blocks', residual_blocks 9 -> 2, filters 64 -> 8" in text
+        "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2" in text
         and "another --output_dir" in text
         and "--clear_output_dir" in text
     )

@@ -25,7 +25,7 @@ SETS = {
         "discriminator_norm": "spectral",
     },
     "resize": {
-        **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel", "discriminator_layers": 3},
+        **{"residual_blocks": 0, "upsample": "resize", "discriminator": "pixel", "discriminator_layers": None},
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
     "cut": {
@@ -41,7 +41,6 @@ SETS = {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
         **{
             "discriminator": "pixel",
-            "discriminator_layers": 3,
             "init": "xavier",
             "pool_size": 2,
             "lr_schedule": "cosine",

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.config.evaluation import EvaluationConfig
+from cyclegan.config.sections import EvaluationConfig
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry  # not in tf.config
 
 from cyclegan.config import Config
-from cyclegan.config.objective import OBJECTIVES
 from cyclegan.distribution import hardware
+from cyclegan.methods import OBJECTIVES
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_train_step, train_step, update
 from tests.training.helpers import FEW_LAYERS

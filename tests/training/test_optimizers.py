@@ -125,9 +125,9 @@ def test_adam_resumes_bit_exactly(tmp_path):
     adam, variables = made()
     for gradients in several_gradients()[:3]:
         adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
-    path = tf.train.Checkpoint(adam=adam, variables=variables).write(str(tmp_path / "checkpoint"))
+    path = tf.train.Checkpoint(adam=adam.state, variables=variables).write(str(tmp_path / "checkpoint"))
     other, others = made((0.7, 0.5, 0.999, 1e-7), seed=1)
-    restored = tf.train.Checkpoint(adam=other, variables=others).read(path)
+    restored = tf.train.Checkpoint(adam=other.state, variables=others).read(path)
     restored.assert_consumed()
     restored.assert_existing_objects_matched()
     for gradients in several_gradients()[3:]:
@@ -176,6 +176,6 @@ def test_loss_scale_is_restored(tmp_path):
     loss_scale, other = LossScale(), LossScale()
     loss_scale.update(NOT_FINITE)
     loss_scale.update(FINITE)
-    path = tf.train.Checkpoint(loss_scale=loss_scale).write(str(tmp_path / "checkpoint"))
-    tf.train.Checkpoint(loss_scale=other).read(path).assert_consumed()
+    path = tf.train.Checkpoint(loss_scale=loss_scale.state).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(loss_scale=other.state).read(path).assert_consumed()
     assert (float(other.scale.numpy()), int(other.good_steps.numpy())) == (2.0**14, 1)

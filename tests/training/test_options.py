@@ -1,6 +1,7 @@
-"""Each value of each option trains a few steps and changes the result."""
+"""Each option of the training, the images, the step's program or the devices has an effect."""
 
-import dataclasses
+import collections
+import functools
 
 import numpy as np
 import pytest
@@ -8,95 +9,53 @@ import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import Config
-from cyclegan.config.command_line import parse_args
-from cyclegan.config.config import SECTIONS
-from cyclegan.config.fields import field_types
-from cyclegan.config.objective import OBJECTIVES
-from cyclegan.config.presets import PRESETS
+from cyclegan.config.command_line import PRESETS, parse_args
 from cyclegan.data import sources
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.training import schedule
+from cyclegan.distribution import hardware
+from cyclegan.distribution.strategy import make_strategy
+from cyclegan.training import schedule, setup
 from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step, update
-from tests.training.helpers import as_trained, eager_step, flat, weights
+from cyclegan.training.step import compile_train_step, train_step, update
+from tests.training.fakes import Scored
+from tests.training.helpers import as_trained, eager_step, flat, per_replica_batches, weights
 
-BASE = {
-    **{
-        "filters": 2,
-        "residual_blocks": 0,
-        "discriminator_layers": 2,
-        "norm": "none",
-        "image_size": 32,
-        "precision": "float32",
-        "epochs": 1,
-        "pool_size": 2,
-    },
-    **{"lr": 0.01, "output_dir": "unused"},
-}
 STEPS = 3
-WGAN = {"adversarial": "wgan-gp"}
-CHOSEN = {
-    "generator": [{"generator": f"resnet_{n}blocks", "residual_blocks": None} for n in (6, 9)]
-    + [{"generator": f"unet_{n}", "residual_blocks": None, "image_size": n} for n in (128, 256)],
-    "residual_blocks": [1, 2],
-    "filters": [3],
-    "discriminator": [{"discriminator": "pixel", "discriminator_layers": 3}],
-    "discriminator_layers": [1, 3, 4],
-    "norm": ["instance", "batch"],
-    "discriminator_norm": ["spectral"],
-    "norm_affine": [
-        {"norm": "instance", "norm_affine": "no"},
-        {"norm": "instance", "variant": "paper", "norm_affine": "yes"},
-    ],
-    "dropout": [{"dropout": 0.5, "residual_blocks": 1}],
-    "lr": [0.02],
-    "lr_discriminator": [0.02],
-    "decay_from": [1],
-    "beta_1": [0.9],
-    "beta_2": [0.9],
-    "epsilon": [0.1],
-    "objective": [name for name in OBJECTIVES if name != "cyclegan"],
-    "lambda_cycle": [0.0, 1.0],
-    "lambda_ssim": [1.0],
-    "lambda_identity": [0.0, 1.0],
-    "lambda_paired": [{"dataset": "folder", "paired_names": True, "lambda_paired": 1.0}],
-    "lambda_gp": [{**WGAN, "lambda_gp": 1.0}],
-    "r1": [1.0],
-    "label_smoothing": [0.1],
-    "pool_size": [0, 50],
-    "diffaugment": ["color", "translation", "cutout", "color,translation,cutout"],
-    "discriminator_steps": [3],
-    "generator_steps": [3],
-    "ema": [0.999],
-    "clip_norm": [1e-3],
-    "weight_decay": [0.1],
-    "seed": [1],
+BASE = {
+    **{"filters": 2, "residual_blocks": 0, "discriminator_layers": 2, "norm": "none", "image_size": 32, "epochs": 1},
+    **{"precision": "float32", "pool_size": 2, "lr": 0.01, "output_dir": "unused"},
 }
-CHANNELS = [
-    {"channels_x": 1},
-    {"channels_y": 1},
-    {"channels_x": 1, "channels_y": 1},
-    {"channels_x": 5, "channels_y": 2},
+OPTIONS = [
+    *({"residual_blocks": None, "generator": "resnet_6blocks"}, {"residual_blocks": 1}, {"filters": 3}, {"seed": 1}),
+    *({"residual_blocks": None, "generator": f"unet_{side}", "image_size": side} for side in (128, 256)),
+    *({"discriminator_layers": None, "discriminator": "pixel"}, {"discriminator_layers": 3}),
+    *({"norm": norm} for norm in ("instance", "batch")),
+    *({"discriminator_norm": "spectral"}, {"variant": "paper"}, {"upsample": "resize"}),
+    *({"init": init} for init in ("xavier", "kaiming", "orthogonal")),
+    *({"lr": 0.02}, {"lr_discriminator": 0.02}, {"lr_schedule": "cosine"}, {"lr_schedule": "constant"}),
+    *({"decay_from": 1}, {"beta_1": 0.9}, {"beta_2": 0.9}, {"epsilon": 0.1}, {"ema": 0.999}),
+    *({"discriminator_steps": 3}, {"generator_steps": 3}, {"clip_norm": 1e-3}, {"weight_decay": 0.1}),
+    *({"objective": "cut"}, {"objective": "fastcut"}, {"lambda_cycle": 1.0}, {"lambda_ssim": 1.0}),
+    *({"lambda_identity": 0.0}, {"pool_size": 0}, {"r1": 1.0}, {"label_smoothing": 0.1}, {"precision": "bfloat16"}),
+    {"dataset": "folder", "paired_names": True, "lambda_paired": 1.0},
+    *({"adversarial": name} for name in ("bce", "hinge", "wgan-gp")),
+    *({"diffaugment": part} for part in ("color", "translation", "cutout")),
+    *({"channels_x": 1}, {"channels_y": 1}, {"channels_x": 5, "channels_y": 2}),
+]
+# Options with others that they need.
+WITH_OTHERS = [
+    ({"norm_affine": "no"}, {"norm": "instance"}),
+    ({"norm_affine": "yes"}, {"norm": "instance", "variant": "paper"}),
+    ({"dropout": 0.5}, {"residual_blocks": 1}),
+    ({"lambda_gp": 1.0}, {"adversarial": "wgan-gp"}),
+    ({"lambda_paired": 1.0}, {"dataset": "folder", "paired_names": True, "objective": "cut"}),
 ]
 
 
-def values(field):
-    """Return the settings to try for an option, a list of dicts."""
-    choices = next(field_types(cls)[field.name] for cls in SECTIONS.values() if field.name in field_types(cls)).choices
-    tried = CHOSEN.get(field.name, [value for value in choices if value not in (field.default, "auto")])
-    return [value if isinstance(value, dict) else {field.name: value} for value in tried]
-
-
-FIELDS = [field for name in ("networks", "objective", "optimization") for field in dataclasses.fields(SECTIONS[name])]
-NOT_IN_A_STEP = {"epochs", "batch_size", "max_bad_steps"}  # tested with the trainer
-TRIED = [*(value for field in FIELDS for value in values(field)), *CHANNELS, {"precision": "bfloat16"}]
-
-
-def outcome(options):
-    """Return the weights after three steps with some options, with the EMA weights if there are any, as a vector."""
-    config = Config.from_settings(**{**BASE, **options})
-    gan = as_trained(GAN(1, config))
-    rng = np.random.default_rng(0)
+@functools.lru_cache(maxsize=4)
+def _outcome(options):
+    config = Config.from_settings(**{**BASE, **dict(options)})
+    gan, rng = as_trained(GAN(1, config)), np.random.default_rng(0)
     images = (
         rng.integers(0, 256, (STEPS, 1, *config.data.image_shape, channels)).astype(np.uint8)
         for channels in (config.data.channels_x, config.data.channels_y)
@@ -112,26 +71,16 @@ def outcome(options):
     return trained
 
 
-@pytest.fixture(scope="module")
-def default_outcome():
-    return outcome({})
-
-
-def test_steps_are_reproducible(default_outcome):
-    np.testing.assert_array_equal(outcome({}), default_outcome)
+def outcome(options):
+    """Return the weights after three steps with some options, with the EMA weights if there are any, as a vector."""
+    return _outcome(tuple(options.items()))
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("options", TRIED, ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()))
-def test_every_value_makes_a_difference(options, default_outcome):
-    got = outcome(options)
-    assert got.shape != default_outcome.shape or np.abs(got - default_outcome).max() > 1e-6
-
-
-def test_every_option_is_tried():
-    missing = {field.name for field in FIELDS if not values(field)} - NOT_IN_A_STEP
-    assert not missing
-    assert set(CHOSEN) <= {field.name for field in FIELDS}
+@pytest.mark.parametrize("option, others", [*((option, {}) for option in OPTIONS), *WITH_OTHERS], ids=str)
+def test_an_option_changes_the_weights(option, others):
+    plain, got = outcome(others), outcome({**others, **option})
+    assert got.shape != plain.shape or np.abs(got - plain).max() > 1e-6
 
 
 @pytest.mark.sampled
@@ -155,7 +104,7 @@ def folder(tmp_path_factory):
 
 
 def seen(folder, options):
-    """Train up to three steps; return (height, width), the images of an epoch and the weights."""
+    """Train up to three steps; return the size and the images of an epoch, and the weights."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
     pairs = UnpairedDataset(
@@ -196,18 +145,63 @@ SAME_IMAGES = [
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("options", IMAGE_OPTIONS, ids=str)
-def test_every_image_option_makes_a_difference(folder, options):
+def test_an_image_option_makes_a_difference(folder, options):
     got, plain = seen(folder, options), seen(folder, {})
     assert got[:2] != plain[:2] and got[2] != plain[2]
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("options", SAME_IMAGES, ids=str)
+@pytest.mark.parametrize("options", [{"cache": "ram"}, {"cache": "none"}, {"cache_gb": 0.0}], ids=str)
 def test_the_cache_makes_no_difference(folder, options):
     assert seen(folder, options) == seen(folder, {})
 
 
-def test_every_image_option_is_tried():
-    tried = {name for options in (*IMAGE_OPTIONS, *SAME_IMAGES) for name in options}
-    image_options = {field.name for field in dataclasses.fields(SECTIONS["data"])}
-    assert image_options == tried | {"dataset", "data_dir"}
+@functools.cache
+def program(name=None, value=None):
+    """Return how often the program of a training step has each operation on each type, and how many parts XLA compiles."""
+    flag = {name: value} if name else {}
+    config = Config.from_settings(**{**BASE, "image_size": 16, "discriminator_layers": 1, "residual_blocks": 1, **flag})
+    gan, images = GAN(1, config), np.zeros((1, 1, 16, 16, 3), np.uint8)
+    strategy = make_strategy(1)
+    step = compile_train_step(strategy, gan, config.performance.xla == "on")
+    batch = per_replica_batches(strategy, images, images)
+    graph = step.get_concrete_function(batch, {}, tf.constant(1)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    compiled = sum(function.attr["_XlaMustCompile"].b for function in graph.library.function)
+    return collections.Counter((node.op, node.attr["T"].type) for node in nodes), compiled
+
+
+@pytest.mark.parametrize(
+    "name, value", [("precision", "bfloat16"), ("precision", "float16"), ("recompute", True), ("xla", "on")]
+)
+def test_an_option_of_the_program_changes_it(name, value):
+    assert program(name, value) != program()
+
+
+@pytest.mark.parametrize("name, value", [("tf32", "off"), ("deterministic", True)])
+def test_an_option_of_the_arithmetic_reaches_tensorflow(monkeypatch, name, value):
+    monkeypatch.setenv("TF_DISABLE_SCATTER_OP_DETERMINISM", "1")
+    calls = []
+
+    def enable(setting):
+        return lambda *arguments: calls.append((setting, *arguments))
+
+    for setting in ("enable_tensor_float_32_execution", "enable_op_determinism"):
+        monkeypatch.setattr(tf.config.experimental, setting, enable(setting))
+    monkeypatch.setattr(hardware, "measure_peak", lambda precision: calls.append("measured") or {}["the end"])
+    for flag in ({}, {name: value}):
+        with pytest.raises(KeyError):
+            setup.make_trainer(Config.from_settings(precision="float32", **flag), None, None, None, None)
+    plain, changed = calls[: calls.index("measured")], calls[calls.index("measured") + 1 : -1]
+    assert plain != changed and calls[-1] == "measured"
+
+
+@pytest.mark.parametrize("name, value", [("patience", 2), ("max_bad_steps", 3)])
+def test_an_option_of_the_end_changes_where_training_ends(fit, name, value):
+    """Train with scores that never improve, and with steps that are not finite in the second epoch."""
+    ends = []
+    for flag in ({}, {name: value}):
+        options = {"evaluation": Scored([0.5] * 99), "evaluate_every": 1, "bad": (4, 5, 6)}
+        state = fit(9, **options, **flag)[2].state
+        ends.append((state.epoch, state.step, state.reshuffles))
+    assert ends[0] != ends[1]

@@ -46,7 +46,7 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
     assert not learning_rate_warnings(saved, longer, 4)
     assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # warned of as a changed setting
-    constant = dataclasses.replace(saved, lr_schedule="constant")
+    constant = Config.from_settings(lr_schedule="constant", epochs=8).optimization
     assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
 
 
@@ -64,5 +64,8 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     ],
 )
 def test_other_epochs_warn_of_the_new_learning_rate(epochs, text):
-    saved, present = Config().optimization, Config.from_settings(epochs=epochs, decay_from=100).optimization
+    saved, present = (
+        Config.from_settings().optimization,
+        Config.from_settings(epochs=epochs, decay_from=100).optimization,
+    )
     assert learning_rate_warnings(saved, present, 150) == [f"{text} would have been 0.0001"]

@@ -3,13 +3,15 @@ import math
 import pytest
 
 from cyclegan.config import Config
+from cyclegan.errors import UserError
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.schedule import StepLearningRates, decay_factor, learning_rates
+from cyclegan.training.schedule import StepLearningRates, learning_rates
 from tests.training.fakes import make_dataset
 
 
 def settings(kind, epochs=200, decay_from=100):
-    return Config.from_settings(lr_schedule=kind, epochs=epochs, decay_from=decay_from).optimization
+    decay = {} if kind == "constant" else {"decay_from": decay_from}
+    return Config.from_settings(lr_schedule=kind, epochs=epochs, **decay).optimization
 
 
 @pytest.mark.parametrize(
@@ -30,18 +32,23 @@ def settings(kind, epochs=200, decay_from=100):
     ],
 )
 def test_factors_by_hand(kind, done, expected):
-    assert decay_factor(settings(kind), done) == pytest.approx(expected, abs=1e-12)
+    assert settings(kind).decay_factor(done) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_learning_rates_fall_with_every_step(kind):
     positions = [100 + step / 1067 for step in range(1067 * 100)]
-    factors = [decay_factor(settings(kind), done) for done in positions[::97]]
+    factors = [settings(kind).decay_factor(done) for done in positions[::97]]
     assert all(a > b for a, b in zip(factors, factors[1:])) and factors[0] == 1 and 0 < factors[-1] < 1e-2
 
 
+def test_an_unknown_schedule_is_an_error():
+    with pytest.raises(UserError, match="--lr_schedule step: expected one of linear, cosine, constant"):
+        settings("step")
+
+
 def test_a_decay_from_after_the_end_never_begins():
-    assert decay_factor(settings("linear", 50, 100), 49) == decay_factor(settings("cosine", 50, 50), 60) == 1
+    assert settings("linear", 50, 100).decay_factor(49) == settings("cosine", 50, 50).decay_factor(60) == 1
 
 
 def test_both_rates_fall_together():

@@ -8,7 +8,6 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.images.value_range import to_float
-from cyclegan.methods import losses
 from cyclegan.methods.metric_names import WEIGHT_DECAY
 from cyclegan.methods.randomness import StepRandomness
 from cyclegan.training import step as step_module
@@ -123,9 +122,9 @@ def test_pool_shows_old_fakes_to_the_discriminators_only(make_images):
         gan.pools["Y"].store(carry[0][0], tf.constant(True))
         fake = gan.networks["G"](to_float(x))
         shown = stored if swap and step else fake
-        expected = losses.discriminator_loss("lsgan", gan.networks["D_Y"](to_float(y)), gan.networks["D_Y"](shown))
+        expected = config.objective.discriminator_loss(gan.networks["D_Y"](to_float(y)), gan.networks["D_Y"](shown))
         assert float(metrics["loss_Y/loss"]) == pytest.approx(float(expected[0]), rel=1e-4)
-        generator_losses = losses.generator_loss("lsgan", gan.networks["D_Y"](fake))
+        generator_losses = config.objective.generator_loss(gan.networks["D_Y"](fake))
         assert float(metrics["loss_G/loss"]) == pytest.approx(float(generator_losses[0]), rel=1e-4)
         stored = fake if swap or not step else stored
 

@@ -33,7 +33,7 @@ METHODS = {
     "cut": {"objective": "cut"},
     "fastcut": {"objective": "fastcut", "dropout": 0.3, "residual_blocks": 1, "ema": 0.9},
     "paper": {
-        **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": 3},
+        **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": None},
         **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
     },
 }

@@ -1,0 +1,398 @@
+"""The sections of the configuration besides the data: the settings that every run has.
+
+The settings of a component, such as an objective or a generator, stand in the file of the component. Its class extends the
+section and implements the methods that raise `NotImplementedError` here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional
+
+from cyclegan.config.data import DataConfig
+from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
+from cyclegan.errors import UserError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+MAX_WEIGHTS = 10**10  # of a generator: 40 GB
+AUGMENTATIONS = ("color", "translation", "cutout")
+# Source and target domain of each direction: the generator G translates "x2y", F translates "y2x".
+DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
+CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
+MAX_STEPS_PER_CALL = 10
+PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
+# In a URI: a user, with or without a password, or a secret among the parameters.
+SECRET = re.compile(
+    r"^(?!file:|sqlite:)[\w+.-]+:.*@|[?&;]\w*(pass|pwd|token|secret|key)\w*=", re.IGNORECASE | re.DOTALL
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig(Section):
+    """Architecture of generators and discriminators; `networks.generators` and `networks.discriminators` extend it."""
+
+    variant: Literal["keras", "paper"] = flag(
+        "keras: no biases, normalizations learn scales and offsets; paper: the networks of pytorch-CycleGAN-and-pix2pix",
+        "keras",
+    )
+    generator: str = flag("architecture of the generators, such as resnet_9blocks", "auto")
+    filters: int = flag("channels after the first convolution (default: 64; stripes, scenes: 16)", 64)
+    discriminator: str = flag("architecture of the discriminators", "patch")
+    norm: Literal["instance", "batch", "none"] = flag("normalization", "instance")
+    discriminator_norm: Literal["same", "spectral"] = flag(
+        "normalization of the discriminators. same: as --norm says; spectral: each kernel is divided by its largest singular value",
+        "same",
+    )
+    norm_affine: Literal["auto", "yes", "no"] = flag(
+        "whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras"
+        " (default: auto)",
+        "yes",
+        derive=lambda settings: "no" if settings["variant"] == "paper" else "yes",
+    )
+    upsample: Literal["transpose", "resize"] = flag(
+        "upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution",
+        "transpose",
+    )
+    dropout: float = flag("share of the values that generators drop while training; 0 is off", 0.0)
+    init: Literal["normal", "xavier", "kaiming", "orthogonal"] = flag("initial values of the convolutions", "normal")
+
+    @property
+    def halvings(self) -> int:
+        """How often the generators halve their input."""
+        raise NotImplementedError
+
+    @property
+    def multiple(self) -> int:
+        """Pixels by which the sides of the generators' input must be divisible."""
+        return 1 << self.halvings
+
+    def build_generator(self, blocks: Any, x: tf.Tensor, channels: int) -> tf.Tensor:
+        """Append the layers of a generator to x with a `networks.blocks.BlockBuilder`: [N, H, W, C] -> [N, H, W, channels]."""
+        raise NotImplementedError
+
+    def build_discriminator(self, blocks: Any, x: tf.Tensor) -> tf.Tensor:
+        """Append the layers of a discriminator to x: [N, H, W, C] -> logits [N, h, w, 1]."""
+        raise NotImplementedError
+
+    def check_side(self, side: int) -> None:
+        """Raise `UserError` if images of this side in pixels are too small for the discriminators."""
+
+    def _check(self) -> None:
+        self.check_at_least(1, "filters")
+        self.check_fraction("dropout")
+
+    def check_weights(self, blocks: int) -> None:
+        """Raise `UserError` if generators with this many residual blocks would be too large for any memory."""
+        if blocks * 2 * 9 * (4 * self.filters) ** 2 > MAX_WEIGHTS:
+            refuse("filters", self.filters, f"fewer: generators would have more than {MAX_WEIGHTS:,} weights")
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig(Section):
+    """Losses and their weights; the objectives in `methods` and the losses in `methods.adversarial` extend it.
+
+    Attributes:
+        directions: Directions of the generators; see `DIRECTIONS`.
+        compares_features: Whether the objective compares features of images and of their translations in a ResNet generator.
+        penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
+    """
+
+    directions: ClassVar[tuple[str, ...]]
+    compares_features: ClassVar[bool] = False
+    penalizes_gradients: ClassVar[bool] = False
+
+    objective: str = flag("generators to train, and their losses", "cyclegan")
+    adversarial: str = flag("adversarial loss", "lsgan", WARN)
+    r1: float = flag("weight of R1, the penalty on the discriminators' gradients at real images", 0.0, WARN)
+    pool_size: int = flag(
+        "earlier translations per domain that the discriminators also see; 0 is off", 0, derive=lambda settings: 0
+    )
+    diffaugment: str = flag("random changes to the discriminators' input: any of color,translation,cutout", "", WARN)
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the discriminator losses contain gradients of the discriminators."""
+        return self.penalizes_gradients or self.r1 > 0
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        """The parts of `diffaugment`."""
+        return tuple(self.diffaugment.split(",")) if self.diffaugment else ()
+
+    def generator_loss(self, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return the loss of a generator, which is small if its fakes look real. [N, H, W, 1] -> [N]."""
+        raise NotImplementedError
+
+    def discriminator_loss(self, real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return half the sum of the losses on real images and on fakes. [N, H, W, 1] x 2 -> [N].
+
+        The half slows the discriminators down relative to the generators (Zhu et al. 2017, section 4).
+        """
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        self.check_finite("r1")
+        self.check_at_least(0, "pool_size")
+        unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]
+        if unknown:
+            raise UserError(
+                f"--diffaugment {self.diffaugment}: {unknown[0] or 'an empty name'}: expected any of {','.join(AUGMENTATIONS)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizationConfig(Section):
+    """Updates of the networks, and the length of training; `training.schedule` and `training.optimizers` extend it."""
+
+    epochs: int = flag("passes over the image pairs of an epoch, see --epoch_size", 200, FREE)
+    batch_size: int = flag("image pairs per replica and step", 1, FREE)  # resuming compares the global batch
+    optimizer: str = flag("rule of the updates", "adam")
+    lr: float = flag("learning rate (default: 0.0002; stripes, scenes: 0.001)", 2e-4, WARN)
+    lr_discriminator: float = flag(
+        "learning rate of the discriminators (default: --lr)", 2e-4, WARN, derive=lambda settings: settings["lr"]
+    )
+    lr_schedule: str = flag("decay of the learning rates", "linear", WARN)
+    discriminator_steps: int = flag(
+        "updates of the discriminators for --generator_steps updates of the generators", 1, WARN, metavar="N"
+    )
+    generator_steps: int = flag(
+        "updates of the generators for --discriminator_steps updates of the discriminators", 1, WARN, metavar="N"
+    )
+    ema: float = flag(
+        "decay of the moving average (EMA) of the generators' weights, used for all but training; 0 is off", 0.0
+    )
+    clip_norm: float = flag(
+        "largest norm of the gradients of both generators, or of both discriminators; 0 is off", 0.0, WARN
+    )
+    weight_decay: float = flag("weight of half the sum of the squares of all kernels in the losses", 0.0, WARN)
+    seed: int = flag("seed of the weights, the order of the images and their augmentation, below 2**32", 0)
+    max_bad_steps: int = flag(
+        "steps in a row with non-finite losses or gradients (they update nothing) after which training goes back to the last"
+        " checkpoint; the second time it stops",
+        10,
+        FREE,
+    )
+
+    def decay_factor(self, epochs_done: float) -> float:
+        """Return the factor in [0, 1] that multiplies the initial learning rates.
+
+        It depends on the position alone, so a run that is resumed with other --epochs continues as if it had begun with them.
+
+        Args:
+            epochs_done: Epochs done so far, including the fraction of the current one.
+        """
+        raise NotImplementedError
+
+    def make_optimizer(self, variables: Sequence[tf.Variable]) -> Any:
+        """Return a `training.optimizers.Optimizer` of these variables, with new state; call it in the scope of the strategy."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        self.check_at_least(1, "epochs", "max_bad_steps", "discriminator_steps", "generator_steps")
+        self.check_at_least(1, "batch_size", unit="image pair per replica")
+        self.check_at_least(0, "seed")
+        self.check_finite("lr", "lr_discriminator", positive=True)
+        self.check_finite("clip_norm", "weight_decay")
+        self.check_fraction("ema")
+
+
+def choose_steps_per_call(seconds: float, log_every: int) -> int:
+    """Return the largest number of steps, at least 1, with which a call takes at most `CALL_SECONDS`.
+
+    Args:
+        seconds: Measured time of a step.
+        log_every: Steps between logged losses; the result divides it.
+    """
+    steps = range(1, MAX_STEPS_PER_CALL + 1)
+    return max(n for n in steps if n == 1 or (n * seconds <= CALL_SECONDS and log_every % n == 0))
+
+
+def int_or_auto(text: str) -> Optional[int]:
+    """Return a whole number, or `None` for "auto"."""
+    if text != "auto" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected auto, or a whole number of at least 1")
+    return None if text == "auto" else int(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionConfig(Section):
+    """Devices and workers that train."""
+
+    devices: Optional[int] = flag(
+        "use the first N GPUs; without a GPU, N logical CPU devices (default: every GPU, or the CPU once)",
+        on_resume=FREE,
+        metavar="N",
+    )
+    strategy: Literal["auto", "mirrored", "multiworker", "tpu", "one"] = flag(
+        "one: one device; mirrored: all devices of this machine; multiworker: the devices of all workers that TF_CONFIG or"
+        " Slurm's variables name (docs/scaling.md); tpu: a TPU; auto: multiworker if several workers are named, else mirrored",
+        "auto",
+        FREE,
+    )
+    start_timeout: int = flag("seconds that workers wait for each other at start", 300, FREE, metavar="SECONDS")
+    step_timeout: Optional[int] = flag(
+        "end training with exit code 1 if no step, evaluation or checkpoint ends for SECONDS, because a worker or its storage is"
+        " stuck; the first step takes longer than others (default: no limit)",
+        on_resume=FREE,
+        metavar="SECONDS",
+    )
+    port: Optional[int] = flag(
+        "first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)",
+        on_resume=FREE,
+        metavar="N",
+    )
+
+    def _check(self) -> None:
+        self.check_at_least(1, "devices", unit="device")
+        self.check_at_least(1, "start_timeout", "step_timeout", unit="second")
+        self.check_at_least(1, "port")
+
+
+@dataclasses.dataclass(frozen=True)
+class PerformanceConfig(Section):
+    """Precision, compilation, and the profile."""
+
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = flag(
+        "type in which the networks compute; variables, statistics and losses are always float32; auto: bfloat16 if the"
+        " device multiplies it natively, else float32",
+        "auto",
+        WARN,
+    )
+    tf32: Literal["on", "off"] = flag(
+        "on: GPUs of compute capability 8.0 or higher round the factors of float32 products to 10 bits (TF32), which is faster;"
+        " without effect on CPUs and older GPUs",
+        "on",
+        WARN,
+    )
+    xla: Literal["auto", "on", "off"] = flag(
+        "compile training steps with XLA; auto: on GPUs, time some steps with and without, and keep the faster; off on CPUs,"
+        " where XLA is slower, and with --deterministic, --dropout or --norm batch",
+        "auto",
+        FREE,
+    )
+    deterministic: bool = flag(
+        "make every operation give the same bits each time, on GPUs, too, where training becomes slower", False, FREE
+    )
+    recompute: bool = flag(
+        "compute the residual blocks of the generators again in the backward pass, which takes less memory and more time;"
+        " without --norm batch and --dropout",
+        False,
+        FREE,
+    )
+    steps_per_call: Optional[int] = flag(
+        "training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only between"
+        " calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)",
+        on_resume=FREE,
+        metavar="N",
+        type=int_or_auto,
+    )
+    no_peak: bool = flag("do not measure the device's peak speed at start; the share of it is not shown", False, FREE)
+    profile: Optional[str] = flag(
+        "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it covers"
+        " whole calls of --steps_per_call, and the validation between them",
+        None,
+        FREE,
+        metavar="START:END",
+    )
+
+    @property
+    def profile_steps(self) -> Optional[tuple[int, int]]:
+        """(START, END) of `profile`; `None` if there is none, or it makes no sense."""
+        numbers = PROFILE.fullmatch(self.profile or "")
+        start, end = map(int, numbers.groups()) if numbers else (0, 0)
+        return (start, end) if start < end else None
+
+    def _check(self) -> None:
+        self.check_at_least(1, "steps_per_call")
+        if self.profile is not None and not self.profile_steps:
+            refuse("profile", self.profile, "START:END, two numbers of steps with START < END")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig(Section):
+    """Interval and features of the scores of the generators."""
+
+    evaluate_every: int = flag(
+        "epochs between evaluations of FID and KID on held-out images, with one at the end; the checkpoints with the lowest KID"
+        " are kept as best-x2y and best-y2x; 0 is off",
+        0,
+        FREE,
+    )
+    evaluate_features: str = flag(
+        "features that FID and KID compare. random: a fixed random network; inception: weights that are downloaded once; or a"
+        " file with these weights",
+        "random",
+        FREE,
+        metavar="KIND",
+    )
+    patience: int = flag(
+        "end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off",
+        0,
+        FREE,
+        metavar="N",
+    )
+
+    def _check(self) -> None:
+        self.check_at_least(0, "evaluate_every", "patience")
+        self.check_names("evaluate_features", expected="random, inception or a file")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Section):
+    """Folder of a run, and the intervals of its output."""
+
+    preset: Optional[Literal["paper", "tutorial", "fast", "demo"]] = flag(
+        "a named set of flags, printed when used; flags given by hand win", None, FREE
+    )
+    output_dir: str = flag(
+        "folder of the run; if it already holds a run, training resumes it (default: runs/NAME)",
+        os.path.join("runs", "horse2zebra"),
+        FREE,
+        derive=lambda settings: os.path.join("runs", DataConfig(settings["dataset"]).name),
+        type=os.path.expanduser,
+    )
+    clear_output_dir: bool = flag("remove the run in --output_dir and start over", False, FREE)
+    verbose: Literal[0, 1, 2] = flag(
+        "0: only warnings; 1: progress bars and errors per epoch; 2: all losses too", 1, FREE
+    )
+    plot_every: int = flag("epochs between sample images, which are also written at the end", 10, FREE)
+    checkpoint_every: int = flag("epochs between checkpoints; the end of training always has one", 1, FREE)
+    checkpoint_minutes: float = flag(
+        "minutes between checkpoints within an epoch; 0 saves after every call, which then has one step by default",
+        10.0,
+        FREE,
+    )
+    log_every: int = flag("training steps between logged losses within an epoch", 100, FREE)
+    wandb: Optional[str] = flag(
+        "project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings;"
+        " needs: pip install wandb (default: none)",
+        None,
+        FREE,
+        metavar="PROJECT",
+    )
+    mlflow: Optional[str] = flag(
+        "MLflow server or store that also gets metrics, sample images and settings;"
+        " needs: pip install mlflow, or mlflow-skinny for a server (default: none)",
+        None,
+        FREE,
+        metavar="URI",
+    )
+    keep: int = flag("number of checkpoints to keep, the newest ones", 3, FREE)
+
+    def _check(self) -> None:
+        self.check_names("output_dir", expected="a folder")
+        self.check_names("wandb", "mlflow", expected="a name")
+        if SECRET.search(self.mlflow or ""):  # the text does not repeat it
+            raise UserError(
+                "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected a URI"
+                " without: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, or use the"
+                " database's own password file"
+            )
+        self.check_at_least(1, "plot_every", "checkpoint_every", "log_every", "keep")
+        self.check_finite("checkpoint_minutes")

@@ -1,0 +1,262 @@
+"""Values of settings: which are refused, which defaults follow from others, and what a resumed run may change."""
+
+import dataclasses
+from typing import Literal, Optional
+
+import pytest
+
+from cyclegan.config import Config
+from cyclegan.config.command_line import PRESETS, parse_args
+from cyclegan.config.config import COMPONENTS, components
+from cyclegan.config.fields import FIXED, FREE, WARN, FieldType, Section, field_types, flag
+from cyclegan.config.sections import CALL_SECONDS, MAX_STEPS_PER_CALL, choose_steps_per_call
+from cyclegan.config.serialization import changed_settings, with_measured_ranges
+from cyclegan.errors import UserError
+
+
+def values(flags, *names):
+    """Return the values of some settings of a command line."""
+    settings = parse_args(flags.split()).settings()
+    return tuple(settings[name] for name in names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lamp(Section):
+    """Section with a setting of each kind."""
+
+    color: Literal["red", "green"] = flag("color of the light", "red", FREE)
+    dimming: Optional[Literal[1, 2]] = flag("level of the dimmer")
+    watts: Optional[int] = flag("power", metavar="W")
+    hours: float = flag("hours of use", 2.5)
+
+    def _check(self):
+        self.check_at_least(3, "watts", unit="watts")
+        self.check_finite("hours", positive=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Torch(Lamp):
+    """Section that extends another one."""
+
+    cells: int = flag("number of cells", 2)
+
+    def _check(self):
+        self.check_at_least(1, "cells")
+
+
+def test_fields_know_their_types():
+    kinds = (FieldType(str, ("red", "green")), FieldType(int, (1, 2), True), FieldType(int, (), True), FieldType(float))
+    assert tuple(field_types(Lamp).values()) == kinds
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"color": "blue"}, "--color blue: expected one of red, green"),
+        ({"color": ""}, "--color '': expected one of red, green"),
+        ({"color": None}, "--color None: expected a text"),
+        ({"watts": 2.5}, "--watts 2.5: expected a whole number"),
+        ({"hours": True}, "--hours True: expected a number"),
+        ({"dimming": 3}, "--dimming 3: expected one of 1, 2"),
+        ({"watts": 2}, "--watts 2: expected at least 3 watts"),
+        ({"watts": 2**32}, "--watts 4294967296: expected at most 4294967295"),
+        ({"hours": 0.0}, "--hours 0.0: expected a finite number above 0"),
+        ({"cells": 0}, "--cells 0: expected at least 1"),
+    ],
+    ids=str,
+)
+def test_a_section_refuses_values_that_cannot_work(given, text):
+    with pytest.raises(UserError) as error:
+        Torch(**given)
+    assert str(error.value) == text
+    assert Torch(dimming=None, watts=3, hours=1).color == "red"
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        ("--image_size 8", "--image_size 8: expected at least 16 pixels"),
+        ("--image_size 64 --load_size 60", "--load_size 60: expected at least 64 pixels (--image_size)"),
+        ("--channels_x 0", "--channels_x 0: expected at least 1"),
+        ("--value_range_x 5", "--value_range_x 5: expected LO:HI, two numbers with LO < HI, or auto"),
+        ("--value_range_y=-inf:5", "--value_range_y -inf:5: expected LO:HI, two numbers with LO < HI, or auto"),
+        ("--paired_share 0", "--paired_share 0.0: expected above 0 and at most 1"),
+        ("--epoch_size 0", "--epoch_size 0: expected min, max or a whole number of at least 1"),
+        ("--epoch_size all", "--epoch_size all: expected min, max or a whole number"),
+        ("--generator resnet", "--generator resnet: expected one of auto, resnet_*blocks, unet_256, unet_128"),
+        ("--generator resnet_xblocks", "--generator resnet_xblocks: expected a number of residual blocks"),
+        ("--generator resnet_6blocks --residual_blocks 9", "--residual_blocks 9: expected 6, as --generator resnet_6"),
+        ("--dropout 1", "--dropout 1.0: expected at least 0 and less than 1"),
+        ("--discriminator_layers 0", "--discriminator_layers 0: expected at least 1"),
+        ("--filters 2000", "--filters 2000: expected fewer: generators would have more than 10,000,000,000 weights"),
+        ("--filters 900 --generator unet_256", "--filters 900: expected fewer"),
+        ("--lambda_cycle -1", "--lambda_cycle -1.0: expected a finite number of at least 0"),
+        ("--lambda_paired nan", "--lambda_paired nan: expected a finite number of at least 0"),
+        ("--adversarial wgan", "--adversarial wgan: expected one of lsgan, bce, hinge, wgan-gp"),
+        ("--label_smoothing 1", "--label_smoothing 1.0: expected at least 0 and less than 1"),
+        ("--pool_size -1", "--pool_size -1: expected at least 0"),
+        ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),
+        ("--batch_size 0", "--batch_size 0: expected at least 1 image pair per replica"),
+        ("--lr 1e400", "--lr inf: expected a finite number above 0"),
+        ("--epsilon 0", "--epsilon 0.0: expected a finite number above 0"),
+        ("--beta_1 1", "--beta_1 1.0: expected at least 0 and less than 1"),
+        ("--lr_schedule step", "--lr_schedule step: expected one of linear, cosine, constant"),
+        ("--decay_from -1", "--decay_from -1: expected at least 0"),
+        ("--optimizer sgd", "--optimizer sgd: expected one of adam"),
+        ("--devices 0", "--devices 0: expected at least 1 device"),
+        ("--profile 5:3", "--profile 5:3: expected START:END, two numbers of steps with START < END"),
+        ("--evaluate_every -1", "--evaluate_every -1: expected at least 0"),
+        ("--evaluate_features=", "--evaluate_features '': expected random, inception or a file"),
+        ("--dataset=", "--dataset '': expected"),
+        ("--output_dir=", "--output_dir '': expected"),
+        ("--wandb=", "--wandb '': expected a name"),
+        ("--checkpoint_minutes inf", "--checkpoint_minutes inf: expected a finite number of at least 0"),
+        # Several sections
+        (
+            "--image_size 258",
+            "--image_size 258: expected a multiple of 4 (--generator resnet_9blocks halves it 2 times)",
+        ),
+        ("--generator unet_128 --image_size 64", "--image_size 64: expected a multiple of 128"),
+        (
+            "--image_size 16 --discriminator_layers 5",
+            "images of 16 pixels are too small for a discriminator of 5 layers",
+        ),
+        ("--steps_per_call 3", "--steps_per_call 3: expected a divisor of --log_every, which is 100"),
+        ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that do not influence each other"),
+        ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),
+        ("--norm batch --xla on", "--norm batch: --xla on cannot sum its statistics over the replicas"),
+        ("--recompute --norm batch", "--recompute: --norm batch would count its statistics twice"),
+        ("--recompute --dropout 0.5", "--recompute: --dropout 0.5 would drop other values the second time"),
+        ("--channels_x 1 --lambda_identity 1", "--lambda_identity 1.0: compares images of both domains; expected"),
+        ("--objective cut --channels_x 1", "expected --channels_x 1 equal to --channels_y 3"),
+        (
+            "--objective cut --generator unet_256",
+            "compares features of a ResNet; expected another --generator than unet",
+        ),
+    ],
+)
+def test_impossible_values_are_refused(flags, text):
+    with pytest.raises(UserError) as error:
+        parse_args(flags.split())
+    assert text in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("uri", ["http://me:word@host:5000", "http:me:word@host", "mysql://host/db?password=word"])
+def test_a_tracker_uri_with_a_secret_is_refused_and_not_repeated(uri):
+    with pytest.raises(UserError, match="--mlflow: the URI has a user, a password or a token") as error:
+        parse_args(["--mlflow", uri])
+    assert "word@" not in str(error.value) and "=word" not in str(error.value)
+    for harmless in ("http://host:5000/path", "file:/data/a@b", "sqlite:////data/a@b.db", "mlruns", "databricks://me"):
+        assert parse_args(["--mlflow", harmless]).run.mlflow == harmless
+
+
+def test_defaults_are_the_papers():
+    assert values("", "dataset", "output_dir") == ("cycle_gan/horse2zebra", "runs/horse2zebra")
+    assert values("", "epochs", "batch_size", "image_size", "load_size", "epoch_size") == (200, 1, 256, 286, "min")
+    assert values("", "filters", "generator", "residual_blocks") == (64, "resnet_9blocks", 9)
+    assert values("", "lr", "beta_1", "beta_2", "decay_from", "pool_size") == (2e-4, 0.5, 0.999, 100, 50)
+    assert values("", "lambda_cycle", "lambda_identity", "adversarial") == (10, 5, "lsgan")
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ("--lr 1e-5", {"lr_discriminator": 1e-5}),
+        ("--epochs 400", {"decay_from": 200}),
+        ("--image_size 128", {"image_width": 128, "load_size": 143, "generator": "resnet_6blocks"}),
+        ("--image_width 512", {"load_size": 286}),
+        ("--image_width 512 --preprocess scale_width", {"load_size": 572}),
+        ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
+        ("--generator resnet_2blocks", {"residual_blocks": 2}),
+        ("--variant paper", {"norm_affine": "no", "epsilon": 1e-8}),
+        ("--variant paper --norm_affine yes --epsilon 0.1", {"norm_affine": "yes", "epsilon": 0.1}),
+        ("--variant paper --norm_affine auto", {"norm_affine": "no"}),
+        ("--channels_x 1", {"lambda_identity": 0.0}),
+        ("--objective cut", {"pool_size": 0}),
+        ("--objective cut --pool_size 20", {"pool_size": 20}),
+        ("--dataset stripes", {"image_size": 64, "load_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3}),
+        ("--dataset scenes --image_size 128 --lr 0.5 --filters 7", {"load_size": 128, "lr": 0.5, "filters": 7}),
+        ("--dataset /data/photos/", {"output_dir": "runs/photos"}),
+    ],
+)
+def test_defaults_follow_from_other_settings(flags, expected):
+    assert values(flags, *expected) == tuple(expected.values())
+
+
+def test_a_component_has_only_its_settings():
+    assert not hasattr(Config.from_settings(objective="cut").objective, "lambda_cycle")
+    assert "residual_blocks" not in Config.from_settings(generator="unet_256").settings()
+    with pytest.raises(UserError, match="^--lambda_cycle belongs to --objective cyclegan$"):
+        Config.from_settings(objective="cut", lambda_cycle=5.0)
+    constant = Config.from_settings(decay_from=3).replace(lr_schedule="constant")
+    assert "decay_from" not in constant.settings()
+    with pytest.raises(TypeError, match="cutmix: no such setting"):
+        Config.from_settings(cutmix=1)
+
+
+@pytest.mark.parametrize(
+    "section, setting", [(section, each) for section in COMPONENTS for each in COMPONENTS[section]]
+)
+def test_every_component_can_be_chosen(section, setting):
+    for pattern, component in components(section, setting).items():
+        size = 256 if "unet" in pattern else 64
+        config = Config.from_settings(image_size=size, **{setting: pattern.replace("*", "2")})
+        assert isinstance(getattr(config, section), component)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_sets_its_values(preset):
+    settings = parse_args(["--preset", preset]).settings()
+    assert settings["preset"] == preset
+    assert {name: settings[name] for name in PRESETS[preset]} == PRESETS[preset]
+
+
+def test_presets_are_the_published_settings():
+    names = ("variant", "generator", "pool_size", "epochs", "decay_from", "load_size", "epoch_size")
+    assert values("--preset paper", *names) == ("paper", "resnet_9blocks", 50, 200, 100, 286, "max")
+    names = ("variant", "pool_size", "lr_schedule", "beta_2", "load_size", "epoch_size")
+    assert values("--preset tutorial", *names) == ("keras", 0, "constant", 0.9, 286, "min")
+    names = ("filters", "generator", "image_size", "lr")
+    assert values("--preset paper --dataset stripes", *names) == (64, "resnet_9blocks", 256, 2e-4)
+    assert values("--preset paper --objective cut", "pool_size") == (0,)
+
+
+def test_value_ranges_may_begin_below_0():
+    data = parse_args(["--value_range_x", "-1000:2e3", "--value_range_y", "-.5:.5"]).data
+    assert data.value_range("X") == (-1000, 2000) and data.value_range("Y") == (-0.5, 0.5)
+    assert Config.from_settings().data.value_range("X") is None
+    with pytest.raises(UserError, match="--value_range_x auto: expected LO:HI, because no training has measured"):
+        Config.from_settings(value_range_x="auto").data.value_range("X")
+
+
+def test_shapes_of_images_that_are_not_square():
+    config = Config.from_settings(image_size=128, image_width=256)
+    assert config.data.image_shape == (128, 256) and config.data.load_shape == (143, 286)
+
+
+def test_changed_settings_lists_one_kind():
+    old, new = Config.from_settings(filters=8, lr=1.0, epochs=2), Config.from_settings(filters=9, lr=2.0, epochs=2)
+    new = new.replace(epochs=3, precision="bfloat16", recompute=True)
+    assert changed_settings(old, new, FIXED) == ["filters 8 -> 9"]
+    warned = ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0", "precision 'auto' -> 'bfloat16'"]
+    assert changed_settings(old, new, WARN) == warned
+    assert changed_settings(old, new, FREE) == ["epochs 2 -> 3", "recompute False -> True"]
+    constant = old.replace(lr_schedule="constant")
+    assert changed_settings(old, constant, WARN) == ["lr_schedule 'linear' -> 'constant'"]
+
+
+def test_a_resumed_run_keeps_the_ranges_that_it_measured():
+    saved = Config.from_settings(value_range_x="100:200", value_range_y="auto")
+    resumed = with_measured_ranges(saved, Config.from_settings(value_range_x="auto", value_range_y="auto"))
+    assert (resumed.data.value_range_x, resumed.data.value_range_y) == ("100:200", "auto")
+    given = Config.from_settings(value_range_x="0:300")
+    assert with_measured_ranges(saved, given) == given
+
+
+@pytest.mark.parametrize(
+    "seconds, log_every, steps",
+    [(0.01, 100, 10), (0.011, 100, 5), (0.021, 100, 4), (0.06, 100, 1), (30.0, 100, 1), (1e-9, 7, 7), (1e-9, 13, 1)],
+)
+def test_short_steps_share_a_call(seconds, log_every, steps):
+    assert choose_steps_per_call(seconds, log_every) == steps <= MAX_STEPS_PER_CALL
+    assert steps == 1 or steps * seconds <= CALL_SECONDS
