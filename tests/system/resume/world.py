@@ -1,7 +1,7 @@
 """Start a training again and again on one folder, in one process.
 
 A start gives the networks and optimizers new values, which restoring must replace, so that the steps are traced once for all
-tests. tests/system/test_interrupted_runs.py and scripts/soak.py do the same with processes.
+tests. tests/system/test_interrupted_runs.py and scripts/soak do the same with processes.
 """
 
 import json
@@ -23,7 +23,7 @@ from cyclegan.training.compiled_steps import compile_test_step, compile_train_st
 from cyclegan.training.gan import GAN
 from cyclegan.training.setup import Parts, assemble_trainer
 from cyclegan.training.splits import Split
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
 BATCH = 6
