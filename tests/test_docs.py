@@ -11,7 +11,7 @@ from cyclegan.config.config import SECTION_OF
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS_OF_OTHER_PROGRAMS = {
-    *("--logdir", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
+    *("--logdir", "--load_fast", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
     *("--cpus-per-task", "--gpus-per-node", "--job-name", "--nodes", "--ntasks-per-node", "--time"),  # Slurm
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
     *("--map-root-user", "--net"),  # unshare
