@@ -1,10 +1,11 @@
 #!/usr/bin/env python
-"""Compare settings of train.py on an embedded dataset: `python scripts/ablation.py --minutes 10 --output runs/ablation`.
+"""Compare settings of train.py on an embedded dataset: `python scripts/ablation.py --minutes 10`.
 
-Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step, at a
-constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are kept, and an
-unfinished one starts over; all runs of a folder have the same code. After each run, ablation.md and ablation.json are written
-anew, with all finished runs of the folder. Words after `--` are flags of train.py for all runs.
+Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step,
+at a constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are
+kept, and an unfinished one starts over; all runs of a folder have the same code. After each run, ablation.md and
+ablation.json are written anew, with all finished runs of the folder. Words after `--` are flags of train.py for all
+runs.
 """
 
 from __future__ import annotations

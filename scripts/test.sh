@@ -32,7 +32,8 @@ types=$(mktemp)
 mypy=$!
 trap 'kill $mypy 2>/dev/null || true; rm -f "$types"' EXIT
 result=0
-"$venv/bin/python" -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@" || result=$?
+"$venv/bin/python" -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@" \
+  || result=$?
 wait $mypy || result=1
 cat "$types"
 exit $result

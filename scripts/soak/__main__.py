@@ -1,10 +1,10 @@
 """Disturb small runs at random and check that they end like undisturbed ones: `python scripts/soak --help`.
 
-Each run has random settings, on one to three replicas or two workers. It is trained once undisturbed. Then it is trained
-again while it is killed, signalled and paused, the size of its files is limited as on a full disk, and its newest checkpoint
-and its log are damaged between its starts. Every value of the last and the best checkpoints and every line of metrics.jsonl
-must be equal bit for bit, except for times. The exit code is 0 if they are, and if no start printed a traceback or ended in a
-way that no fault explains.
+Each run has random settings, on one to three replicas or two workers. It is trained once undisturbed. Then it is
+trained again while it is killed, signalled and paused, the size of its files is limited as on a full disk, and its
+newest checkpoint and its log are damaged between its starts. Every value of the last and the best checkpoints and
+every line of metrics.jsonl must be equal bit for bit, except for times. The exit code is 0 if they are, and if no
+start printed a traceback or ended in a way that no fault explains.
 """
 
 from __future__ import annotations

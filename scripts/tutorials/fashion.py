@@ -18,7 +18,9 @@ L2 = 1e-5  # weight of the sum of the squared kernels
 
 
 def load(path: str | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return (x_train, y_train, x_test, y_test) of Fashion MNIST or of an .npz file: uint8 [N, 28, 28, 1] and int64 [N].
+    """Return (x_train, y_train, x_test, y_test) of Fashion MNIST or of an .npz file.
+
+    The images are uint8 [N, 28, 28, 1], the classes int64 [N].
 
     Raises:
         UserError: The data is not available, or has another form.
@@ -63,7 +65,8 @@ def batches(
 ) -> tf.data.Dataset:
     """Return batches of (images, labels, weights) with each example once, shuffled with `seed` or in their order.
 
-    All batches are full: examples of weight 0 fill the last one, so that every replica has examples and nothing is traced again.
+    All batches are full: examples of weight 0 fill the last one, so that every replica has examples and nothing is
+    traced again.
     """
     count = len(labels)
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)

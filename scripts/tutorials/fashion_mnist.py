@@ -37,7 +37,7 @@ class Trainer:
 
     def __init__(self, strategy: tf.distribute.Strategy, global_batch_size: int) -> None:
         self.strategy, self.global_batch_size = strategy, global_batch_size
-        # One value per example: Keras's mean would cover one replica only, so that the sum over the replicas would be too large.
+        # One value per example: Keras's mean covers one replica only, so the sum over the replicas would be too large.
         self.cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
         with strategy.scope():  # a variable made here has a copy on each replica
             self.model = make_model()

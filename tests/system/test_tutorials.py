@@ -58,7 +58,7 @@ def test_other_restored_accuracy_is_an_error(data, tmp_path, monkeypatch):
 
 
 def trainer(strategy, rate, monkeypatch):
-    """Return a trainer with gradient descent, which shows a sum over replicas that is missing or done twice; Adam hides it."""
+    """Return a trainer with gradient descent, which shows a missing or doubled sum over replicas; Adam hides it."""
     monkeypatch.setattr(fashion, "L2", 0.01)  # as large as the rest of the loss
     monkeypatch.setattr(tf.keras.optimizers, "Adam", lambda _: tf.keras.optimizers.SGD(rate))
     tf.keras.utils.set_random_seed(3)
@@ -102,7 +102,7 @@ def test_metrics_are_means_over_the_examples(strategies, monkeypatch):
 
 
 def test_regularization_shrinks_kernels(strategies, monkeypatch):
-    """Train with L2 x w^2, whose gradient is 2 x L2 x w: a step with rate 0.5 leaves 1 - 0.5 x 2 x 0.01 = 0.99 of each kernel."""
+    """Train with L2 x w^2, whose gradient is 2 x L2 x w: with rate 0.5, 1 - 0.5 x 2 x 0.01 = 0.99 of a kernel stays."""
     one = trainer(strategies[2], 0.5, monkeypatch)
     before = [value.numpy() for value in one.model.trainable_variables]
     nothing = dataset(12).map(lambda images, labels, weights: (images, labels, 0 * weights))
