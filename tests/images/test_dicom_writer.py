@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from cyclegan.images.dicom_format import write_copy
 
+from cyclegan.images.dicom_format import write_copy
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
