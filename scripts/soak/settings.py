@@ -16,6 +16,7 @@ COMMON = {
     "--pool_size": (0.6, 0, 3, 7),
     "--diffaugment": (0.3, "color", "translation,cutout", "color,translation,cutout"),
     "--no_flip": 0.2,
+    "--epoch_size": (0.2, "max", 7),
     "--discriminator_norm spectral": 0.2,
     "--lr": (0.3, 0.001, 0.00001),
     "--discriminator_steps": (0.2, 3, 4),
