@@ -1,10 +1,11 @@
 #!/usr/bin/env python
-"""Compare settings of train.py on an embedded dataset: `python scripts/ablation.py --minutes 10 --output runs/ablation`.
+"""Compare settings of train.py on an embedded dataset: `python scripts/ablation.py --minutes 10`.
 
-Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step, at a
-constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are kept, and an
-unfinished one starts over; all runs of a folder have the same code. After each run, ablation.md and ablation.json are written
-anew, with all finished runs of the folder. Words after `--` are flags of train.py for all runs.
+Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step,
+at a constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are
+kept, and an unfinished one starts over; all runs of a folder have the same code. After each run, ablation.md and
+ablation.json are written anew, with all finished runs of the folder. Words after `--` are flags of train.py for all
+runs.
 """
 
 from __future__ import annotations
@@ -27,20 +28,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.data import EMBEDDED
 from cyclegan.data import machine
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.run.run_directory import saved_checkpoints
+from cyclegan.run.train_state import TrainState
 from scripts.score_stripes import TITLES
-from scripts.soaking.comparison import read_state
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, SCORE = ROOT / "train.py", ROOT / "scripts" / "score_stripes.py"
 CODE = ("cyclegan", "scripts", "train.py", "requirements.txt")
 POLL_SECONDS = 0.1
 RESULT = "{}-{}.json"  # file with the result of a run, by setting and seed
-START_SECONDS = 1800  # until the first epoch, at most
 BASELINE = "default"
 SETTINGS = {  # flags of train.py
     BASELINE: "",
@@ -66,28 +65,17 @@ Result = dict[str, Any]  # of a run: "setting", "seed", "epochs", "steps", "seco
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = ArgumentParser(
-        description="Train a list of settings with several seeds for equal wall times, and compare their errors.",
-    )
+    text = "Train a list of settings with several seeds for equal wall times, and compare their errors."
+    parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--dataset", choices=EMBEDDED, default="scenes", help="embedded dataset (default: scenes)")
     parser.add_argument("--minutes", type=float, default=10.0, help="wall time of each run (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default: 3)")
-    parser.add_argument(
-        "--settings",
-        nargs="+",
-        choices=SETTINGS,
-        default=list(SETTINGS),
-        metavar="NAME",
-        help=f"some of: {', '.join(SETTINGS)} (default: all)",
-    )
-    parser.add_argument(
-        "--output", type=pathlib.Path, default=pathlib.Path("runs", "ablation"), help="(default: runs/ablation)"
-    )
+    text = f"some of: {', '.join(SETTINGS)} (default: all)"
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[*SETTINGS], metavar="NAME", help=text)
+    output = pathlib.Path("runs", "ablation")
+    parser.add_argument("--output", type=pathlib.Path, default=output, help="(default: runs/ablation)")
     parser.add_argument("flags", nargs="*", metavar="FLAG", help="after --: flags of train.py for all runs")
-    arguments = parser.parse_args(argv)
-    if arguments.seeds < 1 or not 0 < arguments.minutes < float("inf"):
-        raise UserError(f"--seeds {arguments.seeds} --minutes {arguments.minutes}: expected numbers above 0")
-    return arguments
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> list[Result]:
@@ -105,7 +93,13 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
         **{"dataset": arguments.dataset, "minutes": arguments.minutes, "flags": shlex.join(arguments.flags)},
         "commit": code_version(),
     }
-    _check_protocol(output / "protocol.json", protocol)
+    path = output / "protocol.json"
+    if not path.exists():
+        whole_file.write(path, json.dumps(protocol, indent=2) + "\n")
+    elif json.loads(path.read_text(encoding="utf-8")) != protocol:
+        raise UserError(
+            f"{output} holds runs of another dataset, wall time, commit or flags; expected another --output"
+        )
     failed = []
     # The inner loop has the settings, so that slow changes of the machine hit all of them.
     for seed, setting in itertools.product(range(arguments.seeds), arguments.settings):
@@ -131,15 +125,6 @@ def code_version() -> str:
     return (git("log", "-1", "--format=%h") or "unknown") + ("-dirty" if git("status", "--porcelain") else "")
 
 
-def _check_protocol(path: pathlib.Path, protocol: Mapping[str, Any]) -> None:
-    if not path.exists():
-        whole_file.write(path, json.dumps(protocol, indent=2) + "\n")
-    elif json.loads(path.read_text(encoding="utf-8")) != protocol:
-        raise UserError(
-            f"{path.parent} holds runs of another dataset, wall time, commit or flags; expected another --output"
-        )
-
-
 def finish_run(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> None:
     """Train and score a run if it is not finished.
 
@@ -153,17 +138,25 @@ def finish_run(output: pathlib.Path, setting: str, seed: int, arguments: argpars
     logger.info(f"{setting}, seed {seed}")
     flags = [*COMMON.split(), *arguments.flags, *SETTINGS[setting].split(), "--dataset", arguments.dataset]
     command = [str(TRAIN), *flags, *LAST.split(), "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
-    seconds = train_for(command, file.with_suffix(".log"), 60 * arguments.minutes)
+    train_for(command, file.with_suffix(".log"), 60 * arguments.minutes)
     state = read_state(saved_checkpoints(run / "checkpoints")[-1])
     scores = file.with_suffix(".scores")
     done = subprocess.run([sys.executable, str(SCORE), str(run), "--json", str(scores)], capture_output=True, text=True)
     if done.returncode:
         raise TrainingError(f"{setting}, seed {seed}: {SCORE.name} failed: {done.stderr.strip()[-300:]}")
     result = {
-        **{"setting": setting, "seed": seed, "command": shlex.join(command[1:]), "seconds": seconds},
+        **{"setting": setting, "seed": seed, "command": shlex.join(command[1:]), "seconds": 60 * arguments.minutes},
         **{"epochs": state.epoch, "steps": state.step, "scores": json.loads(scores.read_text(encoding="utf-8"))},
     }
     whole_file.write(file, json.dumps(result, indent=2) + "\n")
+
+
+def read_state(checkpoint: pathlib.Path) -> TrainState:
+    """Return the training state of a checkpoint."""
+    with terminal.start():
+        from cyclegan.run.checkpoints import read_train_state
+
+    return read_train_state(checkpoint)
 
 
 def load_results(output: pathlib.Path) -> list[Result]:
@@ -172,8 +165,8 @@ def load_results(output: pathlib.Path) -> list[Result]:
     return sorted(found, key=lambda result: (result["seed"], list(SETTINGS).index(result["setting"])))
 
 
-def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> float:
-    """Train for a wall time from the first epoch on, then stop training with a checkpoint; return the seconds.
+def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> None:
+    """Train for a wall time from the first epoch on, then stop training with a checkpoint.
 
     Args:
         command: Program and flags.
@@ -181,31 +174,23 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> floa
         seconds: The wall time.
 
     Raises:
-        TrainingError: Training failed, or did not begin.
+        TrainingError: Training failed.
     """
     with open(log, "wb") as output:
         process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
-    start, begin = time.monotonic(), None
+    begin = None
     try:
-        while process.poll() is None:
-            now = time.monotonic()
+        while process.poll() is None and (begin is None or time.monotonic() < begin + seconds):
             if begin is None and b"Epoch " in log.read_bytes():
-                begin = now
-            if begin is not None and now >= begin + seconds:
-                process.send_signal(signal.SIGTERM)
-                process.wait()
-                break
-            if begin is None and now > start + START_SECONDS:
-                break
+                begin = time.monotonic()
             time.sleep(POLL_SECONDS)
     finally:
-        if process.poll() is None:  # Ctrl-C, or no first epoch
+        if process.poll() is None:  # the time is over, or Ctrl-C
             process.terminate()
             process.wait()
     if begin is None or process.returncode != 128 + signal.SIGTERM:
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
         raise TrainingError(f"{shlex.join(command)} ended with code {process.returncode}: {last[0]}; see {log}")
-    return now - begin
 
 
 def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:

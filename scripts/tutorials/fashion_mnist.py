@@ -10,7 +10,6 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -25,8 +24,6 @@ with terminal.start():
     from cyclegan.distribution import collectives
     from cyclegan.distribution.strategy import make_strategy
     from cyclegan.methods.losses import reduce_mean
-    from cyclegan.run.checkpoints import CheckpointManager
-    from cyclegan.run.train_state import TrainState
     from scripts.tutorials.fashion import WANTED, batches, load, make_model
 
 
@@ -40,7 +37,7 @@ class Trainer:
 
     def __init__(self, strategy: tf.distribute.Strategy, global_batch_size: int) -> None:
         self.strategy, self.global_batch_size = strategy, global_batch_size
-        # One value per example: Keras's mean would cover one replica only, so that the sum over the replicas would be too large.
+        # One value per example: Keras's mean covers one replica only, so the sum over the replicas would be too large.
         self.cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
         with strategy.scope():  # a variable made here has a copy on each replica
             self.model = make_model()
@@ -108,10 +105,10 @@ class Trainer:
         return {"test loss": float(self.test_loss.result()), "test accuracy": float(self.test_accuracy.result())}
 
 
-def restored_accuracy(checkpoint: pathlib.Path, dataset: tf.data.Dataset) -> float:
+def restored_accuracy(checkpoint: str, dataset: tf.data.Dataset) -> float:
     """Return the accuracy of the model of a checkpoint, restored without a strategy into plain variables."""
     model, accuracy = make_model(), tf.keras.metrics.SparseCategoricalAccuracy()
-    CheckpointManager(checkpoint.parent, {"model": model}).restore_named(checkpoint.name)
+    tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
     for images, labels, weights in dataset:
         accuracy.update_state(labels, model(images, training=False), weights)
     return float(accuracy.result())
@@ -126,15 +123,10 @@ def main(argv: Sequence[str] | None = None) -> tuple[list[dict[str, float]], flo
     """
     parser = command.parser("Classify Fashion MNIST in a custom loop.", epochs=10, batch_size=64)
     parser.add_argument("--data", metavar="FILE", help=f"an .npz file with {WANTED} (default: Fashion MNIST)")
-    parser.add_argument(
-        "--output_dir", default="runs/fashion_mnist", help="its checkpoints are replaced (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=command.whole(0), default=0, help="of weights and order (default: %(default)s)")
+    parser.add_argument("--output_dir", default="runs/fashion_mnist", help="its checkpoints are replaced")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and order (default: %(default)s)")
     parser.add_argument("--whole_epoch", action="store_true", help="compile the loop over an epoch, not just the step")
     options = parser.parse_args(argv)
-    folder = pathlib.Path(options.output_dir)
-    if (folder / "config.json").exists():
-        raise UserError(f"--output_dir {folder}: holds a run of train.py; expected another folder")
     with terminal.start():
         strategy = make_strategy(options.devices)
     x_train, y_train, x_test, y_test = load(options.data)
@@ -144,9 +136,8 @@ def main(argv: Sequence[str] | None = None) -> tuple[list[dict[str, float]], flo
         raise UserError(f"--batch_size {options.batch_size}: expected a global batch of at most all examples")
     tf.keras.utils.set_random_seed(options.seed)
     trainer = Trainer(strategy, batch)
-    checkpoints = CheckpointManager(folder / "checkpoints", {"model": trainer.model, "optimizer": trainer.optimizer})
-    # Replaces the checkpoints of an earlier call; a folder that can't be written to fails before training.
-    saved = checkpoints.save(TrainState())
+    checkpoint = tf.train.Checkpoint(model=trainer.model, optimizer=trainer.optimizer)
+    checkpoints = tf.train.CheckpointManager(checkpoint, options.output_dir, max_to_keep=3, checkpoint_name="epoch")
     test, history = batches(x_test, y_test, batch), []
     for epoch in range(1, options.epochs + 1):
         trained = trainer.train(batches(x_train, y_train, batch, [options.seed, epoch]), options.whole_epoch)
@@ -155,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> tuple[list[dict[str, float]], flo
         if not np.isfinite(history[-1]["loss"]):
             raise TrainingError(f"the loss of epoch {epoch} is not finite: expected a number, so it is not saved")
         if epoch % 2 == 0 or epoch == options.epochs:
-            saved = checkpoints.save(TrainState(epoch=epoch))
+            saved = checkpoints.save(checkpoint_number=epoch)
     restored = restored_accuracy(saved, test)
     print(f"Restored without a strategy from {saved}, test accuracy: {restored:.4f}")
     expected = history[-1]["test accuracy"]

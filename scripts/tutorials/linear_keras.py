@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Fit a line twice, by `compile` and `fit` and in a custom loop: `python scripts/tutorials/linear_keras.py --devices 2`.
+"""Fit a line twice, by `fit` and in a custom loop: `python scripts/tutorials/linear_keras.py --devices 2`.
 
 Both begin at the same weights and use the same batches, so they agree up to rounding on any number of replicas.
 """

@@ -11,7 +11,7 @@ from PIL import Image
 from cyclegan.cli import train
 from cyclegan.errors import UserError
 from cyclegan.run.run_directory import find_checkpoints
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
 from tests.system.runs import SMALLEST, TINY, assert_same, lines, run, start, variables, wait_for_line
 
 

@@ -17,7 +17,7 @@ import time
 import pytest
 
 from cyclegan.run.run_directory import saved_checkpoints
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
 from tests.system import worker_processes
 from tests.system.runs import ROOT, assert_same, variables
 

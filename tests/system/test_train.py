@@ -14,49 +14,37 @@ import zipfile
 import pytest
 import tensorflow_datasets as tfds
 
-from cyclegan import terminal
 from cyclegan.cli import train
 from cyclegan.config import serialization
-from cyclegan.config.command_line import parse_args
 from cyclegan.data import tfds_source
 from cyclegan.data.sources import comparison_images
 from cyclegan.errors import UserError
-from cyclegan.networks.compat import stack
-from cyclegan.run import run_directory
 from tests.system.runs import ROOT, SMALLEST, TINY, assert_same, lines, photograph, run, variables
 
 
-@pytest.mark.parametrize(
-    "flags, text",
-    [
-        (["--dataset", "nowhere"], "train.py: --dataset nowhere: no such folder; expected"),
-        (["--batch_size", "0"], "train.py: --batch_size 0: expected at least 1"),
-        (["--adversarial", "wgan"], "train.py: --adversarial wgan: expected one of"),
-    ],
-)
-def test_mistakes_are_one_line_and_code_2(tmp_path, flags, text):
-    result = run(*flags, cwd=tmp_path)
+def test_mistakes_are_one_line_and_code_2(tmp_path):
+    result = run("--dataset", "nowhere", cwd=tmp_path)
     shown = {line.partition(":")[0] for line in result.stdout.splitlines()}  # a slow phase adds its time
     assert result.returncode == 2 and shown <= {"Starting TensorFlow", "Finding the images"}
-    assert result.stderr.startswith(text) and result.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+    assert result.stderr.startswith("train.py: --dataset nowhere: no such folder; expected")
+    assert result.stderr.count("\n") == 1 and not list(tmp_path.glob("runs/*"))
 
 
-def test_missing_packages_are_explained(tmp_path):
-    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\")")
+@pytest.mark.parametrize(
+    "missing, flags, code, text",
+    [
+        ("numpy", ["--dataset", "stripes"], 2, "No module named 'numpy': make the environment with scripts/setup.sh"),
+        ("tensorflow", ["--help"], 0, "--lambda_cycle"),
+        ("tensorflow", ["--batch_size", "0"], 2, "train.py: --batch_size 0: expected at least 1"),
+    ],
+)
+def test_missing_packages_are_explained_or_not_needed(tmp_path, missing, flags, code, text):
+    (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{missing}'\")")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, str(ROOT / "train.py"), "--dataset", "stripes"]
+    command = [sys.executable, str(ROOT / "train.py"), *flags]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert result.returncode == 2 and result.stderr.count("\n") == 1
-    assert "No module named 'numpy': make the environment with scripts/setup.sh" in result.stderr
-
-
-def test_help_needs_no_tensorflow(tmp_path):
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('not for --help')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, str(ROOT / "train.py"), "--help"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0 and "--lambda_cycle" in result.stdout
+    assert result.returncode == code and text in result.stdout + result.stderr
+    assert result.stderr.count("\n") == (1 if code else 0)
 
 
 @pytest.mark.slow
@@ -86,23 +74,6 @@ def test_horse2zebra_through_tfds(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_every_phase_before_the_first_bar_has_its_line(photos, tmp_path, capsys, monkeypatch):
-    texts, phase = [], terminal.phase
-    monkeypatch.setattr(terminal, "phase", lambda text, *args, **kw: texts.append(text) or phase(text, *args, **kw))
-    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), "--image_size", "32", "--epochs", "1"]
-    train.main([*flags, *SMALLEST, "--verbose", "1", "--evaluate_every", "1", "--evaluate_features", "random"])
-    output = capsys.readouterr()
-    phases = ["Starting TensorFlow", "Finding the images", "Building the networks"]
-    assert [line for line in output.out.splitlines() if line in phases] == phases
-    assert output.out.index(phases[-1]) < output.out.index("Epoch 001/001")
-    assert "first step" in output.err
-    assert texts[4:10] == [  # shown if they are slow
-        *("Loading the network for FID and KID", "Comparing the images", "Preparing the folder of the run"),
-        *("Preparing the logs of the run", "Saving the first checkpoint", "Running the first step"),
-    ]
-
-
-@pytest.mark.slow
 def test_every_phase_is_on_the_terminal_before_the_first_bar(photos, tmp_path):
     """Print what a new user sees, with its times: run with -s."""
     flags = ["--dataset", photos, "--output_dir", tmp_path / "run", "--image_size", "32", "--epochs", "1", *SMALLEST]
@@ -119,20 +90,18 @@ def test_every_phase_is_on_the_terminal_before_the_first_bar(photos, tmp_path):
     os.close(reader)
     assert process.wait() == 0
     before = shown[: shown.index("Train: ")]
-    found = re.findall("(Starting TensorFlow|Finding the images|Building the networks)\r", before)
-    assert found == ["Starting TensorFlow", "Finding the images", "Building the networks"]
-    times = {text: before.partition(text)[2] for text in found}
-    assert all(re.match(r"\s*00:0\d", rest) for rest in times.values())  # each begins to count
+    phases = ["Starting TensorFlow", "Finding the images", "Building the networks"]
+    assert [line for line in re.split("[\r\n]+", before) if line in phases] == phases
 
 
 @pytest.mark.slow
-def test_patience_ends_a_run_with_code_0(photos, tmp_path):
+def test_patience_ends_a_run_with_code_0(photos, tmp_path, capsys):
     """Train so slowly that no weight changes, so no evaluation is better than the first."""
-    flags = ["--dataset", photos, "--output_dir", tmp_path / "run", *SMALLEST, "--image_size", "32", "--lr", "1e-30"]
-    result = run(*flags, "--epochs", "9", "--evaluate_every", "1", "--patience", "2")
-    assert result.returncode == 0, result.stderr
-    assert "Training ends after epoch 3: in the last 2 evaluations, the KID of no direction was" in result.stdout
-    assert "Epoch 003/009" in result.stdout and "Epoch 004" not in result.stdout
+    flags = ["--dataset", str(photos), "--output_dir", str(tmp_path / "run"), *SMALLEST, "--image_size", "32"]
+    train.main([*flags, "--lr", "1e-30", "--epochs", "9", "--evaluate_every", "1", "--patience", "2"])
+    output = capsys.readouterr().out
+    assert "Training ends after epoch 3: in the last 2 evaluations, the KID of no direction was" in output
+    assert "Epoch 003/009" in output and "Epoch 004" not in output
 
 
 @pytest.mark.slow
@@ -147,43 +116,29 @@ def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_pa
 
 @pytest.mark.slow
 def test_resume_refuses_and_warns(finished, photos, capsys):
-    small = [*SMALLEST, "--epochs", "1"]
+    folder, small = pathlib.Path(finished[3]), [*SMALLEST, "--epochs", "1"]
 
     def files():
-        return {path: path.stat().st_mtime_ns for path in pathlib.Path(finished[3]).rglob("[!.]*")}  # not the lock
+        return {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*")}  # not the lock
 
     before = files()
-    with pytest.raises(UserError, match="filters 1 -> 2, discriminator_layers 1 -> 3, residual_blocks 0 -> 6"):
+    with pytest.raises(UserError, match="filters 1 -> 2"):
         train.main([*finished, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
     with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):
         train.main([*finished, *SMALLEST])
-    assert files() == before
     (photos / "trainA" / "new.jpg").unlink()
     train.main([*finished, *small, "--lr", "0.5"])  # one epoch is done already: nothing is left to change
     assert files() == before
     capsys.readouterr()
-    more = [*small[:-1], "2"]
-    train.main([*finished, *more, "--lr", "0.5", "--batch_size", "9"])
+    train.main([*finished, *SMALLEST, "--epochs", "2", "--lr", "0.5", "--batch_size", "9"])
     errors = capsys.readouterr().err
     assert "lr 0.0002 -> 0.5 from here on" in errors
     assert "the global batch is 9 pairs instead of 1 from here on: an epoch has fewer steps" in errors
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
-    assert lines(pathlib.Path(finished[3]))[-2]["learning_rate"] == 0.5
+    assert lines(folder)[-2]["learning_rate"] == 0.5
     train.main([*finished, *small, "--filters", "2", "--clear_output_dir"])
-    assert [line["epoch"] for line in lines(pathlib.Path(finished[3])) if "event" not in line] == [1, 1]
-    shutil.rmtree(pathlib.Path(finished[3]) / "checkpoints")
+    assert [line["epoch"] for line in lines(folder) if "event" not in line] == [1, 1]
+    shutil.rmtree(folder / "checkpoints")
     with pytest.raises(UserError, match="holds a run that has begun to train, but no complete checkpoint"):
         train.main([*finished, *small, "--filters", "2"])
-
-
-@pytest.mark.slow
-def test_second_run_on_a_folder_is_refused(finished, tmp_path):
-    config = parse_args([*finished, *SMALLEST])
-    with (
-        run_directory.RunDirectory(config, stack()),
-        pytest.raises(UserError, match=f"another process trains there .process {os.getpid()} on"),
-    ):
-        train.main([*finished, *SMALLEST])
-    assert (tmp_path / "run" / ".lock").exists()
-    train.main([*finished, *SMALLEST, "--epochs", "2"])  # nobody holds it any more

@@ -1,6 +1,6 @@
 import pytest
 
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
 from tests.system.resume.world import (
     World,
     kept,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import Stopped, TrainingError
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
 from tests.system.resume.world import STEPS, Killed, kill_at, wait_for
 
 RATES = (1e-3, 1e-3)

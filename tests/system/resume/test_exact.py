@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cyclegan.errors import Stopped
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
 from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, position, wait_for
 
 

@@ -1,7 +1,7 @@
 """Start a training again and again on one folder, in one process.
 
 A start gives the networks and optimizers new values, which restoring must replace, so that the steps are traced once for all
-tests. tests/system/test_interrupted_runs.py and scripts/soak.py do the same with processes.
+tests. tests/system/test_interrupted_runs.py and scripts/soak do the same with processes.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ from cyclegan.training.callbacks import make_callbacks
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_test_step, compile_train_step
 from cyclegan.training.trainer import Split, Trainer
-from scripts.soaking import comparison
-from scripts.soaking.comparison import log_lines
+from scripts.soak.comparison import log_lines
+from tests.system.runs import variables
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
 BATCH = 6
@@ -163,7 +163,7 @@ def kept(folder):
     """Return (epoch, best KID, bytes of all variables) of each best checkpoint of a run, by name."""
     found = {}
     for path in saved_checkpoints(folder / "checkpoints", "best-*"):
-        state, values = read_train_state(path), comparison.variables(path)
+        state, values = read_train_state(path), variables(path)
         assert not state.train.pairs_done
         content = {name: np.asarray(value).tobytes() for name, value in values.items()}
         found[path.name.rpartition("-")[0]] = (state.epoch, state.best_kid, content)
