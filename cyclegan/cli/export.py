@@ -28,7 +28,7 @@ logger = logging.getLogger("cyclegan.export")
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = ArgumentParser(
-        description="Export a trained generator, and compare the output of the file with the network's.",
+        description="Export a trained generator, and compare the output of the file with the network's."
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel and web")
@@ -67,11 +67,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> float:
-    """Export, and log the input and output of the file. Return the largest difference from the network.
-
-    Raises:
-        UserError: The export can't be made; OUT is unchanged.
-    """
+    """Export, and log the input and output of the file; return the largest difference from the network."""
     given = parse(argv)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
     with terminal.start():

@@ -174,7 +174,7 @@ class Config:
         if objective.compares_features and not hasattr(self.networks, "residual_blocks"):
             raise UserError(
                 f"--objective {objective.objective}: compares features of a ResNet;"
-                f" expected another --generator than {self.networks.generator}"
+                f" expected --generator resnet_9blocks or the like, not {self.networks.generator}"
             )
 
     def _check_batch_normalization(self) -> None:

@@ -31,21 +31,13 @@ class ExportError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Options of an export.
+    """Options of an export."""
 
-    Attributes:
-        format: Name in `FORMATS`.
-        uint8: Whether images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1].
-        float16: Whether to round the weights to float16, which halves the file.
-        size: (height, width) in pixels to export a batch of one image; `None` for any number of images of any size.
-        overwrite: Whether to replace an existing file.
-    """
-
-    format: str
-    uint8: bool = False
-    float16: bool = False
-    size: tuple[int, int] | None = None
-    overwrite: bool = False
+    format: str  # in `FORMATS`
+    uint8: bool = False  # images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1]
+    float16: bool = False  # rounds the weights to float16, which halves the file
+    size: tuple[int, int] | None = None  # (height, width) for a batch of one image; by default any number of any size
+    overwrite: bool = False  # replaces an existing file
 
     @property
     def tolerance(self) -> float:
@@ -58,13 +50,12 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     """Check that an export can be made, before anything is computed.
 
     Raises:
-        UserError: Packages are missing, or `out` has a wrong suffix or no parent folder, or exists.
+        UserError: Packages are missing, or nothing can be written to `out`.
     """
     out, form = pathlib.Path(out), FORMATS[options.format]
     missing = [name for name in form.packages if not importlib.util.find_spec(name)]
     if missing:
-        install = "install with pip install -r requirements.txt"
-        hint = terminal.REINSTALL if terminal.is_installed() else install
+        hint = terminal.REINSTALL if terminal.is_installed() else "install with pip install -r requirements.txt"
         raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
     if options.float16 and not form.has_float16:
         able = ", ".join(name for name, other in FORMATS.items() if other.has_float16)
@@ -90,12 +81,11 @@ def export(
     Args:
         generator: Result of `make_generator` that computes in float32.
         out: Path of the file, or of the folder of a SavedModel.
-        images: uint8 images [H, W, C] to compare on, of sizes that the generator takes; with `options.size`, of this size.
+        images: uint8 images [H, W, C] to compare on, of sizes that the file takes.
         options: Options of the export.
 
     Returns:
-        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, where only the output of the
-        file is rounded.
+        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, including the file's rounding.
 
     Raises:
         UserError: See `check`; or the file can't be written.
@@ -108,11 +98,7 @@ def export(
 
 @contextlib.contextmanager
 def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs.
-
-    Raises:
-        UserError: The file can't be written.
-    """
+    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
     out = pathlib.Path(out)
     try:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:

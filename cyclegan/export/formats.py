@@ -20,21 +20,16 @@ Translate = Callable[[np.ndarray], np.ndarray]  # [N, H, W, C] -> [N, H, W, C]
 class ExportFormat:
     """A kind of file, or of folder.
 
-    Attributes:
-        write: Write a model of `make_portable` to a path, with weights rounded to float16 if the third argument is true.
-        load: Load such a file with the program that will run it, and return the function in it.
-        packages: Packages that `write` and `load` need besides TensorFlow.
-        suffix: End of the names of such files, if the format demands one.
-        has_float16: Whether the format can store weights as float16.
-        marker: Name of a file that each folder of this kind contains; empty for a format that is a file.
+    `write` writes a model of `make_portable` to a path, with weights rounded to float16 if the third argument is true. `load`
+    loads such a file with the program that will run it, and returns the function in it.
     """
 
     write: Callable[[tf.keras.Model, pathlib.Path, bool], None]
     load: Callable[[pathlib.Path], Translate]
-    packages: tuple[str, ...] = ()
-    suffix: str = ""
-    has_float16: bool = False
-    marker: str = ""
+    packages: tuple[str, ...] = ()  # that `write` and `load` need besides TensorFlow
+    suffix: str = ""  # end of the names of such files, if the format demands one
+    has_float16: bool = False  # whether the format can store weights as float16
+    marker: str = ""  # name of a file in each folder of this kind; empty for a format that is a file
 
 
 def traced_function(model: tf.keras.Model) -> tuple[tf.types.experimental.GenericFunction, list[tf.TensorSpec]]:

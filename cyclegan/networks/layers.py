@@ -1,8 +1,12 @@
-"""Convolutions, paddings, activations and upsampling, and the initial values of weights."""
+"""Convolutions, paddings, activations, upsampling and dropout, and the initial values of weights."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
+import threading
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -24,12 +28,9 @@ def normal(mean: float = 0.0) -> tf.keras.initializers.Initializer:
 def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
     """Return an initializer for convolution kernels, the same as in `init_weights` of pytorch-CycleGAN-and-pix2pix.
 
-    For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
-
-    Args:
-        init: "normal": N(0, 0.02). "xavier": N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio
-            2010, eq. 16). "kaiming": the same with s^2 = 2 / fan_in (He et al. 2015, eq. 10). "orthogonal": 0.02 times
-            a random orthogonal matrix (Saxe et al. 2014).
+    "normal" is N(0, 0.02); "xavier" N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010, eq. 16);
+    "kaiming" N(0, s) with s^2 = 2 / fan_in (He et al. 2015, eq. 10); "orthogonal" 0.02 times a random orthogonal matrix
+    (Saxe et al. 2014). For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
     """
     initializers = tf.keras.initializers
     if init == "xavier":
@@ -40,10 +41,7 @@ def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
 
 
 class ReflectionPadding2D(tf.keras.layers.Layer):
-    """Mirror the pixels at each side of an image without repeating the edge itself.
-
-    [N, H, W, C] -> [N, H + 2p, W + 2p, C] for `padding` p; H and W must be greater than p.
-    """
+    """Mirror `padding` pixels, fewer than H and W, at each side of images [N, H, W, C], without repeating the edge itself."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
@@ -63,6 +61,62 @@ class NearestUpsampling2D(tf.keras.layers.Layer):
         return tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
 
 
+_active = threading.local()  # each replica is traced in a thread of its own
+
+
+@contextlib.contextmanager
+def random_stream(seed: tf.Tensor, global_batch_size: int, start: tf.Tensor | int, count: int) -> Iterator[None]:
+    """Make `Dropout` layers use this random stream while this context is active in this thread.
+
+    The random numbers of a sample are a function of the seed, the position of the sample in the global batch, and the
+    number of earlier calls of dropout layers in this context. So they differ between layers and between calls of a
+    network, and are the same on any number of replicas and in a resumed run.
+
+    Args:
+        seed: int32 or int64 tensor [2], different in each step.
+        global_batch_size: Samples in the global batch.
+        start: Position of the first sample of this replica in the global batch.
+        count: Samples on this replica. A batch has this number, or a multiple if several inputs of a network form one batch.
+    """
+    calls = itertools.count()
+
+    def uniform(shape: tf.TensorShape) -> tf.Tensor:
+        """Return float32 numbers in [0, 1): the share of this replica in numbers for the global batch."""
+        inputs, rest = shape[0] // count, shape[1:]
+        # int64, because TensorFlow computes int32 on the host, and the device would wait for the host.
+        folded = tf.random.fold_in(seed, tf.constant(next(calls), tf.int64), alg="philox")
+        rows = tf.random.stateless_uniform([inputs, global_batch_size, *rest], folded, alg="philox")
+        own = tf.slice(rows, [0, start, *(0 for _ in rest)], [inputs, count, *rest])
+        return tf.reshape(own, shape)
+
+    before = getattr(_active, "uniform", None)
+    _active.uniform = uniform
+    try:
+        yield
+    finally:
+        _active.uniform = before
+
+
+class Dropout(tf.keras.layers.Layer):
+    """Set each value to 0 with probability `rate` and divide the others by 1 - rate (Srivastava et al. 2014).
+
+    Training needs an active `random_stream` and inputs of known shape; without `training` the layer is the identity.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Drop values of a tensor [N, ...] in training."""
+        if not training:
+            return x
+        uniform = getattr(_active, "uniform", None)
+        if uniform is None:
+            raise RuntimeError("Dropout with training=True outside of random_stream; call it inside of this context")
+        return tf.where(uniform(x.shape) >= self.rate, x / tf.cast(1.0 - self.rate, x.dtype), tf.zeros_like(x))
+
+
 class Convolution(tf.keras.layers.Conv2D):
     """Compute what Keras's `Conv2D` does, faster on the CPU; the results are equal except for rounding.
 
@@ -77,8 +131,7 @@ class Convolution(tf.keras.layers.Conv2D):
 
     def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.trains_bias = trains_bias
-        self.margin = margin
+        self.trains_bias, self.margin = trains_bias, margin
         self._margins = [[0, 0], [margin, margin], [margin, margin], [0, 0]]
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:

@@ -3,8 +3,7 @@
 import numpy as np
 
 from cyclegan.config import Config
-from cyclegan.interop.layouts import find_discriminator, find_generator
-from cyclegan.interop.torch_networks import copy_weights
+from cyclegan.interop.torch_networks import TorchNetwork, find_discriminator, find_generator
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.generators import make_generator
 
@@ -161,5 +160,5 @@ def filled(state):
         network = make_generator(networks, layout.channels_in, layout.channels_out)
     else:
         network = make_discriminator(networks, layout.channels_in)
-    copy_weights(network, state, layout)
+    TorchNetwork("a file", state, layout).copy_to(network)
     return network, layout
