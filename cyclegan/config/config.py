@@ -194,7 +194,7 @@ class Config:
         if not self.performance.recompute:
             return
         if self.networks.norm == "batch":
-            raise UserError("--recompute: --norm batch would count its statistics twice; expected another --norm")
+            raise UserError("--recompute: --norm batch would count its statistics twice; expected --norm instance")
         if self.networks.dropout:
             raise UserError(
                 f"--recompute: --dropout {self.networks.dropout} would drop other values the second time; expected --dropout 0"

@@ -7,8 +7,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.export.formats import INPUT
 from cyclegan.networks import compat, layers, normalization
+
+INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
 
 keras, ops = tf.keras.layers, compat.ops
 

@@ -18,8 +18,7 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
-from cyclegan.export.exporter import ExportOptions
-from cyclegan.export.formats import FORMATS
+from cyclegan.export.exporter import FORMATS, ExportOptions
 
 SOURCE = pathlib.Path(__file__).with_name("web")
 PAGE_FILES = ("index.html", "style.css", "page.js", "worker.js")

@@ -32,14 +32,10 @@ def feature_layers(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
 def compute_features(
     network: tf.keras.Model, images: tf.Tensor, training: bool, recomputes: bool = False, to_output: bool = False
 ) -> list[tf.Tensor]:
-    """Return the images and their features in a ResNet generator, [N, h, w, C] each.
+    """Return the images and their features in a ResNet generator, [N, h, w, C] each; with `to_output`, also the output.
 
-    Args:
-        network: The generator.
-        images: float32 [N, H, W, C] in [-1, 1].
-        training: Whether the layers run as in training.
-        recomputes: Whether the backward pass computes the residual blocks again.
-        to_output: Whether to run all layers and append the output; otherwise the layers after the last feature are skipped.
+    The layers after the last feature run only for the output. With `recomputes`, the backward pass computes the residual blocks
+    again.
     """
     wanted, found = feature_layers(network), [images]
     for layer, output in _call_layers(network, images, training, recomputes):

@@ -121,12 +121,9 @@ class Convolution(tf.keras.layers.Conv2D):
     """Compute what Keras's `Conv2D` does, faster on the CPU; the results are equal except for rounding.
 
     With few output channels and stride 1, the layer uses `convolve_to_few_channels`. In a precision that the CPU has no
-    instructions for, it computes in float32 and rounds the result. The bias is always added in float32.
-
-    Attributes:
-        trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
-        margin: Number of zeros that each side of the input gets, with padding "valid". The operation itself adds them; a
-            `ZeroPadding2D` would copy the input.
+    instructions for, it computes in float32 and rounds the result. The bias is always added in float32; training leaves it out
+    without `trains_bias`, for a following instance normalization, which cancels it. With padding "valid", the operation itself
+    adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
@@ -160,7 +157,7 @@ class Convolution(tf.keras.layers.Conv2D):
         return convolve_to_few_channels(inputs, kernel)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Return the shape of the output for an input shape, both with None for an unknown size."""
+        """Return the shape of the output, with None for an unknown size."""
         batch, *size, channels = input_shape
         return super().compute_output_shape((batch, *(n and n + 2 * self.margin for n in size), channels))
 
@@ -170,10 +167,7 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
 
     With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1, it
     is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], where "same"
-    has y[2 i + k].
-
-    Attributes:
-        trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
+    has y[2 i + k]. Its bias is that of `Convolution`.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, **kwargs: Any) -> None:
@@ -194,7 +188,7 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
         return _add_bias(y, self.bias) if self.use_bias and (self.trains_bias or not training) else y
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Return the shape of the output for an input shape, both with None for an unknown size."""
+        """Return the shape of the output, with None for an unknown size."""
         height, width = (n and n * stride for n, stride in zip(input_shape[1:3], self.strides))
         return (input_shape[0], height, width, self.filters)
 
@@ -202,12 +196,9 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
 def _convolve_in_native_precision(
     convolve: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], x: tf.Tensor, kernel: tf.Tensor
 ) -> tf.Tensor:
-    """Return `convolve(x, kernel)`, computed in float32 if the device has no instructions for the type of `x`.
-
-    TensorFlow takes fifteen times as long without such instructions. The result has the type of `x`.
-    """
+    """Return `convolve(x, kernel)` in the type of `x`, computed in float32 if the device has no instructions for this type."""
     kernel = tf.convert_to_tensor(kernel)
-    if hardware.has_instructions_for(x.dtype.name if hasattr(x.dtype, "name") else x.dtype):
+    if hardware.has_instructions_for(tf.as_dtype(x.dtype).name):
         return convolve(x, kernel)
     return tf.cast(convolve(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32)), x.dtype)
 
@@ -248,10 +239,9 @@ def convolve_to_few_channels(
 
 
 def _block_kernel(kernel: tf.Tensor) -> tf.Tensor:
-    """Return the kernel for blocks of 2 x 2 pixels that is equivalent to `kernel` for pixels.
+    """Return the equivalent kernel for blocks of 2 x 2 pixels, channels in the order of `tf.nn.space_to_depth`.
 
-    [K, L, C, D] with odd K and L -> [(K + 1) / 2, (L + 1) / 2, 4 C, 4 D], channels in the order of
-    `tf.nn.space_to_depth`.
+    [K, L, C, D] with odd K and L -> [(K + 1) / 2, (L + 1) / 2, 4 C, 4 D].
     """
     height, width, channels, filters = kernel.shape
     shifted = [tf.pad(kernel, [[i, 1 - i], [j, 1 - j], [0, 0], [0, 0]]) for i in (0, 1) for j in (0, 1)]

@@ -67,7 +67,7 @@ _Base: Any = compat.instance_normalization_of_addons() or PlainInstanceNormaliza
 
 
 class InstanceNormalization(_Base):
-    """The layer of TensorFlow Addons where it is installed, with few operations in training; first derivatives are right.
+    """The layer of TensorFlow Addons where it is installed; first derivatives are right.
 
     Training takes one operation per sample, and for samples below `LARGE_SAMPLE` on a CPU the plain form, which is faster there.
     """
@@ -98,14 +98,12 @@ class InstanceNormalization(_Base):
 class BatchNormalization(tf.keras.layers.Layer):
     """Normalize each channel: (x - mean) / sqrt(variance + epsilon) * gamma + beta (Ioffe and Szegedy 2015).
 
-    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch.
-    All replicas must have the same N, H and W. The result and the gradients do not depend on the number of replicas.
-    Padding samples count like any other. Without `training`, the running statistics are used. Each training call moves
-    them a tenth of the way to the statistics of the batch, with the unbiased variance as in PyTorch. Statistics that are
-    not finite are ignored.
+    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch, of which
+    all replicas have equal parts, and padding samples count like any other. Each training call moves the running statistics, for
+    use without `training`, a tenth of the way to those of the batch, with the unbiased variance as in PyTorch. Statistics that
+    are not finite are ignored.
 
     On several replicas, a function that is compiled with XLA inside of `strategy.run` can't contain this layer.
-
     """
 
     gamma: tf.Variable  # initially N(1, 0.02)
@@ -182,8 +180,7 @@ class SpectralConvolution(Convolution):
     """Convolve with the kernel divided by its largest singular value (Miyato et al. 2018); [N, H, W, C] -> [N, h, w, filters].
 
     The kernel counts as a matrix [height * width * C, filters]. Each training call takes one step of power iteration (algorithm 1
-    of the paper). Gradients treat the singular vectors as constants. The vector depends on the kernel alone, so all replicas have
-    the same one.
+    of the paper); it depends on the kernel alone, so all replicas have the same vector. Gradients treat the vectors as constants.
     """
 
     direction: tf.Variable  # float32 [filters], the estimated singular vector on the side of the filters

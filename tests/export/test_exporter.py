@@ -13,8 +13,7 @@ from PIL import Image
 from cyclegan.cli import export as command
 from cyclegan.errors import UserError
 from cyclegan.export import portable
-from cyclegan.export.exporter import FLOAT16_TOLERANCE, ExportError, ExportOptions, export
-from cyclegan.export.formats import FORMATS, ExportFormat
+from cyclegan.export.exporter import FLOAT16_TOLERANCE, FORMATS, ExportError, ExportFormat, ExportOptions, export
 from tests.export.models import UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
