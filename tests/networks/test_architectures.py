@@ -12,7 +12,7 @@ from cyclegan.networks.blocks import BlockBuilder
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.generators import make_generator, residual_block
 from cyclegan.networks.layers import Dropout
-from tests.networks.helpers import PAPER, network_config, noise
+from tests.networks.helpers import PAPER, network_config
 
 UNET = {"generator": "unet_128", "filters": 2, "image_size": 128}
 
@@ -147,15 +147,6 @@ def test_pixel_discriminator_sees_one_pixel():
     assert np.argwhere(discriminator(x).numpy() != before).tolist() == [[0, 2, 3, 0]]
 
 
-# From 2 channels to 3; with the number of weights of the kernel.
-CONVOLUTIONS = [
-    (lambda blocks, x, **how: blocks.convolve(x, 3, 4, **how), 4 * 4 * 2 * 3),
-    (lambda blocks, x, **how: blocks.convolve_reflected(x, 3, 7, **how), 7 * 7 * 2 * 3),
-    (lambda blocks, x, **how: blocks.convolve_pixels(x, 3, **how), 2 * 3),
-    (lambda blocks, x, **how: blocks.upsample(x, 3, 3, **how), 3 * 3 * 2 * 3),
-]
-
-
 def built(append, channels=2, **settings):
     """Return the model of the layers that a method of `BlockBuilder` appends."""
     image = tf.keras.Input((None, None, channels))
@@ -175,24 +166,13 @@ def built(append, channels=2, **settings):
     ids=str,
 )
 def test_biases_before_a_normalization(settings, bias):
-    for append, kernel in CONVOLUTIONS:
-        assert built(append, **settings).count_params() == kernel + 3 * bias
-        other = built(lambda blocks, x, append=append: append(blocks, x, use_bias=not bias), **settings)
-        assert other.count_params() == kernel + 3 * (not bias)
-
-
-@pytest.mark.parametrize("settings, side", [({}, (9, 5, 9)), (PAPER, (8, 4, 9))], ids=str)
-def test_convolutions_divide_the_sides(settings, side):
-    """Convolve 9 pixels: "same" padding gives ceil(9 / stride), padding of 1 pixel floor((9 + 2 - 4) / stride) + 1."""
-    for append, expected in zip(
-        (
-            lambda blocks, x: blocks.convolve(x, 3, 4),
-            lambda blocks, x: blocks.convolve(x, 3, 4, 2),
-            lambda blocks, x: blocks.convolve_reflected(x, 3, 7),
-        ),
-        side,
-    ):
-        assert built(append, **settings)(noise(1, 9, 9, 2)).shape == (1, expected, expected, 3)
+    config = network_config(filters=2, residual_blocks=1, **settings)
+    generator, discriminator = (
+        [layer.use_bias for layer in make(config).layers if hasattr(layer, "kernel")]
+        for make in (make_generator, make_discriminator)
+    )
+    assert generator == [bias] * 7 + [True]
+    assert discriminator == [True, bias, bias, bias, True]  # no normalization behind the first and the last
 
 
 @pytest.mark.parametrize(
