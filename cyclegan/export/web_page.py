@@ -40,11 +40,7 @@ class Page:
 
 
 def check(page: Page, channels: Sequence[int]) -> None:
-    """Check that a browser can show images of so many channels, and that ONNX Runtime Web is there.
-
-    Raises:
-        UserError: It is not so.
-    """
+    """Raise `UserError` if browsers can't show images of these numbers of channels, or if ONNX Runtime Web is missing."""
     wrong = [count for count in channels if count not in (1, 3)]
     if wrong:
         raise UserError(f"--format web: {wrong[0]} channels; expected 1 or 3, as browsers show no others")
