@@ -28,7 +28,7 @@ logger = logging.getLogger("cyclegan.export")
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = ArgumentParser(
-        description="Export a trained generator, and compare the output of the file with the network's.",
+        description="Export a trained generator, and compare the output of the file with the network's."
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel and web")
@@ -67,17 +67,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> float:
-    """Export, and log the input and output of the file. Return the largest difference from the network.
-
-    Raises:
-        UserError: The export can't be made; OUT is unchanged.
-    """
+    """Export, and log the input and output of the file; return the largest difference from the network."""
     given = parse(argv)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
     with terminal.start():
         from cyclegan.data.sources import comparison_images
         from cyclegan.export.exporter import ExportOptions, check, export
-        from cyclegan.export.formats import INPUT, OUTPUT
+        from cyclegan.export.portable import INPUT, OUTPUT
         from cyclegan.inference.model import Model
 
     if given.format == "web":
@@ -127,7 +123,7 @@ def _export_page(given: argparse.Namespace) -> float:
     data, multiple = run.config.data, run.config.networks.multiple
     if data.value_range("x") or data.value_range("y"):
         raise UserError(
-            f"{given.run}: has value ranges, which browsers cannot read; expected a run without, or another --format"
+            f"{given.run}: has value ranges, which browsers cannot read; expected --format onnx or the like"
         )
     directions = [given.direction] if given.direction else run.generators
     page = web_page.Page(f"CycleGAN: {run.path.resolve().name}", max(data.image_shape), multiple, given.runtime)
@@ -151,7 +147,7 @@ def _megabytes(out: str) -> float:
 
 def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> None:
     """Log the values that the lowest and the highest numbers of an exported file stand for."""
-    from cyclegan.export.formats import INPUT, OUTPUT
+    from cyclegan.export.portable import INPUT, OUTPUT
 
     low, high = (0, 255) if options.uint8 else (-1, 1)
     for name, domain in zip((INPUT, OUTPUT), direction.split("2")):

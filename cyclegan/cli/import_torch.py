@@ -81,7 +81,7 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
     if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
         raise UserError(
             f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known yet;"
-            " expected --pool_size 0 with it, or another one"
+            " expected --pool_size 0, or --preprocess resize_and_crop"
         )
     output_dir = config.run.output_dir
     if (pathlib.Path(output_dir) / "config.json").exists() and not config.run.clear_output_dir:

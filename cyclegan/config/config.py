@@ -174,7 +174,7 @@ class Config:
         if objective.compares_features and not hasattr(self.networks, "residual_blocks"):
             raise UserError(
                 f"--objective {objective.objective}: compares features of a ResNet;"
-                f" expected another --generator than {self.networks.generator}"
+                f" expected --generator resnet_9blocks or the like, not {self.networks.generator}"
             )
 
     def _check_batch_normalization(self) -> None:
@@ -194,7 +194,7 @@ class Config:
         if not self.performance.recompute:
             return
         if self.networks.norm == "batch":
-            raise UserError("--recompute: --norm batch would count its statistics twice; expected another --norm")
+            raise UserError("--recompute: --norm batch would count its statistics twice; expected --norm instance")
         if self.networks.dropout:
             raise UserError(
                 f"--recompute: --dropout {self.networks.dropout} would drop other values the second time; expected --dropout 0"

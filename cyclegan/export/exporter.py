@@ -1,4 +1,4 @@
-"""Export of a generator to a file: write, load with the program that will run it, compare, move to the final name."""
+"""Export of a generator: write a file, load it with the program that will run it, compare, move to the final name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pathlib
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Callable
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -17,10 +19,105 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
-from cyclegan.export.formats import FORMATS, Translate
+from cyclegan.export.portable import INPUT, OUTPUT
 
 TOLERANCE = 1e-3  # largest difference from the network's output in [-1, 1]
 FLOAT16_TOLERANCE = 0.02  # the same for weights that were rounded to float16
+OPSET = 17  # of ONNX: ONNX Runtime reads it from 1.12 on
+
+Translate = Callable[[np.ndarray], np.ndarray]  # [N, H, W, C] -> [N, H, W, C]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportFormat:
+    """A kind of file, or of folder.
+
+    `write` writes a model of `make_portable` to a path, with weights rounded to float16 if the third argument is true. `load`
+    loads such a file with the program that will run it, and returns the function in it.
+    """
+
+    write: Callable[[tf.keras.Model, pathlib.Path, bool], None]
+    load: Callable[[pathlib.Path], Translate]
+    packages: tuple[str, ...] = ()  # that `write` and `load` need besides TensorFlow
+    suffix: str = ""  # end of the names of such files, if the format demands one
+    has_float16: bool = False  # whether the format can store weights as float16
+    marker: str = ""  # name of a file in each folder of this kind; empty for a format that is a file
+
+
+def traced_function(model: tf.keras.Model) -> tuple[tf.types.experimental.GenericFunction, list[tf.TensorSpec]]:
+    """Return the function {INPUT: tensor} -> {OUTPUT: tensor} of a model, and its input signature."""
+    signature = [tf.TensorSpec(model.inputs[0].shape, model.inputs[0].dtype, INPUT)]
+    # The name of the parameter becomes the name of the input in all formats.
+    translate = tf.function(lambda picture: {OUTPUT: model(picture, training=False)}, signature, autograph=False)
+    return translate, signature
+
+
+def _write_savedmodel(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+    module = tf.Module()
+    module.__call__, _ = traced_function(model)
+    module.weights = module.__call__.get_concrete_function().variables
+    tf.saved_model.save(module, str(path), signatures=module.__call__)
+
+
+def _load_savedmodel(path: pathlib.Path) -> Translate:
+    translate = tf.saved_model.load(str(path))
+    return lambda x: translate(tf.constant(x))[OUTPUT].numpy()
+
+
+def _write_keras(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+    model.save(path)
+
+
+def _load_keras(path: pathlib.Path) -> Translate:
+    model = tf.keras.models.load_model(path)  # in its safe mode
+    return lambda x: model(x, training=False).numpy()
+
+
+def _write_onnx(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+    from tf2onnx import convert
+    from tf2onnx.optimizer.reshape_optimizer import ReshapeOptimizer
+
+    # This optimization sometimes loses the last operation of networks to one channel: in 2 of 12 trials with tf2onnx 1.17.
+    # `from_function` takes no list of optimizations.
+    with mock.patch.object(ReshapeOptimizer, "optimize", lambda self, graph, iteration: graph):
+        onnx, _ = convert.from_function(*traced_function(model), opset=OPSET)
+    for value in (*onnx.graph.input, *onnx.graph.output):
+        for dimension, name in zip(value.type.tensor_type.shape.dim, "NHW"):
+            if not dimension.HasField("dim_value"):
+                dimension.dim_param = name
+    path.write_bytes(onnx.SerializeToString())
+
+
+def _load_onnx(path: pathlib.Path) -> Translate:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda x: session.run([OUTPUT], {INPUT: x})[0]
+
+
+def _write_tflite(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+    folder = path.with_name(".saved_model")
+    _write_savedmodel(model, folder, float16=False)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
+    if float16:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_types = [tf.float16]
+    path.write_bytes(converter.convert())
+
+
+def _load_tflite(path: pathlib.Path) -> Translate:
+    translate = tf.lite.Interpreter(str(path)).get_signature_runner()
+    return lambda x: translate(**{INPUT: x})[OUTPUT]
+
+
+_ONNX = ExportFormat(_write_onnx, _load_onnx, packages=("tf2onnx", "onnx", "onnxruntime"))
+FORMATS: dict[str, ExportFormat] = {
+    "savedmodel": ExportFormat(_write_savedmodel, _load_savedmodel, marker="saved_model.pb"),
+    "keras": ExportFormat(_write_keras, _load_keras, suffix=".keras"),
+    "onnx": _ONNX,
+    "tflite": ExportFormat(_write_tflite, _load_tflite, has_float16=True),
+    "web": dataclasses.replace(_ONNX, marker="networks.json"),  # the networks of a page, see `web_page`
+}
 
 
 class ExportError(UserError):
@@ -31,21 +128,13 @@ class ExportError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Options of an export.
+    """Options of an export."""
 
-    Attributes:
-        format: Name in `FORMATS`.
-        uint8: Whether images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1].
-        float16: Whether to round the weights to float16, which halves the file.
-        size: (height, width) in pixels to export a batch of one image; `None` for any number of images of any size.
-        overwrite: Whether to replace an existing file.
-    """
-
-    format: str
-    uint8: bool = False
-    float16: bool = False
-    size: tuple[int, int] | None = None
-    overwrite: bool = False
+    format: str  # in `FORMATS`
+    uint8: bool = False  # images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1]
+    float16: bool = False  # rounds the weights to float16, which halves the file
+    size: tuple[int, int] | None = None  # (height, width) for a batch of one image; by default any number of any size
+    overwrite: bool = False  # replaces an existing file
 
     @property
     def tolerance(self) -> float:
@@ -58,13 +147,12 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     """Check that an export can be made, before anything is computed.
 
     Raises:
-        UserError: Packages are missing, or `out` has a wrong suffix or no parent folder, or exists.
+        UserError: Packages are missing, or nothing can be written to `out`.
     """
     out, form = pathlib.Path(out), FORMATS[options.format]
     missing = [name for name in form.packages if not importlib.util.find_spec(name)]
     if missing:
-        install = "install with pip install -r requirements.txt"
-        hint = terminal.REINSTALL if terminal.is_installed() else install
+        hint = terminal.REINSTALL if terminal.is_installed() else "install with pip install -r requirements.txt"
         raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
     if options.float16 and not form.has_float16:
         able = ", ".join(name for name, other in FORMATS.items() if other.has_float16)
@@ -90,12 +178,11 @@ def export(
     Args:
         generator: Result of `make_generator` that computes in float32.
         out: Path of the file, or of the folder of a SavedModel.
-        images: uint8 images [H, W, C] to compare on, of sizes that the generator takes; with `options.size`, of this size.
+        images: uint8 images [H, W, C] to compare on, of sizes that the file takes.
         options: Options of the export.
 
     Returns:
-        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, where only the output of the
-        file is rounded.
+        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, including the file's rounding.
 
     Raises:
         UserError: See `check`; or the file can't be written.
@@ -108,11 +195,7 @@ def export(
 
 @contextlib.contextmanager
 def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs.
-
-    Raises:
-        UserError: The file can't be written.
-    """
+    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
     out = pathlib.Path(out)
     try:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:

@@ -7,8 +7,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.export.formats import INPUT
-from cyclegan.networks import compat, dropout, layers, normalization
+from cyclegan.networks import compat, layers, normalization
+
+INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
 
 keras, ops = tf.keras.layers, compat.ops
 
@@ -18,10 +19,7 @@ def make_portable(
 ) -> tf.keras.Model:
     """Return a copy of a generator for use without training: [N, H, W, inputs] -> [N, H, W, outputs].
 
-    Args:
-        generator: Result of `make_generator` that computes in float32.
-        uint8: Whether images are uint8 in [0, 255], as in files, on both sides; otherwise they are float32 in [-1, 1].
-        size: (height, width) in pixels for a batch of one image; by default any number of images of any size.
+    The generator computes in float32. For `uint8` and `size`, see `ExportOptions`.
     """
     shape = (*(size or (None, None)), generator.input_shape[-1])
     image = tf.keras.Input(shape, 1 if size else None, dtype="uint8" if uint8 else "float32", name=INPUT)
@@ -82,8 +80,8 @@ def _(layer: layers.ReflectionPadding2D, x: tf.Tensor) -> tf.Tensor:
     return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
 
 
-@_copy.register(dropout.Dropout)
-def _(layer: dropout.Dropout, x: tf.Tensor) -> tf.Tensor:
+@_copy.register(layers.Dropout)
+def _(layer: layers.Dropout, x: tf.Tensor) -> tf.Tensor:
     return x
 
 

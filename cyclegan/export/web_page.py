@@ -18,11 +18,10 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
-from cyclegan.export.exporter import ExportOptions
-from cyclegan.export.formats import FORMATS
+from cyclegan.export.exporter import FORMATS, ExportOptions
 
 SOURCE = pathlib.Path(__file__).with_name("web")
-PAGE_FILES = ("index.html", "style.css", "page.js", "image.js", "translator.js", "worker.js")
+PAGE_FILES = ("index.html", "style.css", "page.js", "worker.js")
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
 SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
 COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
@@ -32,31 +31,16 @@ SIDES = (128, 256, 384, 512, 768, 1024, 1536)  # longer sides in pixels, for the
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """Texts and settings of a page.
+    """Texts and settings of a page."""
 
-    Attributes:
-        title: Title, any text.
-        side: Longer side in pixels that the page chooses first: that of the training images.
-        multiple: Pixels by which the sides of the networks' input must be divisible.
-        runtime: Folder with ONNX Runtime Web, "cdn" for the public one, or `None` to copy it from its npm package.
-    """
-
-    title: str
-    side: int
-    multiple: int
-    runtime: str | None = None
+    title: str  # any text
+    side: int  # longer side in pixels that the page chooses first
+    multiple: int  # of pixels for the sides of the networks' input
+    runtime: str | None = None  # folder with ONNX Runtime Web, "cdn" for the public one, or None to copy npm's package
 
 
 def check(page: Page, channels: Sequence[int]) -> None:
-    """Check that a page can be made, before anything is computed.
-
-    Args:
-        page: The page.
-        channels: Numbers of channels of the domains.
-
-    Raises:
-        UserError: A browser can't show such images, or ONNX Runtime Web is missing.
-    """
+    """Raise `UserError` if browsers can't show images of these numbers of channels, or if ONNX Runtime Web is missing."""
     wrong = [count for count in channels if count not in (1, 3)]
     if wrong:
         raise UserError(f"--format web: {wrong[0]} channels; expected 1 or 3, as browsers show no others")
@@ -76,7 +60,7 @@ def export(
     page: Page,
     overwrite: bool = False,
 ) -> float:
-    """Export generators as a page. The folder is created, or replaced, only if the networks' outputs are right.
+    """Export generators as a page, as `exporter.export` does.
 
     Args:
         generators: Results of `make_generator` that compute in float32, by direction.
@@ -87,10 +71,6 @@ def export(
 
     Returns:
         The largest difference of the ONNX files from the networks, in [-1, 1].
-
-    Raises:
-        UserError: See `check` and `exporter.check`; or ONNX Runtime Web can't be copied, or the folder not written.
-        ExportError: A difference is too large.
     """
     options = ExportOptions("web", overwrite=overwrite)
     exporter.check(out, options)
@@ -135,8 +115,7 @@ def _write_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ke
 def policy(runtime: str = "") -> str:
     """Return a Content-Security-Policy that allows files beside the page, and those below the URL `runtime`.
 
-    The worker has the policy of the page, because it is started from a blob: URL. Images from files and from the camera are
-    blob: URLs, too.
+    blob: URLs are for images, and for the start of the worker, which has the policy of the page then.
     """
     sources = f"'self' {runtime}".rstrip()
     return (
@@ -158,16 +137,16 @@ def _runtime_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def _copy_runtime(given: str | None, to: pathlib.Path) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        with terminal.phase(f"Copying {RUNTIME}"):
-            folder = _pack_runtime(pathlib.Path(temporary)) if given is None else pathlib.Path(given)
-        script, wasm = _runtime_files(folder)
+    with tempfile.TemporaryDirectory() as temporary, terminal.phase(f"Copying {RUNTIME}"):
+        if given is None:
+            _unpack_runtime(pathlib.Path(temporary))
+        script, wasm = _runtime_files(pathlib.Path(given or temporary))
         shutil.copyfile(script, to / COPIED_SCRIPT)
         shutil.copyfile(wasm, to / WASM)
 
 
-def _pack_runtime(folder: pathlib.Path) -> pathlib.Path:
-    """Let npm download its package, or take it from its cache, and return the folder of the files."""
+def _unpack_runtime(folder: pathlib.Path) -> None:
+    """Let npm download its package, or take it from its cache, and unpack the files into a folder."""
     command = ["npm", "pack", RUNTIME, "--prefer-offline", "--silent", f"--pack-destination={folder}"]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     packed = next(folder.glob("*.tgz"), None)
@@ -181,4 +160,3 @@ def _pack_runtime(folder: pathlib.Path) -> pathlib.Path:
             member = archive.extractfile(f"package/dist/{name}")
             assert member  # a file, not a folder
             (folder / name).write_bytes(member.read())
-    return folder

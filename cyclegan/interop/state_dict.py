@@ -21,8 +21,7 @@ StateDict = dict[str, np.ndarray]
 def load_state_dict(path: str) -> StateDict:
     """Return the tensors in a file of `torch.save` by name, as float32. Nothing in the file is executed.
 
-    Both formats are read: the zip format since PyTorch 1.6 and the older one. The prefix "module.", which DataParallel puts
-    before each name, is dropped.
+    Both formats are read: the zip format since PyTorch 1.6 and the older one. DataParallel's prefix "module." is dropped.
 
     Raises:
         UserError: PyTorch is missing or too old, the file can't be read or is damaged, or it holds something else.
@@ -33,7 +32,9 @@ def load_state_dict(path: str) -> StateDict:
             warnings.simplefilter("ignore")  # about formats that are refused anyway
             content = torch.load(path, map_location="cpu", weights_only=True)
         if zipfile.is_zipfile(path):
-            _check_archive(path)
+            with zipfile.ZipFile(path) as archive:
+                if damaged := archive.testzip():  # PyTorch does not verify the checksums
+                    raise UserError(f"its part {damaged!r:.80} is damaged")
         state = _to_arrays(torch, content)
     except UserError as error:
         raise UserError(f"{path}: {error}; {EXPECTED}") from None
@@ -59,14 +60,6 @@ def _import_torch() -> ModuleType:
             f"PyTorch {torch.__version__} can execute code that a file holds; expected 2.6 or newer: {INSTALL}"
         )
     return torch
-
-
-def _check_archive(path: str) -> None:
-    """Verify the checksums of a file in the zip format, because PyTorch does not."""
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise UserError(f"its part {damaged!r:.80} is damaged")
 
 
 def _to_arrays(torch: ModuleType, content: object) -> StateDict:

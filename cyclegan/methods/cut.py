@@ -89,11 +89,10 @@ class CUTObjective(Objective):
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the operations of `Objective.flops` and of the passes that compute features of translations only."""
-        from cyclegan.networks import flops
-        from cyclegan.networks.features import feature_layers
+        from cyclegan.networks import features
 
         G = networks.generators["G"]
-        encoder = flops.count_macs(G, height, width, last=feature_layers(G)[-1])
+        encoder = features.count_macs(G, height, width, last=features.feature_layers(G)[-1])
         return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
 
     def _translate(

@@ -147,16 +147,16 @@ class Objective(abc.ABC):
             height: Height of the images in pixels.
             width: Width of the images in pixels.
         """
-        from cyclegan.networks import flops
+        from cyclegan.networks.features import count_macs
 
         # A discriminator learns from real images and fakes. The generators need its gradients at the fakes and, with a pool,
         # another forward pass.
         of_discriminator = 3 * 2 + (2 if self.settings.pool_size else 1)
         macs = 0
         for network in networks.generators.values():
-            macs += 3 * self.generator_passes * flops.count_macs(network, height, width)
+            macs += 3 * self.generator_passes * count_macs(network, height, width)
         for network in networks.discriminators.values():
-            macs += of_discriminator * flops.count_macs(network, height, width)
+            macs += of_discriminator * count_macs(network, height, width)
         return 2.0 * macs
 
     @property

@@ -58,7 +58,7 @@ class StepRandomness:
 
     def dropout(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which `Dropout` layers use the random stream of this step."""
-        from cyclegan.networks.dropout import random_stream  # which imports TensorFlow
+        from cyclegan.networks.layers import random_stream  # which imports TensorFlow
 
         return random_stream(self.seed_of(DROPOUT), self.global_batch_size, self._start(), self.shard_size)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from cyclegan.networks import normalization
-from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.layers import (
     Convolution,
+    Dropout,
     NearestUpsampling2D,
     ReflectionPadding2D,
     TransposedConvolution,
@@ -24,21 +24,11 @@ class BlockBuilder:
     """Append layers to a Keras model under construction.
 
     Each method takes a symbolic tensor and returns one. `use_bias` is whether a convolution has a bias; `None` means the
-    default of convolutions before a normalization.
-
-    Attributes:
-        config: Settings of the networks.
-        has_biases: Whether convolutions that are not the first or the last have biases.
+    default of convolutions before a normalization, `has_biases`.
     """
 
     def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:
-        """Initialize the builder.
-
-        Args:
-            config: Settings of the networks.
-            second_derivatives: Whether second derivatives of the network must be correct.
-            spectral: Whether to divide kernels by their largest singular value, instead of normalizing features.
-        """
+        """Initialize the builder; `spectral` divides kernels by their largest singular value instead of normalizing features."""
         self.config = config
         self._second_derivatives = second_derivatives
         self._norm = "none" if spectral else config.norm
@@ -65,11 +55,7 @@ class BlockBuilder:
         return self._convolve(x, filters, 1, use_bias)
 
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
-        """Double the height and width.
-
-        Use either a transposed convolution with a kernel of `size`, or repeated pixels and a convolution of 3 x 3
-        (Odena et al. 2016).
-        """
+        """Double the sides: by a transposed convolution, or by repeated pixels and a convolution of 3 x 3 (Odena et al. 2016)."""
         if self.config.upsample == "resize":
             return self.convolve_reflected(NearestUpsampling2D()(x), filters, 3, use_bias)
         # PyTorch's padding of 1 is "same" for an even kernel size. For size 3, its output begins one pixel earlier.

@@ -1,7 +1,4 @@
-"""Differences between the two stacks: TensorFlow 2.15 with Keras 2 and TensorFlow Addons, and TensorFlow 2.21 with Keras 3.
-
-Other modules ask it rather than the versions.
-"""
+"""Differences between the two stacks: TensorFlow 2.15 with Keras 2 and TensorFlow Addons, and TensorFlow 2.21 with Keras 3."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ def stack() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def precision_policy(precision: str) -> Iterator[None]:
-    """Make layers compute in `precision` if they are created inside of this context; their variables are float32.
-
-    Args:
-        precision: "float32", "bfloat16" or "float16".
-    """
+    """Make layers that are created inside of this context compute in float32, bfloat16 or float16; variables are float32."""
     before = tf.keras.mixed_precision.global_policy()
     level = tf.get_logger().level
     tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU

@@ -78,13 +78,8 @@ def make_discriminator(
 ) -> tf.keras.Model:
     """Return a discriminator: float32 [N, H, W, channels] in [-1, 1] -> [N, h, w, 1], logits of being real.
 
-    It has 2,765,633 parameters by default, 2,764,737 in the variant "paper".
-
-    Args:
-        config: Settings of the networks.
-        channels: Channels of the images.
-        second_derivatives: Whether losses contain gradients of the discriminator.
-        name: Name of the Keras model.
+    It has 2,765,633 parameters by default, 2,764,737 in the variant "paper". Losses that contain its gradients need
+    `second_derivatives`.
     """
     from cyclegan.networks import compat
     from cyclegan.networks.blocks import BlockBuilder

@@ -1,14 +1,16 @@
-"""Generators called layer by layer: for features on the way to the output, and to save memory in the backward pass."""
+"""Networks layer by layer: features on the way to the output, recomputation in the backward pass, and operations."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from cyclegan.networks import compat
-from cyclegan.networks.layers import Convolution, kernel_initializer
+from cyclegan.networks.layers import Convolution, NearestUpsampling2D, ReflectionPadding2D, kernel_initializer
 
 SHRINK = (1, 2, 4, 4, 4)  # side of the image / side of each feature map
 BLOCKS = (1, 5)  # numbers of the residual blocks whose outputs are features
@@ -28,20 +30,12 @@ def feature_layers(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
 
 
 def compute_features(
-    network: tf.keras.Model,
-    images: tf.Tensor,
-    training: bool,
-    recomputes: bool = False,
-    to_output: bool = False,
+    network: tf.keras.Model, images: tf.Tensor, training: bool, recomputes: bool = False, to_output: bool = False
 ) -> list[tf.Tensor]:
-    """Return the images and their features in a ResNet generator, [N, h, w, C] each.
+    """Return the images and their features in a ResNet generator, [N, h, w, C] each; with `to_output`, also the output.
 
-    Args:
-        network: The generator.
-        images: float32 [N, H, W, C] in [-1, 1].
-        training: Whether the layers run as in training.
-        recomputes: Whether the backward pass computes the residual blocks again.
-        to_output: Whether to run all layers and append the output; otherwise the layers after the last feature are skipped.
+    The layers after the last feature run only for the output. With `recomputes`, the backward pass computes the residual blocks
+    again.
     """
     wanted, found = feature_layers(network), [images]
     for layer, output in _call_layers(network, images, training, recomputes):
@@ -53,15 +47,7 @@ def compute_features(
 
 
 def make_heads(network: tf.keras.Model, init: str, name: str) -> tf.keras.Model:
-    """Return the heads of the features of a generator: float32 [N, P, C] of each feature map -> [N, P, WIDTH] each.
-
-    Each head is a network of two layers, which computes in float32.
-
-    Args:
-        network: The generator.
-        init: Initial values of the kernels; see `kernel_initializer`.
-        name: Name of the Keras model.
-    """
+    """Return the heads of the features of a generator, two layers each in float32: [N, P, C] -> [N, P, WIDTH]."""
 
     def dense(activation: str | None) -> tf.keras.layers.Layer:
         return tf.keras.layers.Dense(WIDTH, activation, kernel_initializer=kernel_initializer(init), dtype="float32")
@@ -75,11 +61,7 @@ def call_with_recomputation(network: tf.keras.Model, x: tf.Tensor) -> tf.Tensor:
     """Return network(x, training=True) with the same gradients, which keeps only the input of each residual block.
 
     The backward pass computes the blocks again (Chen et al. 2016). Their layers must be chains without random numbers and without
-    changes of state.
-
-    Args:
-        network: A ResNet generator, or a network without sums, which is called as it is.
-        x: Its input, [N, H, W, C].
+    changes of state. A network without sums is called as it is.
     """
     if not any(isinstance(layer, tf.keras.layers.Add) for layer in network.layers):
         return network(x, training=True)
@@ -98,28 +80,43 @@ def _call_layers(
     ends = {outputs[id(layers[end].input[0])] + 1: end for end in sums}  # of each block, by its first layer
     number = 1  # without the input layer
     while number < len(layers):
-        end = ends.get(number, number)
-        if end > number:
-            block = _residual_block(layers[number:end], layers[end], training)
-            x = tf.recompute_grad(block)(x) if recomputes else block(x)
+        part = layers[number : ends.get(number, number) + 1]
+        call = functools.partial(_call_part, part, training)
+        x = tf.recompute_grad(call)(x) if recomputes and len(part) > 1 else call(x)
+        yield part[-1], x
+        number += len(part)
+
+
+def _call_part(layers: Sequence[tf.keras.layers.Layer], training: bool, x: tf.Tensor) -> tf.Tensor:
+    """Return the output of one layer, or of a residual block, whose last layer adds the input."""
+    y = x
+    for layer in layers:
+        if isinstance(layer, tf.keras.layers.Add):
+            y = layer([x, y])
         else:
-            x = _call(layers[number], x, training)
-        yield layers[end], x
-        number = end + 1
+            takes_training = "training" in inspect.signature(layer.call).parameters
+            y = layer(y, training=training) if takes_training else layer(y)
+    return y
 
 
-def _residual_block(
-    layers: Sequence[tf.keras.layers.Layer], add: tf.keras.layers.Layer, training: bool
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    def block(x: tf.Tensor) -> tf.Tensor:
-        y = x
-        for layer in layers:
-            y = _call(layer, y, training)
-        return add([x, y])
-
-    return block
-
-
-def _call(layer: tf.keras.layers.Layer, x: tf.Tensor, training: bool) -> tf.Tensor:
-    takes_training = "training" in inspect.signature(layer.call).parameters
-    return layer(x, training=training) if takes_training else layer(x)
+def count_macs(network: tf.keras.Model, height: int, width: int, last: tf.keras.layers.Layer | None = None) -> int:
+    """Return the multiply-accumulate operations of all convolutions, up to the layer `last`, for one image of this size."""
+    macs = 0
+    for layer in network.layers:  # in the order of computation; skip connections keep the size
+        if isinstance(layer, ReflectionPadding2D):
+            height, width = height + 2 * layer.padding, width + 2 * layer.padding
+        elif isinstance(layer, NearestUpsampling2D):
+            height, width = 2 * height, 2 * width
+        elif isinstance(layer, tf.keras.layers.Conv2DTranspose):
+            macs += height * width * math.prod(layer.kernel.shape)
+            height, width = height * layer.strides[0], width * layer.strides[1]
+        elif isinstance(layer, tf.keras.layers.Conv2D):
+            (kernel_height, kernel_width), (down, right) = layer.kernel_size, layer.strides
+            if layer.padding == "valid":
+                more = 2 * getattr(layer, "margin", 0) + 1
+                height, width = height + more - kernel_height, width + more - kernel_width
+            height, width = math.ceil(height / down), math.ceil(width / right)
+            macs += height * width * math.prod(layer.kernel.shape)
+        if layer is last:
+            break
+    return macs

@@ -128,12 +128,6 @@ def make_generator(
     """Return a generator: float32 [N, H, W, channels_in] -> [N, H, W, channels_out], both in [-1, 1].
 
     It has 11,383,427 parameters by default, 11,378,179 in the variant "paper".
-
-    Args:
-        config: Settings of the networks.
-        channels_in: Channels of the images to translate.
-        channels_out: Channels of the translated images.
-        name: Name of the Keras model.
     """
     from cyclegan.networks import compat
     from cyclegan.networks.blocks import BlockBuilder

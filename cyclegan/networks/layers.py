@@ -1,8 +1,12 @@
-"""Convolutions, paddings, activations and upsampling, and the initial values of weights."""
+"""Convolutions, paddings, activations, upsampling and dropout, and the initial values of weights."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
+import threading
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -24,12 +28,9 @@ def normal(mean: float = 0.0) -> tf.keras.initializers.Initializer:
 def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
     """Return an initializer for convolution kernels, the same as in `init_weights` of pytorch-CycleGAN-and-pix2pix.
 
-    For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
-
-    Args:
-        init: "normal": N(0, 0.02). "xavier": N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio
-            2010, eq. 16). "kaiming": the same with s^2 = 2 / fan_in (He et al. 2015, eq. 10). "orthogonal": 0.02 times
-            a random orthogonal matrix (Saxe et al. 2014).
+    "normal" is N(0, 0.02); "xavier" N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010, eq. 16);
+    "kaiming" N(0, s) with s^2 = 2 / fan_in (He et al. 2015, eq. 10); "orthogonal" 0.02 times a random orthogonal matrix
+    (Saxe et al. 2014). For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
     """
     initializers = tf.keras.initializers
     if init == "xavier":
@@ -40,10 +41,7 @@ def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
 
 
 class ReflectionPadding2D(tf.keras.layers.Layer):
-    """Mirror the pixels at each side of an image without repeating the edge itself.
-
-    [N, H, W, C] -> [N, H + 2p, W + 2p, C] for `padding` p; H and W must be greater than p.
-    """
+    """Mirror `padding` pixels, fewer than H and W, at each side of images [N, H, W, C], without repeating the edge itself."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
@@ -63,22 +61,74 @@ class NearestUpsampling2D(tf.keras.layers.Layer):
         return tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
 
 
+_active = threading.local()  # each replica is traced in a thread of its own
+
+
+@contextlib.contextmanager
+def random_stream(seed: tf.Tensor, global_batch_size: int, start: tf.Tensor | int, count: int) -> Iterator[None]:
+    """Make `Dropout` layers use this random stream while this context is active in this thread.
+
+    The random numbers of a sample are a function of the seed, the position of the sample in the global batch, and the
+    number of earlier calls of dropout layers in this context. So they differ between layers and between calls of a
+    network, and are the same on any number of replicas and in a resumed run.
+
+    Args:
+        seed: int32 or int64 tensor [2], different in each step.
+        global_batch_size: Samples in the global batch.
+        start: Position of the first sample of this replica in the global batch.
+        count: Samples on this replica. A batch has this number, or a multiple if several inputs of a network form one batch.
+    """
+    calls = itertools.count()
+
+    def uniform(shape: tf.TensorShape) -> tf.Tensor:
+        """Return float32 numbers in [0, 1): the share of this replica in numbers for the global batch."""
+        inputs, rest = shape[0] // count, shape[1:]
+        # int64, because TensorFlow computes int32 on the host, and the device would wait for the host.
+        folded = tf.random.fold_in(seed, tf.constant(next(calls), tf.int64), alg="philox")
+        rows = tf.random.stateless_uniform([inputs, global_batch_size, *rest], folded, alg="philox")
+        own = tf.slice(rows, [0, start, *(0 for _ in rest)], [inputs, count, *rest])
+        return tf.reshape(own, shape)
+
+    before = getattr(_active, "uniform", None)
+    _active.uniform = uniform
+    try:
+        yield
+    finally:
+        _active.uniform = before
+
+
+class Dropout(tf.keras.layers.Layer):
+    """Set each value to 0 with probability `rate` and divide the others by 1 - rate (Srivastava et al. 2014).
+
+    Training needs an active `random_stream` and inputs of known shape; without `training` the layer is the identity.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Drop values of a tensor [N, ...] in training."""
+        if not training:
+            return x
+        uniform = getattr(_active, "uniform", None)
+        if uniform is None:
+            raise RuntimeError("Dropout with training=True outside of random_stream; call it inside of this context")
+        return tf.where(uniform(x.shape) >= self.rate, x / tf.cast(1.0 - self.rate, x.dtype), tf.zeros_like(x))
+
+
 class Convolution(tf.keras.layers.Conv2D):
     """Compute what Keras's `Conv2D` does, faster on the CPU; the results are equal except for rounding.
 
     With few output channels and stride 1, the layer uses `convolve_to_few_channels`. In a precision that the CPU has no
-    instructions for, it computes in float32 and rounds the result. The bias is always added in float32.
-
-    Attributes:
-        trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
-        margin: Number of zeros that each side of the input gets, with padding "valid". The operation itself adds them; a
-            `ZeroPadding2D` would copy the input.
+    instructions for, it computes in float32 and rounds the result. The bias is always added in float32; training leaves it out
+    without `trains_bias`, for a following instance normalization, which cancels it. With padding "valid", the operation itself
+    adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.trains_bias = trains_bias
-        self.margin = margin
+        self.trains_bias, self.margin = trains_bias, margin
         self._margins = [[0, 0], [margin, margin], [margin, margin], [0, 0]]
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -107,7 +157,7 @@ class Convolution(tf.keras.layers.Conv2D):
         return convolve_to_few_channels(inputs, kernel)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Return the shape of the output for an input shape, both with None for an unknown size."""
+        """Return the shape of the output, with None for an unknown size."""
         batch, *size, channels = input_shape
         return super().compute_output_shape((batch, *(n and n + 2 * self.margin for n in size), channels))
 
@@ -117,10 +167,7 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
 
     With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1, it
     is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], where "same"
-    has y[2 i + k].
-
-    Attributes:
-        trains_bias: False if an instance normalization follows, which cancels the bias: training leaves the bias out then.
+    has y[2 i + k]. Its bias is that of `Convolution`.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, **kwargs: Any) -> None:
@@ -141,7 +188,7 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
         return _add_bias(y, self.bias) if self.use_bias and (self.trains_bias or not training) else y
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Return the shape of the output for an input shape, both with None for an unknown size."""
+        """Return the shape of the output, with None for an unknown size."""
         height, width = (n and n * stride for n, stride in zip(input_shape[1:3], self.strides))
         return (input_shape[0], height, width, self.filters)
 
@@ -149,12 +196,9 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
 def _convolve_in_native_precision(
     convolve: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], x: tf.Tensor, kernel: tf.Tensor
 ) -> tf.Tensor:
-    """Return `convolve(x, kernel)`, computed in float32 if the device has no instructions for the type of `x`.
-
-    TensorFlow takes fifteen times as long without such instructions. The result has the type of `x`.
-    """
+    """Return `convolve(x, kernel)` in the type of `x`, computed in float32 if the device has no instructions for this type."""
     kernel = tf.convert_to_tensor(kernel)
-    if hardware.has_instructions_for(x.dtype.name if hasattr(x.dtype, "name") else x.dtype):
+    if hardware.has_instructions_for(tf.as_dtype(x.dtype).name):
         return convolve(x, kernel)
     return tf.cast(convolve(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32)), x.dtype)
 
@@ -195,10 +239,9 @@ def convolve_to_few_channels(
 
 
 def _block_kernel(kernel: tf.Tensor) -> tf.Tensor:
-    """Return the kernel for blocks of 2 x 2 pixels that is equivalent to `kernel` for pixels.
+    """Return the equivalent kernel for blocks of 2 x 2 pixels, channels in the order of `tf.nn.space_to_depth`.
 
-    [K, L, C, D] with odd K and L -> [(K + 1) / 2, (L + 1) / 2, 4 C, 4 D], channels in the order of
-    `tf.nn.space_to_depth`.
+    [K, L, C, D] with odd K and L -> [(K + 1) / 2, (L + 1) / 2, 4 C, 4 D].
     """
     height, width, channels, filters = kernel.shape
     shifted = [tf.pad(kernel, [[i, 1 - i], [j, 1 - j], [0, 0], [0, 0]]) for i in (0, 1) for j in (0, 1)]

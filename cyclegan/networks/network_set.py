@@ -17,15 +17,10 @@ from cyclegan.networks.generators import make_generator
 
 
 class Adversaries(NamedTuple):
-    """A generator and the discriminator of the domain that it translates to.
+    """A generator and the discriminator of the domain that it translates to."""
 
-    Attributes:
-        generator: Name of the generator: "G" or "F".
-        domain: Name of the domain: "X" or "Y".
-    """
-
-    generator: str
-    domain: str
+    generator: str  # "G" or "F"
+    domain: str  # "X" or "Y"
 
     @property
     def discriminator(self) -> str:
@@ -48,8 +43,6 @@ class NetworkSet:
     """The networks of an objective, by name, and EMA copies of the generators.
 
     Attributes:
-        generators: Generators in training.
-        discriminators: Discriminators.
         ema_generators: Generators with the EMA weights, by the name of the generator in training; empty without EMA.
         joins_inputs: Whether two inputs of a network may form one batch.
         recomputes: Whether the backward pass computes residual blocks again.
@@ -96,30 +89,22 @@ class NetworkSet:
             adversaries: The generators and the discriminators of their translations.
             settings: Architecture of the networks.
             channels: Channels of the images of each domain, "X" and "Y".
-            precision: Type to compute in; "auto" means float32 here. Variables, normalization statistics and the generators' tanh
-                are float32 in any precision.
+            precision: Type to compute in. Variables, normalization statistics and the generators' tanh are float32 in any case.
             second_derivatives: Whether a loss contains gradients of the discriminators.
             with_ema: Whether the generators have EMA copies.
-            recomputes: Whether the backward pass computes residual blocks again.
+            recomputes: See `NetworkSet`.
             with_heads: Whether to make heads.
         """
-        source = {"X": "Y", "Y": "X"}
 
         def make_generators(suffix: str = "") -> dict[str, tf.keras.Model]:
-            return {
-                each.generator: make_generator(
-                    settings, channels[source[each.domain]], channels[each.domain], name=each.generator + suffix
-                )
-                for each in adversaries
-            }
+            ends = {name: (channels["Y" if domain == "X" else "X"], channels[domain]) for name, domain in adversaries}
+            return {name: make_generator(settings, *ends[name], name + suffix) for name in ends}
 
         with compat.precision_policy("float32" if precision == "auto" else precision):
             generators = make_generators()
             discriminators = {
-                each.discriminator: make_discriminator(
-                    settings, channels[each.domain], second_derivatives, each.discriminator
-                )
-                for each in sorted(adversaries, key=lambda each: each.domain)
+                name: make_discriminator(settings, channels[domain], second_derivatives, name)
+                for domain, name in sorted((each.domain, each.discriminator) for each in adversaries)
             }
             ema_generators = make_generators("_ema") if with_ema else {}
             heads = make_heads(generators["G"], settings.init, "heads") if with_heads else None
@@ -153,11 +138,7 @@ class NetworkSet:
     def apply_to_two(
         self, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return (network(a), network(b)), computed as one batch if the normalization allows it.
-
-        One batch makes fewer and larger operations; on GPUs it also moves more bytes (docs/performance.md counts both). The results
-        are the same if every sample is normalized by itself.
-        """
+        """Return (network(a), network(b)), computed as one batch, in fewer operations, if the normalization allows it."""
         if not self.joins_inputs:
             return self.apply(network, a, training), self.apply(network, b, training)
         first, second = tf.split(self.apply(network, tf.concat([a, b], axis=0), training), 2)

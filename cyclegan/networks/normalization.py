@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -15,6 +16,8 @@ PYTORCH_EPSILON = 1e-5
 MOMENTUM = 0.9  # of batch normalization: PyTorch's default of 0.1 is 1 minus this
 LARGE_SAMPLE = 2**16  # values of a sample from which a CPU is faster with one fused operation per sample
 
+_unit = tf.math.l2_normalize
+
 
 def make_instance_normalization(
     epsilon: float = EPSILON, affine: bool = True, second_derivatives: bool = False
@@ -22,12 +25,8 @@ def make_instance_normalization(
     """Return a layer of instance normalization: (x - mean) / sqrt(variance + epsilon) * gamma + beta (Ulyanov et al. 2016).
 
     [N, H, W, C] -> [N, H, W, C]; mean and variance are over H and W. The layer computes in float32 and returns the type of its
-    input: statistics in bfloat16 are badly wrong for inputs with a large mean.
-
-    Args:
-        epsilon: Added to the variance.
-        affine: Whether the layer learns gamma, initially N(0, 0.02), and beta, initially 0.
-        second_derivatives: Whether second derivatives of the layer have to be right.
+    input: statistics in bfloat16 are badly wrong for inputs with a large mean. With `affine`, it learns gamma, initially
+    N(0, 0.02), and beta, initially 0.
     """
     kind = PlainInstanceNormalization if second_derivatives else InstanceNormalization
     settings = {"epsilon": epsilon, "center": affine, "scale": affine, "gamma_initializer": normal()}
@@ -35,20 +34,15 @@ def make_instance_normalization(
 
 
 class PlainInstanceNormalization(tf.keras.layers.Layer):
-    """Instance normalization whose derivatives of any order are right; it takes the arguments of Addons' layer.
+    """Instance normalization whose derivatives of any order are right; it takes the arguments of Addons' layer."""
 
-    Attributes:
-        epsilon: Added to the variance.
-        gamma: float32 variable [C], or None.
-        beta: float32 variable [C], or None.
-    """
+    gamma: tf.Variable | None = None
+    beta: tf.Variable | None = None
 
     def __init__(self, epsilon: float, center: bool, scale: bool, gamma_initializer: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon, self.center, self.scale = epsilon, center, scale
         self.gamma_initializer = gamma_initializer
-        self.gamma: tf.Variable | None = None
-        self.beta: tf.Variable | None = None
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Create the variables for inputs of this shape."""
@@ -73,7 +67,7 @@ _Base: Any = compat.instance_normalization_of_addons() or PlainInstanceNormaliza
 
 
 class InstanceNormalization(_Base):
-    """The layer of TensorFlow Addons where it is installed, with few operations in training; first derivatives are right.
+    """The layer of TensorFlow Addons where it is installed; first derivatives are right.
 
     Training takes one operation per sample, and for samples below `LARGE_SAMPLE` on a CPU the plain form, which is faster there.
     """
@@ -95,37 +89,24 @@ class InstanceNormalization(_Base):
         channels = x.shape[-1:]
         gamma = tf.ones(channels) if self.gamma is None else tf.convert_to_tensor(self.gamma)
         beta = tf.zeros(channels) if self.beta is None else tf.convert_to_tensor(self.beta)
-        normalize = tf.raw_ops.FusedBatchNormV3
-        samples = tf.split(x, x.shape[0])
-        return tf.concat(
-            [
-                normalize(x=each, scale=gamma, offset=beta, mean=[], variance=[], epsilon=self.epsilon).y
-                for each in samples
-            ],
-            axis=0,
+        normalize = functools.partial(
+            tf.raw_ops.FusedBatchNormV3, scale=gamma, offset=beta, mean=[], variance=[], epsilon=self.epsilon
         )
+        return tf.concat([normalize(x=each).y for each in tf.split(x, x.shape[0])], axis=0)
 
 
 class BatchNormalization(tf.keras.layers.Layer):
     """Normalize each channel: (x - mean) / sqrt(variance + epsilon) * gamma + beta (Ioffe and Szegedy 2015).
 
-    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch.
-    All replicas must have the same N, H and W. The result and the gradients do not depend on the number of replicas.
-    Padding samples count like any other. Without `training`, the running statistics are used. Each training call moves
-    them a tenth of the way to the statistics of the batch, with the unbiased variance as in PyTorch. Statistics that are
-    not finite are ignored.
+    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch, of which
+    all replicas have equal parts, and padding samples count like any other. Each training call moves the running statistics, for
+    use without `training`, a tenth of the way to those of the batch, with the unbiased variance as in PyTorch. Statistics that
+    are not finite are ignored.
 
     On several replicas, a function that is compiled with XLA inside of `strategy.run` can't contain this layer.
-
-    Attributes:
-        epsilon: Added to the variance.
-        gamma: float32 variable [C], initially N(1, 0.02).
-        beta: float32 variable [C].
-        moving_mean: float32 variable [C], the running mean.
-        moving_variance: float32 variable [C], the running variance.
     """
 
-    gamma: tf.Variable
+    gamma: tf.Variable  # initially N(1, 0.02)
     beta: tf.Variable
     moving_mean: tf.Variable
     moving_variance: tf.Variable
@@ -199,14 +180,10 @@ class SpectralConvolution(Convolution):
     """Convolve with the kernel divided by its largest singular value (Miyato et al. 2018); [N, H, W, C] -> [N, h, w, filters].
 
     The kernel counts as a matrix [height * width * C, filters]. Each training call takes one step of power iteration (algorithm 1
-    of the paper). Gradients treat the singular vectors as constants. The vector depends on the kernel alone, so all replicas have
-    the same one.
-
-    Attributes:
-        direction: float32 variable [filters], the estimated singular vector on the side of the filters.
+    of the paper); it depends on the kernel alone, so all replicas have the same vector. Gradients treat the vectors as constants.
     """
 
-    direction: tf.Variable
+    direction: tf.Variable  # float32 [filters], the estimated singular vector on the side of the filters
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Create the variables for inputs of this shape."""
@@ -223,24 +200,17 @@ class SpectralConvolution(Convolution):
         """Convolve features [N, H, W, C]; in training, improve the estimated vector."""
         if training:
             matrix, direction = self._matrix(self.kernel), tf.convert_to_tensor(self.direction)
-            improved = tf.math.l2_normalize(
-                tf.linalg.matvec(matrix, self._project(matrix, direction), transpose_a=True)
-            )
+            improved = _unit(tf.linalg.matvec(matrix, _unit(tf.linalg.matvec(matrix, direction)), transpose_a=True))
             tf.raw_ops.AssignVariableOp(resource=self.direction.handle, value=tf.stop_gradient(improved))
         return super().call(inputs, training)
 
     def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Convolve features [N, H, W, C] with the divided kernel, without the bias; Keras calls this."""
         kernel = tf.convert_to_tensor(kernel)  # the `dtype` of Keras 2's variable is not the one that it is read in
-        matrix, direction = self._matrix(kernel), tf.math.l2_normalize(tf.convert_to_tensor(self.direction))
-        left = tf.stop_gradient(self._project(matrix, direction))
+        matrix, direction = self._matrix(kernel), _unit(tf.convert_to_tensor(self.direction))
+        left = tf.stop_gradient(_unit(tf.linalg.matvec(matrix, direction)))
         norm = tf.reduce_sum(left * tf.linalg.matvec(matrix, tf.stop_gradient(direction)))
         return super().convolution_op(inputs, kernel / tf.cast(norm, kernel.dtype))
 
     def _matrix(self, kernel: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.cast(kernel, tf.float32), [-1, self.filters])
-
-    @staticmethod
-    def _project(matrix: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
-        """Return the singular vector on the other side of the matrix."""
-        return tf.math.l2_normalize(tf.linalg.matvec(matrix, direction))

@@ -131,7 +131,7 @@ def test_a_section_refuses_values_that_cannot_work(given, text):
         ("--objective cut --channels_x 1", "expected --channels_x 1 equal to --channels_y 3"),
         (
             "--objective cut --generator unet_256",
-            "compares features of a ResNet; expected another --generator than unet",
+            "compares features of a ResNet; expected --generator resnet_9blocks or the like, not unet_256",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """Compare portable copies of generators with the generators, for each option."""
 
-import json
+import re
 
 import numpy as np
 import pytest
@@ -39,25 +39,13 @@ def test_same_output_in_keras_layers(changes):
     expected = generator(x, training=False).numpy()
     assert expected.std() > 0.1 and abs(expected).max() > 0.3
     np.testing.assert_allclose(copy(x, training=False).numpy(), expected, atol=2e-5)
-    ours = {"cyclegan", "tensorflow_addons", "Lambda", "InstanceNormalization"}
-    assert not ours & set(modules_and_classes(json.loads(copy.to_json())))
+    used = set(re.findall(r'"(?:module|registered_name|class_name)": "(\w+)', copy.to_json()))
+    assert "Conv2D" in used and not used & {"cyclegan", "tensorflow_addons", "Lambda", "InstanceNormalization"}
 
 
 @pytest.fixture(scope="module")
 def generator():
     return make_generator()
-
-
-def modules_and_classes(saved):
-    """Yield the first parts of all modules, registered names and classes in the configuration of a saved model."""
-    if isinstance(saved, dict):
-        for key, value in saved.items():
-            if key in ("module", "registered_name", "class_name") and value:
-                yield value.replace(">", ".").split(".")[0]
-            yield from modules_and_classes(value)
-    elif isinstance(saved, list):
-        for value in saved:
-            yield from modules_and_classes(value)
 
 
 def test_uint8_output_is_rounded_to_the_nearest_level(generator):
@@ -76,8 +64,3 @@ def test_black_and_white_do_not_wrap_around():
         last.set_weights([last.get_weights()[0], np.full(3, bias)])
         translated = make_portable(generator, uint8=True)(np.zeros((1, 32, 32, 3), np.uint8))
         assert np.unique(translated) == [level]
-
-
-def test_size_fixes_the_shapes(generator):
-    copy = make_portable(generator, size=(32, 64))
-    assert tuple(copy.inputs[0].shape) == (1, 32, 64, 3) and tuple(copy.outputs[0].shape) == (1, 32, 64, 3)

@@ -66,8 +66,6 @@ def test_impossible_pages_are_refused(channels, runtime, text, monkeypatch):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {".js": "text/javascript", ".html": "text/html", ".css": "text/css"}
-
     def log_message(self, *arguments):
         pass
 
@@ -79,7 +77,7 @@ def generators():
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory):
-    """Return a function that exports a page with the runtime of npm, and returns its address."""
+    """Return a function that exports generators as a page with the runtime of npm, and returns its address."""
     if not shutil.which("npm"):
         pytest.skip("no npm on the PATH")
     root = tmp_path_factory.mktemp("web")
@@ -88,8 +86,10 @@ def serve(tmp_path_factory):
 
     pages = []
 
-    def export(name, generators, images):
+    def export(name, generators):
         runtime = str(root / pages[0]) if pages else None  # npm is asked once
+        noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
+        images = {direction: [noise[..., : each.input_shape[-1]]] for direction, each in generators.items()}
         try:
             web_page.export(generators, root / name, images, Page("a <run> & more", SIDE, 4, runtime))
         except UserError as error:
@@ -105,25 +105,9 @@ def serve(tmp_path_factory):
     server.server_close()
 
 
-@pytest.fixture(scope="module")
-def url(generators, serve):
-    """Return the address of a page with both directions."""
-    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
-    return serve("both", generators, {"x2y": [noise], "y2x": [noise[..., :1]]})
-
-
-@pytest.fixture
-def one_way(serve, generators):
-    """Return a function that makes a page of one direction, and returns its address."""
-    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
-    return lambda name: serve(name, {"x2y": generators["x2y"]}, {"x2y": [noise]})
-
-
 def requests_of(browser):
-    """Return the addresses that the page and its worker have asked for, and print them: run with -s."""
-    requests = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    print(*(f"asked for {address[:99]}" for address in requests), sep="\n")
-    return requests
+    """Return the addresses that the page and its worker have asked for."""
+    return [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
 
 
 def assert_close(levels, expected):
@@ -162,8 +146,8 @@ def translated(generator, levels):
 
 
 @pytest.mark.slow
-def test_the_browser_computes_what_the_network_computes(browser, url, generators, tmp_path, make_images):
-    path = tmp_path / "Grüße 🦓.png"
+def test_the_browser_computes_what_the_network_computes(browser, serve, generators, tmp_path, make_images):
+    url, path = serve("both", generators), tmp_path / "Grüße 🦓.png"
     (image,) = make_images(1, SIDE)
     Image.fromarray(image).save(path)
     open_page(browser, url, width=390, dark=True)
@@ -200,8 +184,8 @@ def test_the_browser_computes_what_the_network_computes(browser, url, generators
 
 
 @pytest.mark.slow
-def test_a_page_of_one_direction_takes_drops_and_the_camera(browser, one_way, generators):
-    open_page(browser, one_way("one"))
+def test_a_page_of_one_direction_takes_drops_and_the_camera(browser, serve, generators):
+    open_page(browser, serve("one", {"x2y": generators["x2y"]}))
     assert browser.js("document.querySelector('#directions').hidden && document.querySelector('#result').hidden")
     browser.js(DROP % "[]")
     assert browser.js(STATE)[1] == "Nothing that was dropped is a file; expected an image file."
@@ -225,9 +209,9 @@ def test_a_large_image_with_the_network_of_the_demo(browser, serve, tmp_path, ma
     demo = Config.from_settings(**PRESETS["demo"]).networks
     generator = make_generator(filters=demo.filters, residual_blocks=demo.residual_blocks)
     assert generator.count_params() == 273_059
-    image, small = make_images(1, 512)[0], make_images(1, SIDE)[0]
+    (image,) = make_images(1, 512)
     Image.fromarray(image).save(tmp_path / "large.png")
-    open_page(browser, serve("demo", {"x2y": generator}, {"x2y": [small]}))
+    open_page(browser, serve("demo", {"x2y": generator}))
     browser.js("document.querySelector('#side').value = 512")
     error, status = choose(browser, tmp_path / "large.png")
     print(status)
@@ -236,8 +220,8 @@ def test_a_large_image_with_the_network_of_the_demo(browser, serve, tmp_path, ma
 
 
 @pytest.mark.slow
-def test_webassembly_computes_if_webgpu_fails(browser, one_way, serve, generators, tmp_path, make_images):
-    url = one_way("no-device")
+def test_webassembly_computes_if_webgpu_fails(browser, serve, generators, tmp_path, make_images):
+    url = serve("no-device", {"x2y": generators["x2y"]})
     worker = serve.root / "no-device" / "worker.js"
     worker.write_text(NO_DEVICE % url + worker.read_text(encoding="utf-8"), encoding="utf-8")
     (image,) = make_images(1, SIDE)
@@ -249,8 +233,8 @@ def test_webassembly_computes_if_webgpu_fails(browser, one_way, serve, generator
 
 
 @pytest.mark.slow
-def test_failing_translations_are_explained(browser, one_way, serve, tmp_path):
-    url = one_way("failing")
+def test_failing_translations_are_explained(browser, serve, generators, tmp_path):
+    url = serve("failing", {"x2y": generators["x2y"]})
     little = "Memory is too small for 32 \u00d7 32 pixels; choose a shorter side."
     other = "The translation of 32 \u00d7 32 pixels failed: no zoom."
     Image.new("RGB", (SIDE, SIDE)).save(tmp_path / "a.png")

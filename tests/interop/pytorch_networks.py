@@ -1,10 +1,11 @@
 """The networks of pytorch-CycleGAN-and-pix2pix as PyTorch modules, and state dicts of them without PyTorch."""
 
+from collections import OrderedDict
+
 import numpy as np
 
 from cyclegan.config import Config
-from cyclegan.interop.layouts import find_discriminator, find_generator
-from cyclegan.interop.torch_networks import copy_weights
+from cyclegan.interop.torch_networks import TorchNetwork, find_discriminator, find_generator
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.generators import make_generator
 
@@ -41,8 +42,7 @@ def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False)
         enlarge = nn.ConvTranspose2d(width, width // 2, 3, 2, padding=1, output_padding=1, bias=bias)
         parts += [enlarge, normalize(width // 2), nn.ReLU()]
     parts += [nn.ReflectionPad2d(3), nn.Conv2d(filters, outputs, 7), nn.Tanh()]
-
-    return in_module(torch, "model", nn.Sequential(*parts))
+    return nn.Sequential(OrderedDict(model=nn.Sequential(*parts)))
 
 
 def pytorch_unet(torch, inputs, outputs, filters, halvings, norm):
@@ -68,8 +68,7 @@ def pytorch_unet(torch, inputs, outputs, filters, halvings, norm):
         level = Level([*down, *between, nn.ReLU(), up, normalize(outer)])
     last = nn.ConvTranspose2d(2 * filters, outputs, 4, 2, 1)
     level = Level([nn.Conv2d(inputs, filters, 4, 2, 1, bias=bias), level, nn.ReLU(), last, nn.Tanh()], skip=False)
-
-    return in_module(torch, "model", level)
+    return nn.Sequential(OrderedDict(model=level))
 
 
 def with_random_weights(torch, network):
@@ -93,7 +92,7 @@ def pytorch_patch_discriminator(torch, inputs, filters, layers, norm):
         stride = 2 if layer < layers else 1
         parts += [nn.Conv2d(widths[layer - 1], widths[layer], 4, stride, 1, bias=bias), normalize(widths[layer])]
         parts += [nn.LeakyReLU(0.2)]
-    return in_module(torch, "model", nn.Sequential(*parts, nn.Conv2d(widths[-1], 1, 4, 1, 1)))
+    return nn.Sequential(OrderedDict(model=nn.Sequential(*parts, nn.Conv2d(widths[-1], 1, 4, 1, 1))))
 
 
 def pytorch_pixel_discriminator(torch, inputs, filters, norm):
@@ -102,21 +101,7 @@ def pytorch_pixel_discriminator(torch, inputs, filters, norm):
     normalize, bias = pytorch_normalization(torch, norm)
     parts = [nn.Conv2d(inputs, filters, 1), nn.LeakyReLU(0.2), nn.Conv2d(filters, 2 * filters, 1, bias=bias)]
     parts += [normalize(2 * filters), nn.LeakyReLU(0.2), nn.Conv2d(2 * filters, 1, 1, bias=bias)]
-    return in_module(torch, "net", nn.Sequential(*parts))
-
-
-def in_module(torch, name, part):
-    """Return a module whose only part has this name."""
-
-    class Network(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            setattr(self, name, part)
-
-        def forward(self, x):
-            return getattr(self, name)(x)
-
-    return Network()
+    return nn.Sequential(OrderedDict(net=nn.Sequential(*parts)))
 
 
 def resnet_state(blocks=1, filters=2, inputs=3, outputs=3, seed=0):
@@ -161,5 +146,5 @@ def filled(state):
         network = make_generator(networks, layout.channels_in, layout.channels_out)
     else:
         network = make_discriminator(networks, layout.channels_in)
-    copy_weights(network, state, layout)
+    TorchNetwork("a file", state, layout).copy_to(network)
     return network, layout

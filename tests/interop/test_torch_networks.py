@@ -5,43 +5,19 @@ import pytest
 
 from cyclegan.errors import UserError
 from cyclegan.interop import state_dict
-from cyclegan.interop.layouts import find_discriminator, find_generator
-from cyclegan.interop.torch_networks import combined_settings, read_networks
+from cyclegan.interop.torch_networks import combined_settings, find_discriminator, find_generator, read_networks
 from tests.interop.pytorch_networks import filled, patch_state, resnet_state
 
 
-def test_a_layout_describes_the_network():
-    resnet, patch = find_generator(resnet_state(outputs=1)), find_discriminator(patch_state(layers=2))
-    assert str(resnet) == (
-        "resnet_1blocks from 3 to 1 channels with dropout 0.0, filters 2, norm instance, norm_affine no, upsample transpose"
-    )
-    assert str(patch) == (
-        "patch from 3 to 1 channels with discriminator_layers 2, filters 2, discriminator_norm same, norm instance,"
-        " norm_affine no"
-    )
-
-
-def test_other_generators_are_refused():
+def test_other_networks_are_refused():
+    for name in ("conv1", "model.0", "net.0"):
+        with pytest.raises(UserError, match="expected latest_net_D_A.pth or the like"):
+            find_discriminator({f"{name}.weight": np.zeros((64, 3, 4, 4))})
     for state in ({}, {"conv1.weight": np.zeros((64, 3, 7, 7))}, patch_state()):
         with pytest.raises(UserError, match="expected latest_net_G_A.pth or the like"):
             find_generator(state)
     with pytest.raises(UserError, match="halves images 1 times; expected 8"):
         find_generator({"model.model.0.weight": np.zeros((64, 3, 4, 4))})
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"conv1.weight": np.zeros((64, 3, 7, 7))},
-        {"model.0.weight": np.zeros((64, 3, 4, 4))},
-        {"net.0.weight": np.zeros((64, 3, 1, 1))},
-        resnet_state(),
-    ],
-    ids=lambda state: " ".join([*state][:2]),
-)
-def test_other_discriminators_are_refused(state):
-    with pytest.raises(UserError, match="expected latest_net_D_A.pth or the like"):
-        find_discriminator(state)
 
 
 @pytest.fixture
@@ -69,13 +45,8 @@ def test_settings_of_all_four_networks(read):
         **{"filters": 2, "norm": "instance", "norm_affine": "no", "upsample": "transpose"},
         **{"discriminator": "patch", "discriminator_layers": 2, "discriminator_norm": "same"},
     }
-    assert settings["filters"][1] == "G.pth" and settings["discriminator"][1] == "D_Y.pth"
-
-
-def test_discriminators_may_be_missing(read):
     assert "discriminator" not in combined_settings(read(G=resnet_state()))
-    settings = combined_settings(read(G=resnet_state(), D_Y=patch_state(), D_X=patch_state()))
-    assert settings["discriminator_layers"][0] == 3
+    assert settings["filters"][1] == "G.pth" and settings["discriminator"][1] == "D_Y.pth"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +97,6 @@ def test_unused_statistics_of_old_files_are_ignored():
         (resnet_state(), {"model.7.bias": np.array([np.nan] * 8)}, "'model.7.bias' has numbers that are not finite"),
         (resnet_state(), {"model.2.weight": np.ones(2)}, "'model.2.bias' is missing"),
         (patch_state(), {"model.14.weight": np.zeros((3, 3, 4, 4))}, "'model.11.weight' has 256 numbers"),
-        (patch_state(), {"model.5.weight": None}, "'model.5.weight' is missing"),
-        (patch_state(), {"model.2.weight": np.zeros((4, 2, 3, 3))}, r"has 72 numbers, .*; expected \(4, 4, 2, 4\)"),
         (patch_state(), {"model.3.weight": np.ones(4)}, "'model.3.bias' is missing"),
     ],
     ids=lambda value: str(value) if len(value) == 1 else "",

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cyclegan.interop.layouts import find_generator
 from cyclegan.interop.state_dict import load_state_dict
+from cyclegan.interop.torch_networks import find_generator
 from tests.interop.pytorch_networks import (
     filled,
     pytorch_patch_discriminator,
@@ -82,19 +82,3 @@ def test_pixel_discriminator_equals_pytorch(torch, norm, tmp_path):
     assert settings["discriminator"] == "pixel" and settings["filters"] == 5
     assert "discriminator_layers" not in settings
     check_norm(settings, norm)
-
-
-def test_batch_normalization_trains_as_in_pytorch(torch):
-    """Compare the outputs while training, and the running statistics afterwards."""
-    from cyclegan.networks.normalization import BatchNormalization
-
-    theirs, ours = torch.nn.BatchNorm2d(5), BatchNormalization()
-    for number in range(3):
-        x = np.random.default_rng(number).normal(number, 2, (2, 3, 4, 5)).astype(np.float32)
-        expected = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
-        if not number:
-            ours.build(x.shape)
-            ours.gamma.assign(np.ones(5))
-        np.testing.assert_allclose(ours(x, training=True).numpy(), expected, atol=1e-5)
-    np.testing.assert_allclose(ours.moving_mean.numpy(), theirs.running_mean.numpy(), rtol=1e-5)
-    np.testing.assert_allclose(ours.moving_variance.numpy(), theirs.running_var.numpy(), rtol=1e-5)

@@ -11,7 +11,6 @@ from cyclegan.methods import losses
 from cyclegan.methods.cut import PATCH_COUNT, random_positions
 from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
 from cyclegan.methods.randomness import StepRandomness
-from cyclegan.networks import flops
 from cyclegan.networks.features import compute_features
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training import step as step_module
@@ -118,7 +117,10 @@ def test_flops_by_hand(monkeypatch):
     """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
     gan = GAN(1, Config.from_settings(**CUT))
     work = {gan.networks["G"]: 1000, gan.networks["D_Y"]: 10}
-    monkeypatch.setattr(flops, "count_macs", lambda network, height, width, last=None: 400 if last else work[network])
+    monkeypatch.setattr(
+        "cyclegan.networks.features.count_macs",
+        lambda network, height, width, last=None: 400 if last else work[network],
+    )
     assert gan.flops(4, 5) == 2 * (2 * 3 * 1000 + 2 * 3 * 400 + (2 * 3 + 1) * 10)
 
 

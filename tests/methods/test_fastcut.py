@@ -7,7 +7,6 @@ from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
 from cyclegan.methods.cut import random_positions
 from cyclegan.methods.randomness import FLIP, StepRandomness
-from cyclegan.networks import flops
 from cyclegan.networks.features import compute_features
 from cyclegan.training import step as step_module
 from cyclegan.training.gan import GAN
@@ -58,5 +57,8 @@ def test_validation_mirrors_nothing(gan, make_images):
 def test_flops_by_hand(gan, monkeypatch):
     """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
     work = {gan.networks["G"]: 1000, gan.networks["D_Y"]: 10}
-    monkeypatch.setattr(flops, "count_macs", lambda network, height, width, last=None: 400 if last else work[network])
+    monkeypatch.setattr(
+        "cyclegan.networks.features.count_macs",
+        lambda network, height, width, last=None: 400 if last else work[network],
+    )
     assert gan.flops(4, 5) == 2 * (3 * 1000 + (3 + 1) * 400 + (2 * 3 + 1) * 10)

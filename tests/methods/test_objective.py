@@ -9,7 +9,6 @@ from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.cut import CUTSettings
 from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
 from cyclegan.methods.objective import Generated, Objective
-from cyclegan.networks import flops
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks import load_samples, translate_samples, write_samples
@@ -26,7 +25,9 @@ def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
         **dict.fromkeys(gan.networks.generators.values(), 1000),
         **dict.fromkeys(gan.networks.discriminators.values(), 10),
     }
-    monkeypatch.setattr(flops, "count_macs", lambda network, height, width: work[network] * height * width)
+    monkeypatch.setattr(
+        "cyclegan.networks.features.count_macs", lambda network, height, width: work[network] * height * width
+    )
     assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)
 
 

@@ -10,8 +10,8 @@ from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.networks.blocks import BlockBuilder
 from cyclegan.networks.discriminators import make_discriminator
-from cyclegan.networks.dropout import Dropout
 from cyclegan.networks.generators import make_generator, residual_block
+from cyclegan.networks.layers import Dropout
 from tests.networks.helpers import PAPER, network_config
 
 UNET = {"generator": "unet_128", "filters": 2, "image_size": 128}
@@ -145,3 +145,52 @@ def test_pixel_discriminator_sees_one_pixel():
     before = discriminator(x).numpy()
     x[0, 2, 3] += 1
     assert np.argwhere(discriminator(x).numpy() != before).tolist() == [[0, 2, 3, 0]]
+
+
+def built(append, channels=2, **settings):
+    """Return the model of the layers that a method of `BlockBuilder` appends."""
+    image = tf.keras.Input((None, None, channels))
+    return tf.keras.Model(image, append(BlockBuilder(network_config(**settings)), image))
+
+
+@pytest.mark.parametrize(
+    "settings, bias",
+    [
+        ({}, False),
+        ({"norm": "none"}, True),
+        ({"norm": "batch"}, False),
+        (PAPER, True),  # although an instance normalization removes it
+        ({"norm": "none", **PAPER}, True),
+        ({"norm": "batch", **PAPER}, False),
+    ],
+    ids=str,
+)
+def test_biases_before_a_normalization(settings, bias):
+    config = network_config(filters=2, residual_blocks=1, **settings)
+    generator, discriminator = (
+        [layer.use_bias for layer in make(config).layers if hasattr(layer, "kernel")]
+        for make in (make_generator, make_discriminator)
+    )
+    assert generator == [bias] * 7 + [True]
+    assert discriminator == [True, bias, bias, bias, True]  # no normalization behind the first and the last
+
+
+@pytest.mark.parametrize(
+    "settings, size, rows", [({}, 3, [2, 3, 4]), (PAPER, 3, [1, 2, 3]), ({}, 4, [1, 2, 3, 4]), (PAPER, 4, [1, 2, 3, 4])]
+)
+def test_upsampling_moves_a_pixel_as_the_reference_does(settings, size, rows):
+    """Upsample one pixel: row i becomes the rows from 2 i - 1 on; with TensorFlow's padding and a 3 x 3 kernel, from 2 i on."""
+    model = built(lambda blocks, x: blocks.upsample(x, 1, size, use_bias=False), 1, **settings)
+    model.set_weights([np.ones((size, size, 1, 1), np.float32)])
+    x = np.zeros((1, 4, 4, 1), np.float32)
+    x[0, 1, 1] = 1
+    y = model(x).numpy()[0, ..., 0]
+    assert np.flatnonzero(y.any(axis=1)).tolist() == np.flatnonzero(y.any(axis=0)).tolist() == rows
+
+
+@pytest.mark.parametrize("settings, epsilon", [({}, 1e-3), (PAPER, 1e-5)], ids=str)
+def test_normalization_by_hand(settings, epsilon):
+    """Normalize the values 0 and 0.02, with mean 0.01 and variance 1e-4."""
+    model = built(lambda blocks, x: blocks.normalize(x), 1, norm_affine="no", **settings)
+    y = model(tf.constant([[[[0.0], [0.02]]]])).numpy()
+    np.testing.assert_allclose(y.ravel(), np.float64([-0.01, 0.01]) / np.sqrt(1e-4 + epsilon), rtol=1e-4)

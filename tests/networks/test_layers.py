@@ -1,21 +1,24 @@
-"""Convolutions compared with Keras, TensorFlow and loops; padding, upsampling and initial values."""
+"""Convolutions compared with Keras and TensorFlow; padding, upsampling, initial values, precision and dropout."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
-from cyclegan.networks import compat, layers
+from cyclegan.networks import compat
 from cyclegan.networks.layers import (
     FEW_CHANNELS,
     Convolution,
+    Dropout,
     LeakyReLU,
     NearestUpsampling2D,
     ReflectionPadding2D,
     TransposedConvolution,
     kernel_initializer,
+    random_stream,
 )
 from cyclegan.networks.normalization import make_instance_normalization
 from tests.networks.helpers import assert_all_close, noise, output_and_gradients, upstream, with_random_weights
@@ -80,44 +83,6 @@ def test_unknown_sizes_equal_keras(kind, stride, shape, kernel):
     built_alike(ours, theirs, (None, None, None, 4))
     x = noise(2, 12, 10, 4)
     assert_all_close(output_and_gradients(ours, x, shape), output_and_gradients(theirs, x), 1e-5)
-
-
-@pytest.mark.parametrize("kernel, height, width", [((3, 3), 6, 8), ((3, 5), 5, 8), ((2, 3), 5, 6), ((1, 1), 2, 4)])
-def test_few_channels_equal_loops_in_float64(kernel, height, width):
-    rng = np.random.default_rng(0)
-    tall, wide = kernel
-    x, weight = rng.normal(size=(2, height, width, 3)), rng.normal(size=(tall, wide, 3, 2))
-    y = np.zeros((2, height - tall + 1, width - wide + 1, 2))
-    dy = rng.normal(size=y.shape)
-    dx, dweight = np.zeros(x.shape), np.zeros(weight.shape)
-    for n, i, j, down, right in np.ndindex(*y.shape[:3], tall, wide):
-        y[n, i, j] += x[n, i + down, j + right] @ weight[down, right]
-        dx[n, i + down, j + right] += weight[down, right] @ dy[n, i, j]
-        dweight[down, right] += np.outer(x[n, i + down, j + right], dy[n, i, j])
-    x, weight, back = (tf.constant(array, tf.float32) for array in (x, weight, dy))
-    with tf.GradientTape() as tape:
-        tape.watch([x, weight])
-        got = layers.convolve_to_few_channels(x, weight)
-    gradients = tape.gradient(got, [x, weight], back)
-    assert_all_close([t.numpy() for t in (got, *gradients)], [y, dx, dweight], 1e-6)
-
-
-def test_valid_padding_of_transposed_convolutions_is_pytorchs():
-    """Compare with a loop for ConvTranspose2d(kernel 3, stride 2, padding 1, output padding 1): pixel i adds to 2 i - 1 and on."""
-    layer = TransposedConvolution(4, 3, 2, "valid")
-    x = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
-    layer.build(x.shape)
-    with_random_weights(layer)
-    kernel, bias = layer.kernel.numpy(), layer.bias.numpy()
-    expected = np.zeros((2, 6, 10, 4)) + bias
-    for i, j, down, right in np.ndindex(3, 5, 3, 3):
-        row, column = 2 * i - 1 + down, 2 * j - 1 + right
-        if 0 <= row < 6 and 0 <= column < 10:
-            expected[:, row, column] += x[:, i, j] @ kernel[down, right].T
-    np.testing.assert_allclose(layer(x).numpy(), expected, atol=1e-5)
-    assert tuple(layer.compute_output_shape((2, 3, None, 6))) == (2, 6, None, 4)
-    free = tf.function(layer, input_signature=[tf.TensorSpec([None, None, None, 6])])
-    np.testing.assert_allclose(free(x).numpy(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -215,3 +180,84 @@ def test_initial_spread_equals_the_reference(init, scale):
 def test_orthogonal_kernels_have_orthogonal_columns():
     columns = np.asarray(kernel_initializer("orthogonal")((3, 3, 4, 8))).reshape(36, 8)
     np.testing.assert_allclose(columns.T @ columns, 0.02**2 * np.eye(8), atol=1e-8)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_layers_compute_in_the_policys_precision_with_float32_variables(precision):
+    with compat.precision_policy(precision):
+        layer = Convolution(3, 3)
+        pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), make_instance_normalization()
+    after = Convolution(3, 3)
+    x = noise(1, 8, 8, 3)
+    assert layer(x).dtype == pad(x).dtype == relu(x).dtype == precision
+    assert norm(layer(x)).dtype == precision and after(x).dtype == "float32"
+    assert {tf.as_dtype(v.dtype).name for v in layer.variables + norm.variables + after.variables} == {"float32"}
+
+
+def test_policy_is_restored_after_an_exception():
+    before = tf.keras.mixed_precision.global_policy().name
+    with pytest.raises(RuntimeError), compat.precision_policy("bfloat16"):
+        assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+        with compat.precision_policy("float32"):
+            assert tf.keras.mixed_precision.global_policy().name == "float32"
+        assert tf.keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+        raise RuntimeError
+    assert tf.keras.mixed_precision.global_policy().name == before == "float32"
+
+
+def dropped(x, seed=(1, 2), rows=6, start=0, count=6, rate=0.4, calls=1):
+    """Return the output of the last of several calls in one context."""
+    with random_stream(tf.cast(seed, tf.int64), rows, start, count):
+        for _ in range(calls):
+            y = Dropout(rate)(x, training=True)
+    return y
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    y = dropped(tf.fill([6, 40, 30, 5], 3.0)).numpy()
+    assert set(np.unique(y)) == {0.0, np.float32(3) / np.float32(0.6)}
+    assert np.mean(y == 0) == pytest.approx(0.4, abs=0.01)
+    assert np.mean((y[0] == 0) & (y[1] == 0)) == pytest.approx(0.4**2, abs=0.02)  # independently in each sample
+
+
+def test_numbers_depend_on_seed_and_call_only():
+    x = tf.ones([6, 4, 4, 3])
+    first = dropped(x).numpy()
+    np.testing.assert_array_equal(first, dropped(x))
+    for other in (dropped(x, seed=(1, 3)), dropped(x, seed=(2, 2)), dropped(x, calls=2)):
+        assert 0.2 < np.mean((first == 0) != (other == 0)) < 0.8
+    np.testing.assert_array_equal(first, tf.function(lambda seed: dropped(x, seed))(tf.constant([1, 2])))
+
+
+@pytest.mark.parametrize("inputs", [1, 2], ids=["one input", "two inputs as one batch"])
+def test_replica_gets_its_share_of_the_global_batch(inputs):
+    x = tf.ones([6 * inputs, 3, 5, 4])
+    whole = dropped(x).numpy().reshape(inputs, 6, 3, 5, 4)
+    for count in (1, 2, 3):
+        for start in range(0, 6, count):
+            part = dropped(x[: count * inputs], start=tf.constant(start), count=count).numpy()
+            np.testing.assert_array_equal(part.reshape(inputs, count, 3, 5, 4), whole[:, start : start + count])
+    halves = whole.reshape(-1, 3 * 5 * 4)
+    assert len(np.unique(halves, axis=0)) == len(halves)  # all samples and inputs differ
+
+
+def test_training_needs_a_stream_in_the_same_thread():
+    layer, x = Dropout(0.5), tf.ones([2, 3, 3, 1])
+    np.testing.assert_array_equal(layer(x), x)
+    with random_stream([1, 2], 2, 0, 2):
+        with random_stream([3, 4], 2, 0, 2):
+            layer(x, training=True)
+        layer(x, training=True)  # the outer stream is active again
+        with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError, match="outside of random_stream"):
+            pool.submit(layer, x, training=True).result()
+    with pytest.raises(RuntimeError, match="outside of random_stream"):
+        layer(x, training=True)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_dropout_in_lower_precision_scales_exactly(precision):
+    with compat.precision_policy(precision):
+        layer = Dropout(0.5)
+    with random_stream([1, 2], 1, 0, 1):
+        y = layer(tf.ones([1, 8, 8, 2], precision), training=True)
+    assert y.dtype == precision and set(np.unique(tf.cast(y, tf.float32))) == {0.0, 2.0}

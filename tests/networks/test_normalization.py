@@ -76,29 +76,6 @@ def test_all_implementations_have_the_same_gradients(make_layer, affine, precisi
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
 
 
-@pytest.mark.parametrize(
-    "size, arguments, on_gpu, operations",
-    [
-        (256, {}, False, 2),
-        (128, {}, False, 0),  # small samples
-        (128, {}, True, 2),
-        (256, {"second_derivatives": True}, True, 0),
-        (None, {}, True, 0),
-    ],
-)
-def test_training_uses_the_fused_operation(size, arguments, on_gpu, operations, monkeypatch):
-    monkeypatch.setattr(hardware, "has_accelerator", lambda: on_gpu)
-    layer = make_instance_normalization(**arguments)
-    layer.build((None, None, None, 1))
-
-    def count(training):
-        function = tf.function(lambda x: layer(x, training=training))
-        graph = function.get_concrete_function(tf.TensorSpec([2, size, size, 1])).graph
-        return [node.type for node in graph.get_operations()].count("FusedBatchNormV3")
-
-    assert count(True) == operations and count(False) == 0
-
-
 def test_the_layer_is_that_of_addons_where_it_is_installed():
     addons = compat.instance_normalization_of_addons()
     assert (addons is None) == (compat.KERAS_MAJOR > 2)
