@@ -66,17 +66,6 @@ def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
         assert f"{own} is waiting for {missing[0]}, no..name:80" in caplog.messages
 
 
-def test_a_worker_that_answered_and_went_away_is_reported(monkeypatch):
-    monkeypatch.setattr(startup, "CONNECT_SECONDS", 0.2)
-    own, gone, late = free_addresses(3)
-    servers = [socket.create_server(("", int(gone.split(":")[1])))]
-    threading.Timer(0.5, servers[0].close).start()
-    threading.Timer(1, lambda: servers.append(socket.create_server(("", int(late.split(":")[1]))))).start()
-    ((code, text),) = meet((own,), 2, others=(gone, late))
-    servers[1].close()
-    assert code == 1 and text == f"worker 0 ({own}): {gone} answered and went away again: look at its output"
-
-
 def test_different_stacks_are_reported():
     found = free_addresses(3)
     for worker, (code, text) in enumerate(meet(found, stacks={1: "2 GPUs"})):
