@@ -104,7 +104,7 @@ async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.
 
     own = cluster.describe(cluster.index)
     others = {worker: address for worker, address in enumerate(cluster.addresses) if worker != cluster.index}
-    began, warned = time.monotonic(), False
+    began, warned, met = time.monotonic(), False, set[str]()
     async with await asyncio.start_server(answer, sock=listening, backlog=BACKLOG):
         while True:
             answers = dict(zip(others, await asyncio.gather(*map(_ask, others.values()))))
@@ -114,9 +114,11 @@ async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.
                     raise UserError(
                         f"{own} has {stack}, but {cluster.describe(worker)} has {found}: expected the same for all"
                     )
-            names = ", ".join(others[worker] for worker, found in answers.items() if found is None)
-            if not names:
+            missing = [others[worker] for worker, found in answers.items() if found is None]
+            if not missing:
                 return
+            met.update(set(others.values()).difference(missing))  # of these, some may have given up already
+            names = ", ".join([address for address in missing if address not in met] or missing)
             waited = time.monotonic() - began
             if waited > timeout:
                 raise UserError(

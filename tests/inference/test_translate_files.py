@@ -166,6 +166,12 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
         translate([model], "x*", "../none")
 
 
+def test_a_pattern_that_leads_out_is_refused():
+    for pattern in ("photos/*/../../secret/*.png", "**/../b.png"):
+        with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
+            file_plan.plan_tasks(pattern, "out", None)
+
+
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
     writer.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(images(8, 8, 3)))
     mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
