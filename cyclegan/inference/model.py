@@ -67,7 +67,8 @@ class Model:
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, compat.stack())
         self.config, self.tile, self._device = saved.config, tile, device
-        precision, suffix = precision or self.config.performance.precision, "_ema" * bool(self.config.optimization.ema)
+        precision = precision or self.config.performance.precision
+        suffix = "_ema" if self.config.optimization.ema else ""
         allow_memory_growth()
         with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
             self.generators = {

@@ -1,5 +1,6 @@
 """Run scripts/launch_local.sh with a fake train.py, which records its start and its signals."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -120,13 +122,9 @@ class Launcher:
 
 
 def alive(pid):
-    """Return whether a process is running."""
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text() if os.path.isdir("/proc/self") else ""
-        os.kill(pid, 0)
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    return state.rpartition(")")[2].split()[:1] != ["Z"]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.fixture
