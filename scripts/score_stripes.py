@@ -80,12 +80,7 @@ def _scores(dataset: str, direction: str, source: np.ndarray, translated: np.nda
 
 
 def label_errors(translated: np.ndarray, truth: np.ndarray, colors: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Compare label maps with their ground truth. The label of a pixel is the one with the nearest color.
-
-    Args:
-        translated: Label maps, uint8 [N, H, W, 3].
-        truth: Their ground truth.
-        colors: Color of each label, RGB from 0 to 255.
+    """Compare label maps, uint8 [N, H, W, 3], with their ground truth. The label of a pixel is the one with the nearest color.
 
     Returns:
         "pixels", the percentage of all pixels with a wrong label, and "classes", the mean over the labels of the truth of the
@@ -114,15 +109,7 @@ def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray)
     The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The position
     of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the Wasserstein-1 distance
     (Rubner et al. 2000) per image and channel, the mean difference of the sorted values. "total" weights "coat" and "outside" by
-    their areas.
-
-    Args:
-        source: Images before translation, uint8 [N, H, W, C].
-        translated: Their translations.
-        truth: Their ground truth.
-
-    Returns:
-        The four scores by name, means over the images in gray levels (0 to 255).
+    their areas. All scores are means over the images, uint8 [N, H, W, C], in gray levels.
     """
     rows = []
     for before, after, right in zip(*(images.astype(np.float64) for images in (source, translated, truth))):

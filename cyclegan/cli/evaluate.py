@@ -7,15 +7,29 @@ untranslated images. docs/evaluation.md explains them.
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
-from cyclegan.evaluation import score_table
+
+TITLES = {  # of the scores that `Evaluator` computes
+    "FID": "FID",
+    "KID": "KID",
+    "KID_std": "KID, deviation over the subsets",
+    "MAE": "error to the truth, gray levels of 255",
+    "PSNR": "PSNR to the truth, dB",
+    "SSIM": "SSIM to the truth",
+    "cycle_MAE": "cycle error, gray levels of 255",
+    "identity_MAE": "identity error, gray levels of 255",
+}
+COLUMNS = ("FID", "KID", "MAE")  # of the table of all checkpoints; lower is better
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -65,13 +79,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, object]:
-    """Score a run, print a table, and return the content of the JSON file.
-
-    With --all_checkpoints, the content is {"checkpoints": [one result for each]}.
-
-    Raises:
-        UserError: The request cannot work.
-    """
+    """Score a run, print a table, and return the content of the JSON file: a result, or {"checkpoints": [results]}."""
     arguments = vars(parse_args(argv))
     run, checkpoint, direction, file = (arguments.pop(name) for name in ("run", "checkpoint", "direction", "json"))
     all_checkpoints = arguments.pop("all_checkpoints")
@@ -83,31 +91,90 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     result: dict[str, object]
     if all_checkpoints:
         results = score_checkpoints(run, options)
-        result, lines = {"checkpoints": results}, score_table.checkpoints_table(results)
+        result, lines = {"checkpoints": results}, checkpoints_table(results)
     else:
         result = score_run(run, checkpoint, options)
-        lines = score_table.table(result)
+        lines = table(result)
     print(*map(printable, lines), sep="\n", flush=True)
     if path:
         try:
-            whole_file.write(path, score_table.to_json(result))
+            whole_file.write(path, to_json(result))
         except OSError as error:
             raise UserError(f"--json {file}: {error}; expected a file in a writable folder") from error
     return result
 
 
 def json_path(file: str) -> pathlib.Path:
-    """Return the path of --json.
-
-    Raises:
-        UserError: The file cannot be written.
-    """
+    """Return the path of --json; raise `UserError` if the file cannot be written."""
     path = pathlib.Path(file).expanduser()
     if path.exists() and not path.is_file():  # /dev/stdout, for example, which a rename would replace
         raise UserError(f"--json {file}: no regular file; expected a file to write or replace")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"--json {file}: expected a file in a writable folder")
     return path
+
+
+def table(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a table of the result of `score_run`."""
+    yield f"{result['run']}, {result['checkpoint']}: {result['epoch']} epochs, step {result['step']}"
+    for direction, part in result["directions"].items():
+        yield ""
+        yield f"{' -> '.join(DIRECTIONS[direction]):40} {'translated':>12} {'untranslated':>12}"
+        for name, title in TITLES.items():
+            if name in part["scores"]:
+                values = [part[kind].get(name) for kind in ("scores", "untranslated")]
+                yield f"{title:40} " + " ".join(f"{'' if v is None else f'{v:.5g}':>12}" for v in values).rstrip()
+        yield from _protocol_lines(direction, part["protocol"])
+    yield from _common_lines(part["protocol"])
+    yield "Lower is better, except for PSNR and SSIM"
+
+
+def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of the result of `score_checkpoints`, with a line for each checkpoint."""
+    directions = results[0]["directions"]
+    columns = [
+        (direction, name) for direction in directions for name in COLUMNS if name in directions[direction]["scores"]
+    ]
+    names = [", ".join([result["checkpoint"], *result["aliases"]]) for result in results]
+    width = max(map(len, [*names, "untranslated"]))
+    rows = [[result["directions"][direction]["scores"][name] for direction, name in columns] for result in results]
+    best = [min((value for value in values if not math.isnan(value)), default=None) for values in zip(*rows)]
+    yield f"{results[0]['run']}: {len(results)} checkpoints; * marks the best of a column"
+    yield ""
+    yield f"{'':{width}} {'epoch':>6} {'step':>8} " + " ".join(f"{f'{d} {name}':>11} " for d, name in columns).rstrip()
+    for name, result, row in zip(names, results, rows):
+        cells = (f"{value:11.5g}{'*' if value == least else ' '}" for value, least in zip(row, best))
+        yield f"{name:{width}} {result['epoch']:6} {result['step']:8} {' '.join(cells).rstrip()}"
+    before = (directions[direction]["untranslated"].get(name) for direction, name in columns)
+    yield (
+        f"{'untranslated':{width + 16}} " + " ".join(f"{'' if v is None else f'{v:.5g}':>11} " for v in before).rstrip()
+    )
+    for direction, part in directions.items():
+        yield ""
+        yield from _protocol_lines(direction, part["protocol"])
+    yield from _common_lines(part["protocol"])
+    yield "Lower is better"
+
+
+def to_json(result: object) -> str:
+    """Return JSON with `null` for numbers that JSON does not have, such as the PSNR of images that equal the truth."""
+    return json.dumps(json.loads(json.dumps(result), parse_constant=lambda name: None), indent=2) + "\n"
+
+
+def _protocol_lines(direction: str, protocol: Mapping[str, Any]) -> Iterator[str]:
+    source, target = DIRECTIONS[direction]
+    limit = f" (at most the first {protocol['max_images']})" if protocol["max_images"] else ""
+    yield f"{protocol['translated']} held-out images of {source}{limit} of {protocol['dataset']}, translated;"
+    size = f"{protocol['width']} x {protocol['height']} pixels"
+    yield f"{protocol['real']} real images of {target} from {protocol['real_from']}; {size}"
+    yield f"{protocol['rounding']}; KID: {protocol['KID']}, seed {protocol['seed']}"
+
+
+def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that are the same for both directions."""
+    yield ""
+    yield f"Images: --preprocess {protocol['preprocess']} (resized by Pillow, bicubic, antialiased)"
+    yield f"Features: {protocol['features']}"
 
 
 def program() -> int:

@@ -18,15 +18,10 @@ TASK_TYPES = ("chief", "worker")  # in the order of their addresses
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Several workers that train together.
+    """Several workers that train together."""
 
-    Attributes:
-        addresses: "host:port" of each worker; the first worker is the chief.
-        index: Index of this worker.
-    """
-
-    addresses: tuple[str, ...]
-    index: int
+    addresses: tuple[str, ...]  # "host:port" of each worker; the first worker is the chief
+    index: int  # of this worker
 
     @property
     def count(self) -> int:
@@ -46,11 +41,8 @@ class Cluster:
 def read_cluster(environment: Mapping[str, str] = os.environ, port: int | None = None) -> Cluster | None:
     """Return the cluster that the environment describes, or `None` if it names at most one worker.
 
-    TF_CONFIG takes precedence. If it is empty or not set, the variables of a Slurm job step are read.
-
-    Args:
-        environment: Environment variables.
-        port: First port of Slurm's tasks on each node; `None` is 20000 + the last four digits of the job's number.
+    TF_CONFIG takes precedence. If it is empty or not set, the variables of a Slurm job step are read. `port` is the first port
+    of Slurm's tasks on each node, by default 20000 + the last four digits of the job's number.
 
     Raises:
         UserError: The description is wrong, or this worker is not part of it.
@@ -66,27 +58,19 @@ def _parse_tf_config(text: str) -> Cluster | None:
     try:
         config = json.loads(text)
         cluster, task = config.get("cluster") or {}, config.get("task") or {}
-        unknown = [kind for kind in cluster if kind not in TASK_TYPES]
         rows = {kind: cluster.get(kind, []) for kind in TASK_TYPES}
         addresses = tuple(address for row in rows.values() for address in row)
         own = f"{task.get('type')} {task.get('index')}"
     except (ValueError, TypeError, AttributeError):
         raise UserError(f"TF_CONFIG={text}: expected something like {EXAMPLE}") from None
-    if unknown:
-        raise UserError(
-            f"TF_CONFIG: tasks of the type {', '.join(unknown)}: expected chief or worker, as this program"
-            " has no others"
-        )
+    if unknown := set(cluster).difference(TASK_TYPES):
+        raise UserError(f"TF_CONFIG: tasks of the type {', '.join(unknown)}: expected chief or worker")
     for address in addresses:
         match = ADDRESS.fullmatch(str(address))
         if not match or int(match[2]) not in PORTS:
             raise UserError(
                 f"TF_CONFIG: address {json.dumps(address)}: expected"
                 ' "host:port" with a port from 1 to 65535 (IPv6: "[::1]:port")'
-            )
-        if addresses.count(address) > 1:
-            raise UserError(
-                f"TF_CONFIG: {address} occurs {addresses.count(address)} times: expected another address for each task"
             )
     if len(addresses) < 2:
         return None
@@ -102,8 +86,7 @@ def _parse_tf_config(text: str) -> Cluster | None:
 def _read_slurm(environment: Mapping[str, str], port: int | None) -> Cluster:
     """Return the cluster of the tasks of a Slurm job step.
 
-    TensorFlow expands the lists. Its `SlurmClusterResolver` is not used: it sorts hosts as texts (n10 before n9), refuses
-    more tasks than GPUs on a node, and reads only the environment of the process.
+    TensorFlow's `SlurmClusterResolver` sorts hosts as texts (n10 before n9) and refuses more tasks than GPUs on a node.
     """
     from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm  # not in tf.distribute
 

@@ -17,8 +17,6 @@ from cyclegan.lazy_tensorflow import tf
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 INSTRUCTIONS = {"bfloat16": {"amx_bf16", "avx512_bf16"}, "float16": {"amx_fp16", "avx512_fp16"}}  # of x86
 PEAK_SECONDS = 0.6  # spent on measuring the peak
-
-
 _assumes_gpu = contextvars.ContextVar("assumes_gpu", default=False)
 
 
@@ -53,8 +51,7 @@ def has_instructions_for(precision: str) -> bool:
 
 @functools.cache
 def _words_of_cpu() -> set[str]:
-    """Return the words about the CPU, among them its instructions; none if the system is not Linux."""
-    return set(CPU_INFO.read_text().split()) if CPU_INFO.exists() else set()
+    return set(CPU_INFO.read_text().split()) if CPU_INFO.exists() else set()  # Linux only
 
 
 def best_precision() -> str:
@@ -78,12 +75,7 @@ def _have_capability_8() -> bool:
 
 
 def set_arithmetic(tf32: bool, deterministic: bool) -> None:
-    """Set how the devices compute; call it before the first step.
-
-    Args:
-        tf32: Whether GPUs may compute float32 products and convolutions in TF32.
-        deterministic: Whether operations give the same bits each time; this stays until the process ends.
-    """
+    """Set whether GPUs may compute in TF32, and whether operations give the same bits each time; call it before the first step."""
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if deterministic:
         # The fast kernel that writes to an image pool is deterministic if the rows differ, as ours do. The other copies
@@ -103,23 +95,17 @@ def multiplies_in_tf32(precision: str) -> bool:
 def measure_peak(precision: str) -> float:
     """Return the FLOP/s of the first device in its fastest product of square matrices within about half a second.
 
-    A precision without instructions is measured as float32, because its convolutions run in float32. The result is 0 if
-    memory is too short for the smallest product. It is also 0 on a TPU, because the products would run on another
-    device.
+    A precision without instructions is measured as float32, because its convolutions run in float32. The result is 0 on a TPU,
+    because the products would run on another device.
     """
     if has_tpu():
         return 0.0
-    try:
-        return _measure_products(precision if has_instructions_for(precision) else "float32")
-    finally:
-        reset_peak_memory()  # memory of the measurement is no part of training
-
-
-def _measure_products(precision: str) -> float:
+    if not has_instructions_for(precision):
+        precision = "float32"
     began, best, side = time.perf_counter(), 0.0, 512
     multiply = tf.function(lambda a, b: tf.reduce_sum(tf.cast(a @ b, tf.float32)), autograph=False)
-    while True:
-        try:
+    with contextlib.suppress(tf.errors.OpError):  # out of memory
+        while side <= 16384:
             a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
             multiply(a, a).numpy()  # traces
             for _ in range(3):
@@ -127,11 +113,11 @@ def _measure_products(precision: str) -> float:
                 multiply(a, a).numpy()
                 seconds = time.perf_counter() - start
                 best = max(best, 2.0 * side**3 / seconds)
-        except tf.errors.OpError:  # out of memory
-            return best
-        if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS or side >= 16384:
-            return best
-        side *= 2
+            if time.perf_counter() - began + 8 * 4 * seconds > PEAK_SECONDS:
+                break
+            side *= 2
+    reset_peak_memory()  # memory of the measurement is no part of training
+    return best
 
 
 def peak_memory() -> int:

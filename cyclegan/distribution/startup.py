@@ -31,12 +31,7 @@ GREETING = b"CycleGAN worker: "
 
 
 def start_workers(config: DistributionConfig) -> Workers:
-    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make a strategy over the devices of all.
-
-    Raises:
-        UserError: The environment does not provide what the configuration asks for.
-        TrainingError: Another worker was lost meanwhile.
-    """
+    """Meet the other workers that TF_CONFIG or Slurm's variables name, and make a strategy over the devices of all."""
     if config.strategy in ("auto", "multiworker") and (cluster := read_cluster(os.environ, config.port)):
         return _join(cluster, config)
     if config.strategy == "multiworker":
@@ -82,36 +77,24 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:
     """Wait until all workers answer, because TensorFlow waits silently and without end.
 
-    Each worker answers at its own address with its stack, and asks all others until all of them answer at the same
-    time. Then it leaves the port to TensorFlow's server, which also counts as an answer. The first of two workers to
-    leave has compared their stacks.
-
-    Args:
-        cluster: The cluster, as seen by this worker.
-        timeout: Seconds to wait.
-        stack: A line that has to be the same on all workers.
+    Each worker answers at its own address with its stack, a line that has to be the same on all workers, and asks all others
+    until all of them answer at the same time. Then it leaves the port to TensorFlow's server, which also counts as an answer.
+    The first of two workers to leave has compared their stacks.
 
     Raises:
-        UserError: The port of this worker is taken, or a worker did not come in time or has another stack or other
-            addresses.
-        TrainingError: A worker answered, and went away.
+        UserError: The port of this worker is taken, or a worker did not come in time, has another stack or other addresses.
     """
     own = cluster.addresses[cluster.index]
+    both = socket.has_dualstack_ipv6()  # listen on all interfaces, as TensorFlow's server does
+    family, address = socket.AF_INET6 if both else socket.AF_INET, ("", int(own.rpartition(":")[2]))
     try:
-        server = _listen(int(own.rpartition(":")[2]))
+        server = socket.create_server(address, family=family, dualstack_ipv6=both)
     except OSError as error:
         raise UserError(
             f"worker {cluster.index}: can't listen on {own} ({error.strerror}): expected a free port of this machine"
         ) from error
     with server:
         asyncio.run(_meet(cluster, timeout, f"{stack}, addresses {' '.join(cluster.addresses)}", server))
-
-
-def _listen(port: int) -> socket.socket:
-    """Return a socket that listens at a port on all interfaces, as TensorFlow's server does."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))
 
 
 async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.socket) -> None:
@@ -121,7 +104,7 @@ async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.
 
     own = cluster.describe(cluster.index)
     others = {worker: address for worker, address in enumerate(cluster.addresses) if worker != cluster.index}
-    began, warned, met = time.monotonic(), False, set[int]()
+    began, warned, met = time.monotonic(), False, set[str]()
     async with await asyncio.start_server(answer, sock=listening, backlog=BACKLOG):
         while True:
             answers = dict(zip(others, await asyncio.gather(*map(_ask, others.values()))))
@@ -131,14 +114,12 @@ async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.
                     raise UserError(
                         f"{own} has {stack}, but {cluster.describe(worker)} has {found}: expected the same for all"
                     )
-            missing = [worker for worker, found in answers.items() if found is None]
+            missing = [others[worker] for worker, found in answers.items() if found is None]
             if not missing:
                 return
-            met.update(set(others).difference(missing))
-            missing = [worker for worker in missing if worker not in met] or missing
-            names, waited = ", ".join(others[worker] for worker in missing), time.monotonic() - began
-            if waited > timeout and met.issuperset(missing):
-                raise TrainingError(f"{own}: {names} answered and went away again: look at its output")
+            met.update(set(others.values()).difference(missing))  # of these, some may have given up already
+            names = ", ".join([address for address in missing if address not in met] or missing)
+            waited = time.monotonic() - began
             if waited > timeout:
                 raise UserError(
                     f"{own} waited for {timeout} s (--start_timeout) and could not reach {names}: expected a worker at"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -71,8 +72,7 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
 def _sum_in_order(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors, added from the first to the last without a stacked copy of all.
 
-    TensorFlow merges consecutive additions into one operation, which may add in any order. An extra axis of length 1
-    after each addition prevents this.
+    TensorFlow merges consecutive additions and may add in any order; an extra axis of length 1 prevents this.
     """
     total = values[0]
     for value in values[1:]:
@@ -99,9 +99,6 @@ def _tpu_strategy() -> tf.distribute.Strategy:
 def select_gpus(devices: int | None = None) -> list[tf.config.PhysicalDevice]:
     """Make TensorFlow use the first GPUs only, with memory that grows as needed, and return them.
 
-    Args:
-        devices: Number of GPUs; `None` selects all.
-
     Raises:
         UserError: There are GPUs, but fewer than `devices`.
     """
@@ -123,11 +120,7 @@ def select_gpus(devices: int | None = None) -> list[tf.config.PhysicalDevice]:
 
 
 def allow_memory_growth(gpus: Iterable[tf.config.PhysicalDevice] | None = None) -> None:
-    """Make TensorFlow take the memory of GPUs as needed, unless it has started or the program has configured them.
-
-    Args:
-        gpus: The GPUs; by default all that TensorFlow may use.
-    """
+    """Make TensorFlow take the memory of GPUs as needed, unless it has started or the program has configured them."""
     for gpu in tf.config.get_visible_devices("GPU") if gpus is None else gpus:
         with contextlib.suppress(RuntimeError, ValueError):
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -136,14 +129,17 @@ def allow_memory_growth(gpus: Iterable[tf.config.PhysicalDevice] | None = None) 
 def explain_unseen_gpus(requirements: str | pathlib.Path) -> str | None:
     """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`.
 
-    Args:
-        requirements: Path of the requirements file that installs the CUDA libraries; an installed package has none.
+    The file of requirements installs the CUDA libraries; an installed package has none.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
     if hidden or tf.config.list_physical_devices("GPU") or not shutil.which("nvidia-smi"):
         return None
-    names = _names_by_nvidia_smi()
-    if not names:
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    names = re.findall(r"^GPU .*?: (.*?) *(?:\(UUID.*)?$", listed.stdout, re.MULTILINE)
+    if listed.returncode or not names:
         return None
     exists = os.path.exists(requirements)
     packages = f"-r {shlex.quote(str(requirements))}" if exists else f"'tensorflow[and-cuda]=={tf.__version__}'"
@@ -154,12 +150,3 @@ def explain_unseen_gpus(requirements: str | pathlib.Path) -> str | None:
         f" training would run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m"
         f" pip install {packages}"
     )
-
-
-def _names_by_nvidia_smi() -> list[str]:
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
-    return [] if listed.returncode else [line.split(":", 1)[1].split("(UUID")[0].strip() for line in lines]

@@ -8,7 +8,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,18 +35,8 @@ _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 class Workers:
     """All workers as seen by one of them, or a single process.
 
-    All workers have to call the collective methods in the same order: each call waits for the other workers.
-
-    Args:
-        strategy: The strategy over the devices of all workers.
-        cluster: The cluster; `None` for a single process.
-
-    Attributes:
-        strategy: See above.
-        cluster: See above.
-        count: Number of workers.
-        index: Index of this worker.
-        is_chief: Whether this is worker 0, the only one that writes the run's folder and reports to the user.
+    All workers have to call the collective methods in the same order: each call waits for the other workers. A single process
+    has no cluster. The chief, worker 0, is the only one that writes the run's folder and reports to the user.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
@@ -94,15 +83,13 @@ class Workers:
         names = sorted(values)
         # First the names, because `all_gather` needs equally many values on each worker.
         if found := self._first_different([" ".join(names)]):
-            raise UserError(
-                f"{self._describe(found[0])} has another version of this program than the chief: expected the same"
-            )
+            raise UserError(f"{found[0]} has another version of this program than the chief: expected the same")
         if found := self._first_different([repr(values[name]) for name in names]):
             worker, differ = found
             here = ", ".join(f"{names[i]} ({values[names[i]]} at worker {self.index})" for i in differ)
             raise UserError(
-                f"{self._describe(worker)} differs from the chief in {here}: expected the same command, images and"
-                " kind of device for all workers"
+                f"{worker} differs from the chief in {here}: expected the same command, images and kind of device for"
+                " all workers"
             )
 
     def keep_alive(self, value: T) -> T:
@@ -123,11 +110,7 @@ class Workers:
 
     @contextlib.contextmanager
     def report_lost(self, last_checkpoint: Callable[[], str] = lambda: RESUMES) -> Iterator[None]:
-        """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors.
-
-        Args:
-            last_checkpoint: Function that describes the last checkpoint, for the message.
-        """
+        """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors."""
         try:
             yield
         except UserError as error:
@@ -155,13 +138,13 @@ class Workers:
         per_replica = self.strategy.run(rows_of_first_replica, args=(rows,))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
 
-    def _first_different(self, texts: Sequence[str]) -> tuple[int, np.ndarray] | None:
+    def _first_different(self, texts: Sequence[str]) -> tuple[str, np.ndarray] | None:
         """Return the first worker whose texts differ from the chief's, and the indices of these texts; collective."""
         rows = self.all_gather([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
         for worker in range(self.count):
             differ = np.flatnonzero(rows[worker] != rows[0])
             if differ.size:
-                return worker, differ
+                return self._describe(worker), differ
         return None
 
     def _lost_worker(self, error: tf.errors.OpError) -> str:
@@ -177,15 +160,9 @@ class Workers:
 class Watchdog:
     """Context manager that ends the process with exit code 1 if training makes no progress for too long.
 
-    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the
-    process. It counts only time in which this process runs: nothing happens after the process was stopped and
-    continued, as by Ctrl-Z and `fg`.
-
-    Args:
-        seconds: Seconds without a `beat` after which the process ends; `None` for no limit.
-        newest_checkpoint: Function that returns the folder of the newest checkpoint, or `None`, for the message; it
-            must not wait for storage.
-        prefix: Beginning of the message.
+    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the process
+    `seconds` after the last `beat`. It counts only time in which this process runs, so Ctrl-Z and `fg` are harmless.
+    `newest_checkpoint` returns a folder, or `None`, for the message; it must not wait for storage.
     """
 
     def __init__(self, seconds: int | None, newest_checkpoint: Callable[[], object], prefix: str = "") -> None:
@@ -200,26 +177,20 @@ class Watchdog:
         self._still = 0.0
 
     def __enter__(self) -> Watchdog:
-        self.beat()
         if self._seconds is not None:
             threading.Thread(target=self._watch, args=(self._seconds,), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._done.set()
 
     def _watch(self, seconds: int) -> None:
         while not self._done.wait(WATCH_INTERVAL):
             self._still += WATCH_INTERVAL
             if self._still >= seconds:
-                newest = self._newest_checkpoint()
-                hint = (
-                    f"The last checkpoint is {newest}, and the same command resumes"
-                    if newest
-                    else "There is no checkpoint yet"
-                )
+                hint = "There is no checkpoint yet"
+                if newest := self._newest_checkpoint():
+                    hint = f"The last checkpoint is {newest}, and the same command resumes"
                 terminal.end(
                     f"{self._prefix}no step, evaluation or checkpoint has ended for {seconds} s (--step_timeout), so"
                     f" training stops: a worker or its storage is stuck. {hint}",

@@ -41,10 +41,6 @@ class Evaluator:
         batch_size: Images per batch.
         bars: Whether to show progress bars.
 
-    Attributes:
-        extractor: Features that FID and KID compare.
-        directions: Directions of the generators.
-
     Raises:
         UserError: A domain has fewer than 2 images, or paired domains have different numbers of images.
     """
@@ -71,9 +67,6 @@ class Evaluator:
         self._forward = {direction: _compiled(network) for direction, network in generators.items()}
         self._backward = dict(zip(self.directions, reversed(self._forward.values()))) if len(generators) > 1 else {}
         self._features: dict[int, np.ndarray] = {}  # of real images by id, because the directions share them
-        self._check_counts()
-
-    def _check_counts(self) -> None:
         for direction in self.directions:
             for images, domain in zip((self._source[direction], self._real[direction]), DIRECTIONS[direction]):
                 if len(images) < 2:
@@ -81,21 +74,15 @@ class Evaluator:
                         f"{len(images)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add images to"
                         " testA and testB of the dataset"
                     )
-        x, y = (len(images) for images in self._source.values())
-        if self._paired and x != y:
-            raise UserError(f"{x} held-out images of X and {y} of Y: expected equal numbers of paired images")
+        if paired and len(x) != len(y):
+            raise UserError(f"{len(x)} held-out images of X and {len(y)} of Y: expected equal numbers of paired images")
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
-        """Score the generator of a direction.
+        """Return the scores of the generator of a direction by name.
 
-        Args:
-            direction: "x2y" or "y2x".
-            errors: Whether to compute the cycle and identity errors.
-
-        Returns:
-            Scores by name. FID, KID and KID_std compare the translations with the real images of the target domain. Paired images
-            have MAE in gray levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if
-            there are two generators, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
+        FID, KID and KID_std compare the translations with the real images of the target domain. Paired images have MAE in gray
+        levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if there are two
+        generators, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
 
         Raises:
             TrainingError: A translation is not finite, or an image cannot be read.
@@ -122,10 +109,9 @@ class Evaluator:
         return {**self._distances(features, direction), **_means(found)}
 
     def untranslated(self, direction: str) -> dict[str, float]:
-        """Score the untranslated images; a translation has to beat these scores.
+        """Return the scores of the untranslated images, which a translation has to beat: FID, KID and the errors to the truth.
 
-        Returns:
-            FID, KID and KID_std, and MAE, PSNR and SSIM of paired images; empty if X and Y have different numbers of channels.
+        There are none if X and Y have different numbers of channels.
         """
         if not self._same_channels:
             return {}
@@ -204,12 +190,6 @@ def make_evaluator(
     paired: bool,
     bars: bool,
 ) -> Evaluator:
-    """Return the evaluator of --evaluate_every, which scores the generators, G and F or G alone, during training.
-
-    `features` is --evaluate_features; see `Evaluator` for the other arguments.
-
-    Raises:
-        UserError: The features are not available, or a domain has fewer than 2 images.
-    """
+    """Return the evaluator of --evaluate_every for G and F, or G alone; `features` is --evaluate_features."""
     extractor = make_extractor(features, (x.shape[-1], y.shape[-1]))
     return Evaluator(dict(zip(DIRECTIONS, generators)), x, y, size, extractor, paired=paired, bars=bars)

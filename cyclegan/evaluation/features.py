@@ -34,13 +34,9 @@ class FeatureExtractor:
     """A fixed network that is compiled once per shape of the images.
 
     Args:
-        name: Name of the features.
-        protocol: Description of the features.
-        compute: Function from float32 [N, H, W, C] in [-1, 1] to float32 [N, D].
-
-    Attributes:
         name: Name of the features; scores are comparable if it is the same.
         protocol: Description of the features.
+        compute: Function from float32 [N, H, W, C] in [-1, 1] to float32 [N, D].
     """
 
     def __init__(self, name: str, protocol: str, compute: Callable[[tf.Tensor], tf.Tensor]) -> None:
@@ -71,7 +67,14 @@ def make_extractor(kind: str, channels: Iterable[int] = (3,)) -> FeatureExtracto
         )
     name, weights = "keras-inception-v3", "ImageNet weights of Keras"
     if kind == "inception":
-        network = _download_inception()
+        try:
+            network = _make_inception("imagenet")  # Keras downloads the weights once
+        except Exception as error:  # Keras raises nothing more specific
+            raise UserError(
+                f"the weights of InceptionV3 could not be downloaded ({first_line(error)[:REASON_LENGTH]}); expected a network"
+                f" connection. Download {WEIGHTS_URL} elsewhere and name the file instead of inception (--features FILE), or use"
+                " the features of the random network (--features random)"
+            ) from error
     else:
         network, md5 = _load_inception(kind)
         if md5 != WEIGHTS_MD5:
@@ -87,13 +90,7 @@ def random_features(images: tf.Tensor) -> tf.Tensor:
     """Return the 672 features of each image: means and standard deviations of four convolutions with random weights.
 
     Nothing is learned or normalized. Random convolutions distinguish textures and colors (Jarrett et al. 2009), which is just
-    enough to rank the translations of one run.
-
-    Args:
-        images: float32 [N, H, W, C], of any size and number of channels.
-
-    Returns:
-        float32 [N, 672].
+    enough to rank the translations of one run. The images have any size and number of channels.
     """
     features, x = [], images
     for kernel, bias in random_kernels(images.shape[-1]):
@@ -119,18 +116,6 @@ def _inception_features(network: tf.keras.Model, images: tf.Tensor) -> tf.Tensor
     if images.shape[-1] == 1:
         images = tf.repeat(images, 3, axis=-1)
     return network(images, training=False)
-
-
-def _download_inception() -> tf.keras.Model:
-    """Return InceptionV3 with the ImageNet weights that Keras downloads once."""
-    try:
-        return _make_inception("imagenet")
-    except Exception as error:  # Keras raises nothing more specific
-        raise UserError(
-            f"the weights of InceptionV3 could not be downloaded ({first_line(error)[:REASON_LENGTH]}); expected a network"
-            f" connection. Download {WEIGHTS_URL} elsewhere and name the file instead of inception (--features FILE), or use the"
-            " features of the random network (--features random)"
-        ) from error
 
 
 def _load_inception(file: str) -> tuple[tf.keras.Model, str]:

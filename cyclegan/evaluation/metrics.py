@@ -13,14 +13,12 @@ def fid(x: np.ndarray, y: np.ndarray) -> float:
 
     Each set is modelled as a normal distribution; the distance is |mean x - mean y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) with the
     unbiased covariances C. With C_x = A'A and C_y = B'B, where A and B have few rows, the trace of the root is the sum of the
-    singular values of AB'. This also works with fewer images than features, where a covariance is singular.
+    singular values of AB'. This also works with fewer images than features, where a covariance is singular. The expectation
+    grows as the sets become smaller: compare sets of one size only.
 
     Args:
         x: float [N, D], N at least 2.
         y: float [M, D], M at least 2.
-
-    Returns:
-        The distance, at least 0 up to rounding. Its expectation grows as the sets become smaller: compare sets of one size only.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     a, b = _covariance_factor(x), _covariance_factor(y)
@@ -38,14 +36,13 @@ def kid(
     Args:
         x: float [N, D], N at least 2.
         y: float [M, D], M at least 2.
-        subsets: Number of subsets, at least 1.
+        subsets: Number of subsets.
         size: Images in a subset; by default `subset_size(N, M)`.
         seed: Seed of the subsets.
 
     Returns:
-        (mean, standard deviation) over the subsets. The expectation of the mean does not depend on the sizes of the sets, and is 0
-        for two sets of one distribution, so an estimate may be negative. The deviation shows how much the choice of images
-        matters; it is not the error of the mean, because subsets share images.
+        (mean, standard deviation) over the subsets. The expectation of the mean is 0 for two sets of one distribution, whatever
+        their sizes, so an estimate may be negative. The deviation is not the error of the mean, because subsets share images.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     size = size or subset_size(len(x), len(y))
@@ -56,21 +53,12 @@ def kid(
 
 
 def subset_size(n: int, m: int) -> int:
-    """Return the number of images in a subset of `kid` for sets of n and m images.
-
-    It is 1000, or three quarters of the smaller set if that is less: if each subset held all images of a small set, the standard
-    deviation would be too small.
-    """
+    """Return the number of images in a subset of `kid`: 1000, or three quarters of the smaller set, so that subsets differ."""
     return min(1000, max(2, min(n, m) * 3 // 4))
 
 
 def squared_mmd(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the unbiased squared maximum mean discrepancy (Gretton et al. 2012, eq. 3) with the kernel (x.y / D + 1)^3.
-
-    Args:
-        x: float64 [N, D].
-        y: float64 [M, D].
-    """
+    """Return the unbiased squared maximum mean discrepancy (Gretton et al. 2012, eq. 3) with the kernel (x.y / D + 1)^3."""
 
     def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (a @ b.T / a.shape[1] + 1) ** 3
@@ -89,12 +77,7 @@ def _covariance_factor(x: np.ndarray) -> np.ndarray:
 
 
 def errors_to_truth(translated: np.ndarray, truth: np.ndarray) -> dict[str, np.ndarray]:
-    """Return "MAE" in gray levels of 255, "PSNR" in dB and "SSIM" of each image, [N].
-
-    Args:
-        translated: uint8 or uint16 [N, H, W, C].
-        truth: The ground truth, of the same type and shape.
-    """
+    """Return "MAE" in gray levels of 255, "PSNR" in dB and "SSIM" of each image, [N], for uint8 or uint16 [N, H, W, C]."""
     peak = int(np.iinfo(truth.dtype).max)
     return {
         "MAE": mae(translated, truth) * (255 / peak),
@@ -111,13 +94,8 @@ def mae(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def ssim(x: np.ndarray, y: np.ndarray, peak: float = 255.0) -> np.ndarray:
     """Return the structural similarity of each image (Wang et al. 2004), [N]; 1 for equal images.
 
-    This is the mean over all Gaussian windows (11 x 11, sigma 1.5) inside the image, and over the channels. K1 is 0.01 and K2 is
-    0.03; the (co)variances have no bias correction.
-
-    Args:
-        x: Images [N, H, W, C], H and W at least 11.
-        y: Images of the same shape.
-        peak: Range of the values.
+    This is the mean over all Gaussian windows (11 x 11, sigma 1.5) inside the images [N, H, W, C], and over the channels. K1 is
+    0.01 and K2 is 0.03; the (co)variances have no bias correction.
     """
     # float64, because the float32 variances of tf.image.ssim cancel: it is off by 0.001 for flat bright images.
     offsets = np.arange(-SSIM_RADIUS, SSIM_RADIUS + 1)

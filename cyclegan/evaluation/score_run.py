@@ -31,18 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class ScoreOptions:
-    """Directions, features and images of the scores of a run.
-
-    Attributes:
-        directions: Directions of translation, "x2y" and "y2x".
-        features: Features of FID and KID, see `features.make_extractor`.
-        dataset: The run's dataset if it has moved; `None` if not.
-        data_dir: Folder of prepared TensorFlow Datasets; `None` for the run's --data_dir.
-        real: Folder of real images to compare with, see `real_folder`; `None` for the held-out images of the run.
-        paired: Whether held-out images of the same name show the same scene.
-        max_images: Number of held-out images of each domain to use, the first ones; `None` for all.
-        batch_size: Images per batch.
-        seed: Seed of the subsets of KID.
+    """Directions, features and images of the scores of a run; the help of `cyclegan-evaluate` explains them.
 
     Raises:
         UserError: A value cannot work.
@@ -78,22 +67,14 @@ class ScoreOptions:
             )
 
     def real_folder(self, direction: str) -> pathlib.Path:
-        """Return the folder of the real images of a direction's target domain.
-
-        It is the subfolder testA or testB of `real` if that exists, else `real` itself.
-        """
+        """Return the folder of the real images of a direction's target domain: testA or testB in `real`, or `real` itself."""
         folder = pathlib.Path(self.real or "").expanduser()
         subfolder = folder / {"x2y": "testB", "y2x": "testA"}[direction]
         return subfolder if subfolder.is_dir() else folder
 
 
 def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
-    """Score the generators of a run.
-
-    Args:
-        run: Folder of the run.
-        checkpoint: Name of one of its checkpoints; `None` for the newest.
-        options: Directions, features and images of the scores.
+    """Score the generators of a run at a checkpoint, by default the newest.
 
     Returns:
         "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a dict of
@@ -108,15 +89,9 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
 
 
 def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> list[dict[str, Any]]:
-    """Score the generators of all checkpoints of a run.
+    """Return the result of `score_run` for each checkpoint of a run, and its other names as "aliases".
 
     Skip checkpoints that cannot be read or whose translations are not finite, with a warning.
-
-    Returns:
-        The result of `score_run` for each checkpoint. It has a further item "aliases", the other names of the checkpoint.
-
-    Raises:
-        UserError: As in `score_run`, or no checkpoint has scores.
     """
     model = _load_any(run)
     results: list[tuple[TrainState, dict[str, Any]]] = []
@@ -157,11 +132,6 @@ class _Scorer:
     def __init__(self, model: Model, options: ScoreOptions) -> None:
         self._model, self._options = model, options
         self._directions = _choose_directions(model, options.directions)
-        self._evaluator = self._make_evaluator()
-        self._untranslated = {direction: self._evaluator.untranslated(direction) for direction in self._directions}
-
-    def _make_evaluator(self) -> Evaluator:
-        model, options = self._model, self._options
         changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
         present = model.config.replace(cache="none", **{name: value for name, value in changes.items() if value})
         channels = [model.channels(direction)[1] for direction in self._directions]
@@ -171,7 +141,7 @@ class _Scorer:
         if options.paired and not embedded:
             check_same_names(domains.test_x.names, domains.test_y.names)
         directions = self._directions if options.real else ()
-        return Evaluator(
+        self._evaluator = Evaluator(
             model.generators,
             domains.test_x.images,
             domains.test_y.images,
@@ -183,6 +153,7 @@ class _Scorer:
             batch_size=options.batch_size,
             bars=True,
         )
+        self._untranslated = {direction: self._evaluator.untranslated(direction) for direction in self._directions}
 
     def score(self) -> dict[str, Any]:
         """Return the result of `score_run`."""
@@ -225,17 +196,7 @@ def _choose_directions(model: Model, directions: tuple[str, ...]) -> tuple[str, 
 
 
 def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> LazyImages:
-    """Read real images of the target domain of a direction, resized like the held-out images of the run.
-
-    Args:
-        folder: Their folder.
-        model: The generators of the run.
-        direction: "x2y" or "y2x".
-        size: (height, width) in pixels that the networks of the run see.
-
-    Raises:
-        UserError: There are no images, some cannot be decoded, or they do not have that size after resizing.
-    """
+    """Read real images of the target domain of a direction, resized to `size` like the held-out images of the run."""
     data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
     paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
     if not paths:
@@ -254,11 +215,7 @@ def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
-    """Check that the held-out images of X and Y, such as "testA/3.png", differ in folder and suffix only.
-
-    Raises:
-        UserError: They have other names.
-    """
+    """Check that the held-out images of X and Y, such as "testA/3.png", differ in folder and suffix only."""
     x, y = (
         [folder_source.stem(os.path.join(*pathlib.PurePath(name).parts[1:])) for name in names]
         for names in (names_x, names_y)

@@ -22,13 +22,7 @@ COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number 
 
 
 def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
-    """Decode a path or a Pillow image to levels for the networks.
-
-    Raises:
-        UserError: The file cannot be read.
-        ValueError: A Pillow image cannot have so many channels.
-        TypeError: `image` is neither.
-    """
+    """Decode a path or a Pillow image to levels for the networks."""
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
@@ -55,11 +49,7 @@ def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
 
 
 def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
-    """Return an image in another size; `None` keeps its own.
-
-    Raises:
-        UserError: `size` is not a size.
-    """
+    """Return an image in another size; `None` keeps its own."""
     if size is None:
         return image
     check_size(size)
@@ -80,11 +70,7 @@ def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
 
 
 def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image:
-    """Convert a translation to a Pillow image of values.
-
-    Raises:
-        UserError: Pillow has no images of so many channels or bits.
-    """
+    """Convert a translation to a Pillow image of values; raise `UserError` if Pillow has no such images."""
     single = image.pixels.shape[2] == 1
     if ranges[1]:  # Pillow has no floats of several channels
         image = image_to_values(image, ranges[1], image.fractional and single)
@@ -105,12 +91,7 @@ def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image
 
 
 def as_batch(array: np.ndarray, channels: int, size: Size | None = None) -> np.ndarray:
-    """Return an array of one or several images as [N, h, w, channels], resized if `size` is given.
-
-    Raises:
-        UserError: `size` is not a size.
-        ValueError: The array has another shape, type or range of values, or is float32 and has to be resized.
-    """
+    """Return an array of one or several images as [N, h, w, channels], resized if `size` is given."""
     images = array[..., None] if array.ndim == 2 and channels == 1 else array
     images = images if images.ndim == 4 else images[None]
     if images.ndim != 4 or images.shape[-1] != channels or 0 in images.shape:

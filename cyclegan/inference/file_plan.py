@@ -22,28 +22,16 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class FileTask:
-    """A file to translate.
+    """A file to translate."""
 
-    Attributes:
-        number: Number of the file, from 1.
-        name: Path relative to the folder or pattern.
-        source: Path to read.
-        target: Path to write.
-    """
-
-    number: int
-    name: str
+    number: int  # from 1
+    name: str  # path relative to the folder or pattern
     source: str
     target: pathlib.Path
 
 
 def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
     """Plan the translation of a file, of a folder, or of the files that match a pattern.
-
-    Args:
-        source: File, folder or pattern.
-        target: Folder, or a file if `source` is one.
-        format: Format to write; by default the format of each original.
 
     Returns:
         The files, and the folder that everything is written below.
@@ -124,7 +112,10 @@ def _find_images(source: str) -> tuple[str, list[str]]:
         raise UserError(
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
         )
-    fixed = itertools.takewhile(lambda part: not glob.has_magic(part), pathlib.PurePath(source).parts)
+    parts = pathlib.PurePath(source).parts
+    fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    if os.pardir in parts[len(fixed) :]:  # the translations would leave the output folder, too
+        raise UserError(f"{printable(source)}: .. after a wildcard; expected a pattern that stays in its folder")
     base = os.path.join("", *fixed)
     images = (path for path in glob.glob(source, recursive=True) if folder_source.is_image(path))
     return base, sorted(os.path.relpath(path, base or os.curdir) for path in images)

@@ -67,7 +67,16 @@ class Model:
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, compat.stack())
         self.config, self.tile, self._device = saved.config, tile, device
-        self.generators = self._make_generators(precision or self.config.performance.precision)
+        precision = precision or self.config.performance.precision
+        suffix = "_ema" if self.config.optimization.ema else ""
+        allow_memory_growth()
+        with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
+            self.generators = {
+                direction: generators.make_generator(
+                    self.config.networks, *self.channels(direction), name={"x2y": "G", "y2x": "F"}[direction] + suffix
+                )
+                for direction in self.config.objective.directions
+            }
         self._functions: dict[tuple[str, np.dtype], tf.types.experimental.ConcreteFunction] = {}
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
@@ -77,32 +86,19 @@ class Model:
                 f"{self.checkpoint} is from before the first step of training, when the networks are random; expected a later one"
             )
 
-    def _make_generators(self, precision: str) -> dict[str, tf.keras.Model]:
-        allow_memory_growth()
-        suffix = "_ema" if self.config.optimization.ema else ""
-        with tf.device(self._device), compat.precision_policy("float32" if precision == "auto" else precision):
-            return {
-                direction: generators.make_generator(
-                    self.config.networks, *self.channels(direction), name={"x2y": "G", "y2x": "F"}[direction] + suffix
-                )
-                for direction in self.config.objective.directions
-            }
-
     def restore(self, checkpoint: str | None = None) -> None:
         """Restore a checkpoint into the generators, by name; by default the newest that can be read.
 
         Raises:
             UserError: The checkpoint does not exist or cannot be read.
         """
-        if checkpoint is None:
-            found = self._checkpoints.restore(strict=False)
-            if not found:
-                raise UserError(
-                    f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
-                )
-            self.train_state, self.checkpoint = found
-            return
-        self.train_state, self.checkpoint = self._checkpoints.restore_named(checkpoint)
+        manager = self._checkpoints
+        found = manager.restore_named(checkpoint) if checkpoint else manager.restore(strict=False)
+        if not found:
+            raise UserError(
+                f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
+            )
+        self.train_state, self.checkpoint = found
 
     @overload
     def x2y(self, image: np.ndarray, size: Size | None = None) -> np.ndarray: ...
@@ -149,12 +145,7 @@ class Model:
         return conversions.to_pillow(conversions.with_pixels(decoded, translated), ranges)
 
     def translate(self, direction: str, images: np.ndarray) -> np.ndarray:
-        """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]. The result has the same type.
-
-        Raises:
-            UserError: The run has no generator of this direction.
-            ValueError: A translation is not finite.
-        """
+        """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]. The result has the same type."""
         function = self._function(direction, images.dtype)
         return tiles.translate(
             images,
@@ -178,11 +169,7 @@ class Model:
         return self._functions[direction, dtype]
 
     def generator(self, direction: str) -> tf.keras.Model:
-        """Return the generator of a direction, "x2y" or "y2x".
-
-        Raises:
-            UserError: The run has no generator of this direction.
-        """
+        """Return the generator of a direction, "x2y" or "y2x"; raise `UserError` if the run has none."""
         if direction not in self.generators:
             raise UserError(
                 f"{self.path}: --objective {self.config.objective.objective} has no generator"
@@ -212,14 +199,7 @@ def checkpoint_names(run: pathlib.Path) -> list[str]:
 def load_on_devices(
     run: Path, checkpoint: str | None = None, tile: int = TILE, devices: int | None = None
 ) -> list[Model]:
-    """Load the same checkpoint of a run on several devices.
-
-    Args:
-        run: Folder of the run.
-        checkpoint: Name of a checkpoint; by default the newest that can be read.
-        tile: Side in pixels of the largest square that is translated at once.
-        devices: Number of GPUs, or of logical CPU devices; by default all GPUs.
-    """
+    """Load the same checkpoint of a run on several devices: GPUs, by default all, or logical CPU devices."""
     models: list[Model] = []
     for device in device_names(devices):
         models.append(Model(run, checkpoint, tile=tile, device=device))

@@ -19,17 +19,11 @@ Network = Callable[[np.ndarray], np.ndarray]  # from [N, H, W, C] to float32 [N,
 
 
 class Span(NamedTuple):
-    """Extent of a tile along one side of an image.
-
-    Attributes:
-        start: First pixel.
-        stop: Pixel after the last.
-        weights: Weight of each pixel, float32 [stop - start]; the weights of all tiles add up to 1.
-    """
+    """Extent of a tile along one side of an image."""
 
     start: int
     stop: int
-    weights: np.ndarray
+    weights: np.ndarray  # of each pixel, float32 [stop - start]; the weights of all tiles add up to 1
 
 
 def translate(images: np.ndarray, network: Network, channels: int, multiple: int, tile: int) -> np.ndarray:
@@ -39,17 +33,11 @@ def translate(images: np.ndarray, network: Network, channels: int, multiple: int
     Instance normalization then sees one tile only, so colors may drift between distant tiles.
 
     Args:
-        images: uint8, uint16, or float32 in [-1, 1]: [N, h, w, C].
+        images: uint8, uint16, or float32 in [-1, 1]: [N, h, w, C]. The result has the same type.
         network: Function that translates images whose sides are multiples of `multiple`.
         channels: Number of channels of the translations.
         multiple: Pixels by which the sides of the network's input must be divisible.
         tile: Side in pixels of the largest square that is translated at once; at least `MIN_TILE`.
-
-    Returns:
-        The same type, [N, h, w, channels].
-
-    Raises:
-        ValueError: A translation is not finite.
     """
     height, width = images.shape[1:3]
     if height * width <= tile**2:
@@ -82,11 +70,7 @@ def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _translate_strips(
     image: np.ndarray, network: Network, channels: int, multiple: int, tile: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Translate an image [h, w, C] tile by tile, with memory for one row of tiles only.
-
-    Yields:
-        (first row, float32 [rows, w, channels]), from top to bottom.
-    """
+    """Translate an image [h, w, C] tile by tile; yield (first row, float32 [rows, w, channels]) from top to bottom."""
     height, width = image.shape[:2]
     columns, rows = make_spans(width, tile), make_spans(height, tile)
     next_tops = [*(row.start for row in rows[1:]), height]

@@ -43,27 +43,16 @@ R = TypeVar("R")
 
 @dataclasses.dataclass
 class Report:
-    """Outcome of a translation of files.
+    """Outcome of a translation of files."""
 
-    Attributes:
-        done: Number of files that were written.
-        failed: Description of each file that was not written or is not on the page, and of a page that could not be written.
-        tiled: Number of images that were too large to be translated at once.
-        cut: Number of files with several frames or pages; only the first frame or page was translated.
-        skipped: Number of files that existed before.
-        seconds: Duration.
-        page: Path of the page, if there is one.
-        items: Items of the page.
-    """
-
-    done: int = 0
-    failed: list[str] = dataclasses.field(default_factory=list)
-    tiled: int = 0
-    cut: int = 0
-    skipped: int = 0
+    done: int = 0  # files that were written
+    failed: list[str] = dataclasses.field(default_factory=list)  # descriptions of files not written or not on the page
+    tiled: int = 0  # images that were too large to be translated at once
+    cut: int = 0  # files with several frames or pages, of which only the first was translated
+    skipped: int = 0  # files that existed before
     seconds: float = 0.0
     page: pathlib.Path | None = None
-    items: list[html_report.Item] = dataclasses.field(default_factory=list, repr=False)
+    items: list[html_report.Item] = dataclasses.field(default_factory=list, repr=False)  # of the page
 
     def add(self, part: Report) -> None:
         """Add the report of some of the files."""
@@ -112,8 +101,7 @@ def translate(  # noqa: PLR0913  the public API
         format: One of `formats.FORMATS`; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.
-        html: Whether to write a page that shows the results. If the run has both directions, each image is then translated
-            back, too.
+        html: Whether to write a page that shows the results, with each image translated back if the run has both directions.
         bars: Whether to show a progress bar.
         checkpoint: Name of a checkpoint, if `run` is a folder; by default the newest that can be read.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
@@ -166,13 +154,9 @@ def translate(  # noqa: PLR0913  the public API
 def _in_order(
     pool: concurrent.futures.Executor, function: Callable[[T], R], items: Iterable[tuple[int, T]], limit: int
 ) -> Iterator[R]:
-    """Apply a function to items in a pool, and yield the results in order.
+    """Apply a function to items, (weight, argument), in a pool, and yield the results in order.
 
-    Args:
-        pool: The pool.
-        function: The function.
-        items: (weight, argument of the function).
-        limit: Sum of the weights of the items whose results are not yielded yet, unless a single item weighs more.
+    The weights of the items whose results are not yielded yet add up to `limit` at most, unless a single item weighs more.
     """
     waiting: collections.deque[tuple[int, concurrent.futures.Future[R]]] = collections.deque()
     for weight, item in items:
@@ -186,15 +170,10 @@ def _in_order(
 def make_batches(
     inspected: Iterable[tuple[Shape, int, FileTask]], batch_size: int, max_pixels: int
 ) -> Iterator[tuple[int, list[FileTask]]]:
-    """Group consecutive files of the same shape, and yield each group as soon as it is full.
+    """Group consecutive files of the same shape, and yield (pixels in memory at the same time, files) as soon as a group is full.
 
-    Args:
-        inspected: (shape of the image to translate, number of pixels of the file, file), see `_FileTranslator.inspect`.
-        batch_size: Maximum number of files of a batch.
-        max_pixels: Maximum number of pixels of a batch, if it has several files.
-
-    Yields:
-        (number of pixels in memory at the same time, files).
+    A group has `batch_size` files and, if it has several files, `max_pixels` pixels at most. `_FileTranslator.inspect` returns
+    the shape of the image to translate, the number of pixels of the file, and the file.
     """
     for shape, group in itertools.groupby(inspected, key=lambda one: one[0]):
         area = shape[0] * shape[1] if shape else max_pixels
@@ -252,10 +231,7 @@ class _FileTranslator:
         return report
 
     def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None] | Exception]:
-        """Return (translation, translation back for the page) of each image, or an error.
-
-        If the images cannot be translated together, they are translated one by one.
-        """
+        """Return (translation, translation back for the page) of each image, or an error; after an error, try one by one."""
         if not images:
             return []
         model = self._models.get()
@@ -273,7 +249,18 @@ class _FileTranslator:
     def _write(
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
     ) -> None:
-        self._write_file(task, conversions.with_pixels(original, output))
+        """Write a translation with the values of the range of its domain, and its copies for the page."""
+        image, value_range = conversions.with_pixels(original, output), self._ranges[1]
+        format = self._format or formats.format_of(task.target)
+        if format == "dicom":
+            with writer.partial_file(task.target) as path:
+                dicom_format.write_copy(
+                    path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
+                )
+        else:
+            if value_range:
+                image = image_to_values(image, value_range, image.fractional and format == "tiff")
+            writer.write(task.target, image, self._format)
         if self._page_folder:
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
@@ -284,19 +271,6 @@ class _FileTranslator:
         report.done += 1
         report.tiled += height * width > self._max_pixels
         report.cut += reader.has_more_frames(task.source)
-
-    def _write_file(self, task: FileTask, image: DecodedImage) -> None:
-        """Write a translation with the values of the range of its domain."""
-        format, value_range = self._format or formats.format_of(task.target), self._ranges[1]
-        if format == "dicom":
-            with writer.partial_file(task.target) as path:
-                dicom_format.write_copy(
-                    path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
-                )
-            return
-        if value_range:
-            image = image_to_values(image, value_range, image.fractional and format == "tiff")
-        writer.write(task.target, image, self._format)
 
 
 def _write_item(

@@ -37,7 +37,7 @@ def test_scores_that_cannot_be_written_leave_the_file_as_it_was(tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(score_run, "score_run", lambda *_: RESULT)
-    monkeypatch.setattr(evaluate.score_table, "table", lambda result: [])
+    monkeypatch.setattr(evaluate, "table", lambda result: [])
     file = tmp_path / "scores.json"
     evaluate.main(["run", "--json", str(file)])
     before = file.read_text()

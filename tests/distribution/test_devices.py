@@ -130,7 +130,6 @@ def gpus(monkeypatch):
     [
         ([(7, 5)], "float32"),
         ([(8, 0)], "bfloat16"),
-        ([(10, 0), (12, 0)], "bfloat16"),
         ([(8, 6), (7, 5)], "float32"),
         ([(9, 0), None], "float32"),
     ],
@@ -147,11 +146,9 @@ def test_best_precision_of_the_oldest_gpu(gpus, cpu, capabilities, precision):
     "info, onednn, best, float16",
     [
         (AMX, "1", "bfloat16", False),
-        ("flags : avx512f avx512_bf16\n", "1", "bfloat16", False),
         ("flags : amx_bf16 avx512_fp16\n", "1", "bfloat16", True),
         (NEITHER, "1", "float32", False),
         (AMX, "0", "float32", False),
-        (AMX, "false", "float32", False),
     ],
 )
 def test_best_precision_of_a_cpu(cpu, monkeypatch, info, onednn, best, float16):
@@ -165,7 +162,6 @@ def test_best_precision_of_a_cpu(cpu, monkeypatch, info, onednn, best, float16):
     "precision, capabilities, is_on, expected",
     [
         ("float32", [(8, 0), (9, 0)], True, True),
-        ("float32", [(8, 0), (7, 5)], True, False),
         ("float32", [(8, 0)], False, False),
         ("bfloat16", [(8, 0)], True, False),
         ("float32", [], True, False),
@@ -181,40 +177,6 @@ def test_tf32_needs_new_gpus_and_float32(gpus, monkeypatch, precision, capabilit
 
 def test_peak_of_this_device_is_plausible():
     assert 1e8 < hardware.measure_peak("float32") < 1e17
-
-
-@pytest.mark.parametrize(
-    "flops, info, dtype, limit, largest",
-    [
-        (1e9, AMX, "bfloat16", None, 512),
-        (50e12, AMX, "bfloat16", None, 8192),
-        (1e18, AMX, "bfloat16", None, 16384),
-        (1e15, AMX, "bfloat16", 1024, 1024),  # larger products do not fit into memory
-        (1e12, NEITHER, "float32", None, 2048),  # without instructions for bfloat16
-    ],
-)
-def test_peak_is_measured_in_products_as_large_as_time_and_memory_allow(
-    cpu, monkeypatch, flops, info, dtype, limit, largest
-):
-    clock, products = [0.0], []
-
-    def multiply(a, b):
-        side = a.shape[0]
-        if limit and side > limit:
-            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
-        assert a.dtype == dtype
-        clock[0] += 2.0 * side**3 / flops
-        products.append(side)
-        return types.SimpleNamespace(numpy=lambda: None)
-
-    cpu(info)
-    monkeypatch.setattr(hardware.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(tf, "function", lambda call, autograph: multiply)
-    monkeypatch.setattr(tf.random, "stateless_uniform", lambda shape, seed: tf.TensorSpec(shape))
-    monkeypatch.setattr(tf, "cast", lambda x, kind: tf.TensorSpec(x.shape, kind))
-    assert hardware.measure_peak("bfloat16") == pytest.approx(flops)
-    assert max(products) == largest
-    assert clock[0] < max(hardware.PEAK_SECONDS, 4.1 * 2 * 512**3 / flops)
 
 
 def test_peak_memory(gpus):

@@ -25,14 +25,6 @@ def test_workers_sum_and_agree():
 
 
 @pytest.mark.slow
-def test_different_settings_are_reported():
-    addresses = free_addresses(2)
-    for index, (code, printed) in enumerate(ended(*together(addresses, "differ", program=WORKER))):
-        differs = f"worker 1 ({addresses[1]}) differs from the chief in lr ({[0.1, 0.2][index]} at worker {index})"
-        assert code == 2 and printed.startswith(f"worker {index}: {differs}: expected")  # no warning comes first
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "who", "count"),
     [("SIGKILL", 2, 3), ("SIGKILL", 0, 2), ("SIGSTOP", 1, 2), ("error", 1, 2)],

@@ -30,7 +30,7 @@ def main(name):
     with terminal.start():
         workers = startup.start_workers(config.distribution)
     with workers.report_lost():
-        return {"agree": agree, "differ": differ, "lose": lose}[name](workers)
+        return {"agree": agree, "lose": lose}[name](workers)
 
 
 def vanish(cluster):
@@ -68,13 +68,6 @@ def agree(workers):
             workers.broadcast_from_chief(7 + workers.index),
         ],
     }
-
-
-def differ(workers):
-    """Compare different settings after some all-gathers."""
-    for count in range(1, 10):
-        assert workers.all_gather(range(count)).tolist() == [list(range(count))] * workers.count
-    workers.check_equal({"seed": 3, "lr": [0.1, 0.2][workers.index]})
 
 
 def lose(workers):

@@ -59,10 +59,12 @@ def test_random_features_of_any_channels_and_sizes(channels, size):
     assert extractor._compute.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("kind", ["inception", "weights.h5"])
-def test_inception_takes_gray_and_rgb_only(kind):
-    with pytest.raises(UserError, match="images of 2 channels: Inception takes RGB.*use the features of the random"):
-        make_extractor(kind, (3, 2))
+def test_inception_takes_gray_and_rgb_only():
+    for channels in ((3, 2), (2, 3)):
+        with pytest.raises(
+            UserError, match="images of 2 channels: Inception takes RGB.*use the features of the random"
+        ):
+            make_extractor("inception", channels)
 
 
 def test_missing_network_connection_is_explained(monkeypatch):
@@ -71,11 +73,9 @@ def test_missing_network_connection_is_explained(monkeypatch):
         raise Exception("URL fetch failure on https://storage.googleapis.com/x.h5: None -- Name or service not known")
 
     monkeypatch.setattr(tf.keras.applications, "InceptionV3", build)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match="could not be downloaded .URL fetch failure.*FILE.*--features random") as error:
         make_extractor("inception")
-    text = str(error.value)
-    assert "could not be downloaded (URL fetch failure" in text and WEIGHTS_URL in text
-    assert "--features FILE" in text and "--features random" in text and "\n" not in text
+    assert WEIGHTS_URL in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,7 @@ def test_missing_network_connection_is_explained(monkeypatch):
 def test_other_files_are_refused(tmp_path, name, content):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    text = (
-        "not the weights .* an HDF5 file with the suffix .h5.*; expected the file"
-        if content
-        else "no such file; expected"
-    )
+    text = "not the weights .* an HDF5 file with the suffix .h5.*; expected the file" if content else "no such file"
     with pytest.raises(UserError, match=rf"{name}: {text}"):
         make_extractor(str(tmp_path / name))
 

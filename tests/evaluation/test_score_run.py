@@ -15,9 +15,8 @@ from cyclegan.config import serialization
 from cyclegan.config.config import Config
 from cyclegan.data import sources
 from cyclegan.errors import UserError
-from cyclegan.evaluation import score_table
 from cyclegan.evaluation.evaluator import Evaluator
-from cyclegan.evaluation.score_run import ScoreOptions, check_same_names, read_folder
+from cyclegan.evaluation.score_run import check_same_names, read_folder
 from cyclegan.images import writer
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference.model import Model
@@ -57,15 +56,11 @@ def test_prints_a_table_and_writes_json(run, tmp_path, capsys):
     result = score(run, "--checkpoint", "best-x2y", "--json", file, "--max_images", 6)
     out = capsys.readouterr().out
     assert json.loads(file.read_text()) == json.loads(json.dumps(result))
-    assert (
-        result["checkpoint"].startswith("best-x2y")
-        and result["epoch"] == 1
-        and set(result["versions"]) >= {"tensorflow"}
-    )
+    assert result["checkpoint"].startswith("best-x2y") and result["epoch"] == 1 and "tensorflow" in result["versions"]
     for direction in ("x2y", "y2x"):
         part = result["directions"][direction]
-        assert set(part["scores"]) == set(score_table.TITLES)
-        assert list(part["untranslated"]) == list(score_table.TITLES)[:6]
+        assert set(part["scores"]) == set(evaluate.TITLES)
+        assert list(part["untranslated"]) == list(evaluate.TITLES)[:6]
         assert part["scores"]["FID"] > part["untranslated"]["FID"]  # gray everywhere
         assert f"{part['scores']['FID']:.5g}" in out and f"{part['untranslated']['SSIM']:.5g}" in out
         assert (part["protocol"]["translated"], part["protocol"]["real"], part["protocol"]["seed"]) == (6, 6, 0)
@@ -213,7 +208,6 @@ def test_real_images_are_resized_like_held_out_images(run, tmp_path):
     "x, y, counts, example",
     [
         (["testA/1.png", "testA/2.png"], ["testB/1.png", "testB/3.png"], (2, 2), "2"),
-        (["testA/1.png", "testA/2.png"], ["testB/1.png"], (2, 1), "2"),
         (["testA/1.png"], ["testB/b/1.png"], (1, 1), "1"),
         (["testA/2.png", "testA/1.png"], ["testB/1.png", "testB/2.png"], (2, 2), "2"),  # in another order
     ],
@@ -243,12 +237,6 @@ def test_refuses_requests_that_cannot_work(run, flags, text):
     with pytest.raises(UserError) as error:
         score(run, *flags)
     assert text in str(error.value)
-
-
-def test_real_folder_prefers_the_test_folder(tmp_path):
-    (tmp_path / "testB").mkdir()
-    options = ScoreOptions(directions=("x2y",), real=str(tmp_path))
-    assert options.real_folder("x2y") == tmp_path / "testB" and options.real_folder("y2x") == tmp_path
 
 
 def test_too_little_memory_is_explained(run, monkeypatch):

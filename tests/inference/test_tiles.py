@@ -28,16 +28,6 @@ def test_tiles_fade_and_are_bounded(size):
     assert len(network.shapes) > 1 and all(max(shape[1:3]) <= 512 for shape in network.shapes)
 
 
-def test_weights_add_up_to_one():
-    for length in (1, 511, 512, 513, 896, 897, 1000, 1024, 1025, 4999):
-        total, spans = np.zeros(length), tiles.make_spans(length, 512)
-        for start, stop, weights in spans:
-            assert stop - start <= 512 and len(weights) == stop - start and 0 <= weights.min() and weights.max() <= 1
-            total[start:stop] += weights
-        np.testing.assert_allclose(total, 1, atol=1e-6)
-        assert len(spans) == 1 or all(a[1] - b[0] == tiles.OVERLAP for a, b in zip(spans, spans[1:]))
-
-
 def test_small_images_are_not_tiled():
     network = Pointwise()
     tiles.translate(images(2, 400, 600, 3), network, 2, 4, 512)  # fewer pixels than a tile, though longer

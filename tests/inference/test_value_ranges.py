@@ -33,7 +33,6 @@ class SameImage(Model):
 
 
 def both(text):
-    """Return settings with the same range for both domains."""
     return {"value_range_x": text, "value_range_y": text}
 
 
@@ -57,7 +56,7 @@ def test_values_of_12_bits_return_exactly(folder):
     assert shown.max() > 240 and report.page  # the page shows the range
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.int16, np.float64])
+@pytest.mark.parametrize("kind", [np.float32, np.int16])
 def test_values_of_tiff_return_within_half_a_level(tmp_path, kind):
     values = np.random.default_rng(0).uniform(-1000, 2000, (16, 20)).astype(kind)
     (tmp_path / "in").mkdir()
@@ -142,11 +141,8 @@ def test_dicom_in_and_out(tmp_path):
     bare.mkdir()
     for name in ("1.2.840.1", "1.2.840.2"):  # as scanners write them
         (bare / name).write_bytes(source.read_bytes())
-    assert (
-        translate(model, bare, tmp_path / "out").done
-        == translate(model, bare, tmp_path / "out", format="tiff").done
-        == 2
-    )
+    for format in (None, "tiff"):
+        assert translate(model, bare, tmp_path / "out", format=format).done == 2
     assert translate(model, bare / "1.2.840.1", tmp_path / "one").done == 1
     for written in ("out/1.2.840.1.dcm", "out/1.2.840.2.dcm", "out/1.2.840.2.tif", "one/1.2.840.1.dcm"):
         assert (tmp_path / written).is_file()

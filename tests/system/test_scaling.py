@@ -1,6 +1,5 @@
-"""Run the examples in scripts/cluster/ and docs/scaling.md, and recompute the numbers of that page."""
+"""Run the examples in scripts/cluster/ and docs/scaling.md."""
 
-import functools
 import json
 import os
 import pathlib
@@ -10,14 +9,8 @@ import time
 
 import pytest
 
-from cyclegan.config.command_line import parse_args
-from cyclegan.methods import find_objective
-from cyclegan.networks import discriminators, generators
-from cyclegan.networks.network_set import NetworkSet
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-TEXT = " ".join(PAGE.split())  # without the ends of lines
 SLURM, YAML, SSH = (
     (ROOT / "scripts" / "cluster" / name).read_text(encoding="utf-8")
     for name in ("train.sbatch", "train.yaml", "train_by_ssh.sh")
@@ -107,33 +100,3 @@ def test_ssh_script_starts_a_worker_per_host(tmp_path):
         process = (tmp_path / f"worker_{index}.pid").read_text().strip()
         assert command == f"{process} 5 train.py --dataset cycle_gan/horse2zebra --output_dir runs/horse2zebra"
         assert json.loads(config) == expected(hosts, index)
-
-
-@functools.lru_cache(None)
-def network_costs():
-    """Return (gradients in bytes, FLOP per pair) of the default networks at 256 px."""
-    config = parse_args([])
-    # One of each instead of two, because building them takes seconds.
-    G, D = generators.make_generator(config.networks), discriminators.make_discriminator(config.networks)
-    networks = NetworkSet({"G": G, "F": G}, {"D_X": D, "D_Y": D}, {}, joins_inputs=True)
-    flops = find_objective("cyclegan")(config.objective, 1).flops(networks, 256, 256)
-    return 4 * 2 * sum(networks.parameter_counts()), flops
-
-
-LINKS = {"11": ((250e9, 5e-6), (11e9, 25e-6)), "1.1": ((25e9, 10e-6), (1.1e9, 25e-6))}  # bytes/s, seconds per hop
-
-
-def efficiency(n, links):
-    """Return the images/s per GPU with batch 1 on n GPUs of 50 TFLOP/s in one ring, relative to one GPU."""
-    size, flop = network_costs()
-    bandwidth, latency = LINKS[links][n > 8]
-    reduction = 2 * (n - 1) / n * size / bandwidth + 2 * (n - 1) * latency
-    return 1 / (1 + reduction * 50e12 / flop)
-
-
-def test_table_of_efficiencies():
-    size, flop = network_costs()
-    assert f"({size / 1e6:.1f} MB)" in TEXT and f"{flop / 1e12:.3f} TFLOP" in TEXT
-    for links in LINKS:
-        cells = (f"{efficiency(n, links):.0%}".replace("%", " %") for n in (8, 16))
-        assert f"between machines: {links} GB/s | {' | '.join(cells)} |\n" in PAGE
