@@ -20,13 +20,7 @@ COLUMNS = 4  # of the figure
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run to compare.
-
-    Attributes:
-        name: Its name in the comparison.
-        settings: Texts of the settings by name, with the versions of the packages and the sizes of the dataset.
-        curves: Values by metric: by epoch, from 1, in order.
-    """
+    """A run to compare: texts of its settings by name; values of its metrics by name, then by epoch, in order."""
 
     name: str
     settings: dict[str, str]

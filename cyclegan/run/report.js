@@ -1,7 +1,7 @@
 "use strict";
 const KINDS = ["input", "output", "cycle"];
 const find = (selector) => document.querySelector(selector);
-const { items, aspect } = JSON.parse(find("script[type='application/json']").textContent);
+const { items } = JSON.parse(find("script[type='application/json']").textContent);
 const list = find("ol"), dialog = find("dialog"), slider = find("#epoch"), sort = find("#sort"), direction = find("#direction");
 const distinct = (values) => [...new Set(values)];
 const epochs = distinct(items.flatMap((item) => item.frames.map((frame) => frame.epoch))).sort((a, b) => a - b);
@@ -39,7 +39,6 @@ function build(item) {
   item.card = find("template").content.firstElementChild.cloneNode(true);
   item.card.querySelector("bdi").textContent = item.name;
   item.card.querySelector(".direction").textContent = item.direction;
-  update(item);
 }
 
 // ---- Sorting and filtering
@@ -169,30 +168,15 @@ slider.addEventListener("input", setEpoch);
 sort.addEventListener("change", arrange);
 direction.addEventListener("change", arrange);
 
-// ---- Dark or light: the choice of the system until the button is pressed
-
-const theme = find("#theme");
-function setTheme(dark) {
-  document.documentElement.style.colorScheme = dark ? "dark" : "light";
-  theme.textContent = dark ? "Light" : "Dark";
-}
-const system = matchMedia("(prefers-color-scheme: dark)");
-setTheme(system.matches);
-system.addEventListener("change", () => setTheme(system.matches));
-theme.addEventListener("click", () => setTheme(theme.textContent === "Dark"));
-
 // ---- Start
 
-document.documentElement.style.setProperty("--aspect", aspect);
 slider.max = Math.max(0, epochs.length - 1);
 slider.value = slider.max;
 find(".epochs").hidden = find("#epoch-keys").hidden = epochs.length < 2;
-find("output").textContent = epochs[slider.value];
-slider.setAttribute("aria-valuetext", `epoch ${epochs[slider.value]}`);
 items.forEach((item, index) => { item.index = index; build(item); });
 sort.append(...[...orders.keys()].map((name) => new Option(name)));
 const directions = distinct(items.map((item) => item.direction));
 direction.append(...directions.map((name) => new Option(name)));
 direction.closest("label").hidden = directions.length < 2;
-arrange();
-find(".controls").hidden = find("main").hidden = theme.hidden = false;
+setEpoch();
+find(".controls").hidden = find("main").hidden = false;

@@ -37,17 +37,14 @@ ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there a
 def write(
     folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
 ) -> pathlib.Path:
-    """Write the samples of an epoch, and the report.
+    """Write the samples of an epoch, and the report in the folder of the run; return the path of the grid.
 
     Args:
         folder: Folder of the run.
         epoch: Epochs done.
-        forward: Images of X, their translations, and the translations back, if there are any; or nothing.
-        backward: The same for images of Y.
+        forward: Images of X, and their translations.
+        backward: Images of Y, and their translations.
         names: Names of the images of X, and names of the images of Y.
-
-    Returns:
-        Path of the grid.
 
     Raises:
         OSError: The files cannot be written; the report does not show the epoch.
@@ -72,11 +69,7 @@ def write(
 
 
 def remove_after(folder: pathlib.Path, epoch: int) -> None:
-    """Remove the samples and the grids of later epochs, also from the report.
-
-    Raises:
-        OSError: They cannot be removed.
-    """
+    """Remove the samples and the grids of later epochs, also from the report."""
     later = [path for number, path in _epochs(folder) if number > epoch]
     for path in later:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -90,11 +83,7 @@ def grids(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
 
 
 def write_report(folder: pathlib.Path) -> None:
-    """Write `index.html` in the folder of a run, with all epochs whose samples are there.
-
-    Raises:
-        OSError: The report cannot be written.
-    """
+    """Write `index.html` in the folder of a run, with all epochs whose samples are there."""
     items: dict[tuple[str, int], html_report.Item] = {}
     for epoch, path in _epochs(folder):
         try:
@@ -144,12 +133,7 @@ def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray | None =
 
 
 def draw_grid(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> Image.Image:
-    """Draw rows of images with a title above each column.
-
-    Args:
-        rows: Rows with one image per title: float [H, W, C] in [-1, 1], with the same H and W.
-        titles: Titles of the columns.
-    """
+    """Draw rows of images, float [H, W, C] in [-1, 1] with the same H and W, with a title above each column."""
     height, width = rows[0][0].shape[:2]
     scale = math.ceil(COLUMN / width)
     height, width = height * scale, width * scale

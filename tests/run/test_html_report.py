@@ -11,7 +11,7 @@ import pytest
 
 from cyclegan.run import html_report
 from cyclegan.run.html_report import Frame, Item
-from tests.run.reports import ODD, image_file, report_data
+from tests.run.reports import ODD, report_data
 
 
 def test_report_is_self_contained(report):
@@ -54,17 +54,6 @@ def test_paths_become_relative_urls(tmp_path):
     assert [item["frames"][0]["cycle"] for item in data["items"]] == [*urls.values()]
     with pytest.raises(ValueError, match="/etc/x: expected a path relative to the folder of the report"):
         html_report.write(tmp_path, "t", [Item("n", "X → Y", "/etc/x", [Frame("o")])])
-
-
-@pytest.mark.parametrize(
-    "size, aspect", [((20, 40), 2.0), ((40, 30), 0.75), ((10, 100), 2.0), ((100, 10), 0.5)]
-)  # height, width
-def test_aspect_follows_the_first_image(tmp_path, size, aspect):
-    items = [Item("n", "X → Y", image_file(tmp_path, "i.png", size=size), [Frame("o.png")])]
-    assert report_data(html_report.write(tmp_path, "t", items))["aspect"] == aspect
-    (tmp_path / "i.png").write_bytes(b"damaged")
-    assert report_data(html_report.write(tmp_path, "t", items))["aspect"] == 1.0
-    assert report_data(html_report.write(tmp_path, "t", []))["aspect"] == 1.0
 
 
 def test_report_is_written_atomically(report, monkeypatch):
