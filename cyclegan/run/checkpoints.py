@@ -260,18 +260,18 @@ class CheckpointManager:
 
     def _follow_chief(self, workers: Workers, found: Restored | None, failure: UserError | None) -> Restored | None:
         """Restore the chief's checkpoint on the other workers, too; raise an error on all workers if one of them fails."""
-        mine = (number_of(found.path), _identity(found.path)) if found else (0, 0)
-        number, identity = map(int, workers.all_gather(mine)[0])
-        if number and not workers.is_chief:
+        name, identity = (found.path.name, _identity(found.path)) if found else ("", 0)
+        identity, *letters = map(int, workers.all_gather((identity, *name.encode().ljust(64)))[0])
+        path = self.folder / bytes(letters).decode().strip()
+        if path != self.folder and not workers.is_chief:
             try:
-                same = [path for path in self.all() if number_of(path) == number and _identity(path) == identity]
-                if not same:
-                    raise ValueError("it is not there")
-                found = Restored(self._read(same[0], strict=True), same[0])
+                if _identity(path) != identity:
+                    raise ValueError("it is another checkpoint")
+                found = Restored(self._read(path, strict=True), path)
             except UNREADABLE as error:
                 failure = UserError(
-                    f"checkpoint {number} in {self.folder} can't be read here ({first_line(error)}), only by the chief;"
-                    " expected --output_dir on storage that all workers share"
+                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on storage that"
+                    " all workers share"
                 )
         if not workers.all_true(failure is None):
             raise failure or UserError(

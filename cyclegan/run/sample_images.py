@@ -14,7 +14,7 @@ import math
 import pathlib
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -31,6 +31,11 @@ Cycle = Sequence[np.ndarray]
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
 COLUMN = 160  # least width of an image in a grid, in pixels
+NOTES = (
+    "Held-out images, their translation (output) and its translation back (cycle), by epoch.",
+    "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing.",
+    "cycle error: the same between input and cycle.",
+)
 ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there are no translations of Y."
 
 
@@ -99,23 +104,9 @@ def write_report(folder: pathlib.Path) -> None:
                 output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in kinds)
                 frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
                 items.setdefault((domain, i), item).frames.append(frame)
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], [*_notes(items.values())])
-
-
-def _notes(items: Collection[html_report.Item]) -> Iterator[str]:
-    """Yield what the report says about these items."""
-    frames = [frame for item in items for frame in item.frames]
-    has_cycles = any(frame.cycle for frame in frames)
-    parts = "their translation (output) and its translation back (cycle)"
-    if not has_cycles:
-        parts = "and their translation (output)"
-    slider = " The slider chooses the epoch." if len({frame.epoch for frame in frames}) > 1 else ""
-    yield f"Held-out images, {parts}.{slider}"
-    yield "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing."
-    if has_cycles:
-        yield "cycle error: the same between input and cycle."
-    elif items:
-        yield ONE_WAY
+    is_one_way = items and not any(frame.cycle for item in items.values() for frame in item.frames)
+    notes = [*NOTES, ONE_WAY] if is_one_way else NOTES
+    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes)
 
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:

@@ -165,9 +165,10 @@ TRACKERS: dict[str, Callable[..., WandbTracker | MLflowTracker]] = {"wandb": Wan
 
 def check_packages(config: RunConfig) -> None:
     """Raise `MissingPackageError` if the package of a tracker that a configuration asks for is not installed."""
-    for flag in filter(config.__getattribute__, TRACKERS):
+    for flag in TRACKERS:
         spec = importlib.util.find_spec(flag)
-        if spec is None or spec.origin is None:  # a folder of this name, such as W&B makes, has no origin
+        is_installed = spec and spec.origin  # a folder of this name, such as W&B makes, has no origin
+        if getattr(config, flag) and not is_installed:
             raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {flag}")
 
 

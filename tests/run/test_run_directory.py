@@ -29,14 +29,10 @@ def test_other_settings_of_the_training_cause_warnings(run_folder):
         assert again.warnings == [f"{change} from here on" for change in expected]
 
 
-def test_more_epochs_warn_that_the_decay_moves(run_folder):
-    with open_run(run_folder, epochs=500) as again:
-        assert again.warnings == ["decay_from 100 -> 250 from here on"]
-
-
 def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
-    with open_run(run_folder, epochs=300, decay_from=100) as again:
-        assert again.saved_config.optimization.epochs == 200 and not again.warnings
+    with open_run(run_folder, epochs=300) as again:
+        assert again.saved_config.optimization.epochs == 200
+        assert again.warnings == ["decay_from 100 -> 150 from here on"]
     with open_run(tmp_path / "new") as new:
         assert new.saved_config is None
 
@@ -44,12 +40,9 @@ def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
 def test_other_networks_are_refused(run_folder):
     with pytest.raises(UserError) as error:
         open_run(run_folder, filters=8, residual_blocks=2)
-    text = str(error.value)
-    assert (
-        "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2" in text
-        and "another --output_dir" in text
-        and "--clear_output_dir" in text
-    )
+    differences = "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2"
+    for text in (differences, "another --output_dir", "--clear_output_dir"):
+        assert text in str(error.value)
 
 
 def test_another_dataset_is_refused(run_folder):
@@ -121,9 +114,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
         assert new.config.data.value_range_x == "auto"
 
 
-@pytest.mark.parametrize(
-    "name, reason", [("file/run", "Not a directory"), ("file", "File exists"), ("x" * 300, "too long")]
-)
+@pytest.mark.parametrize("name, reason", [("file/run", "Not a directory"), ("x" * 300, "too long")])
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, name, reason):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"--output_dir .*{reason}.*; expected a folder that can be written to"):
@@ -200,24 +191,23 @@ def check_refused(path, pid, **values):
         open_run(path, **values)
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_moved_or_replaced_folder_ends_the_run(tmp_path, replaced):
+def test_a_moved_or_replaced_folder_ends_the_run(tmp_path):
     path = tmp_path / "run"
     run = open_run(path)
     run.start(DATA)
     run.check()
     path.rename(tmp_path / "elsewhere")
-    if replaced:
-        open_run(path).start(DATA)
     with pytest.raises(TrainingError, match="was removed or moved during training"):
+        run.check()
+    with open_run(path) as other, pytest.raises(TrainingError, match="was removed or moved during training"):
+        other.start(DATA)
         run.check()
 
 
-@pytest.mark.parametrize("clear", [False, True])
-def test_a_second_run_is_refused_until_the_first_is_closed(run_folder, clear):
+def test_a_second_run_is_refused_until_the_first_is_closed(run_folder):
     before = (run_folder / "config.json").read_bytes()
-    with open_run(run_folder, clear_output_dir=clear) as first:
-        for _ in range(2):  # a refusal keeps the lock
+    with open_run(run_folder) as first:
+        for clear in (False, True):  # a refusal keeps the lock
             check_refused(run_folder, os.getpid(), clear_output_dir=clear)
         assert (run_folder / "config.json").read_bytes() == before
         first.start(DATA)

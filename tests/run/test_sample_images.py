@@ -72,11 +72,9 @@ def test_one_direction_without_a_way_back(tmp_path):
     assert (frame["output"], frame["cycle"]) == ("samples/epoch_001/fake_y_1.png", "")
     assert list(frame["scores"]) == ["change"]
     assert files(tmp_path / "samples" / "epoch_001") == ["fake_y_1.png", "frames.json"]
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert sample_images.ONE_WAY in page and "cycle error:" not in page and "The slider" not in page
+    assert sample_images.ONE_WAY in (tmp_path / "index.html").read_text(encoding="utf-8")
     write(tmp_path, 2)
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert sample_images.ONE_WAY not in page and "cycle error:" in page and "The slider chooses the epoch" in page
+    assert sample_images.ONE_WAY not in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_scores_in_gray_levels(tmp_path):

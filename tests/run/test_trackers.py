@@ -121,10 +121,9 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     (tmp_path / "wandb").mkdir()  # files of W&B, not the package
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings().run)
-    with pytest.raises(MissingPackageError, match="^--wandb needs the package wandb: pip install wandb$"):
-        trackers.check_packages(Config.from_settings(wandb="p").run)
-    with pytest.raises(MissingPackageError, match="^--mlflow needs the package mlflow: pip install mlflow$"):
-        trackers.check_packages(Config.from_settings(mlflow="file:x").run)
+    for name in ("wandb", "mlflow"):
+        with pytest.raises(MissingPackageError, match=f"^--{name} needs the package {name}: pip install {name}$"):
+            trackers.check_packages(Config.from_settings(**{name: "p"}).run)
     (tmp_path / "wandb" / "__init__.py").touch()
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings(wandb="p").run)
