@@ -17,13 +17,13 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 
 from cyclegan.errors import first_line
 from cyclegan.run import metrics_log, sample_images
+from cyclegan.run.run_directory import EVENTS
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
 SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's runs, in the folder of the run
-EVENTS = "events.out.tfevents.*"
 
 
 class SummaryWriter:

@@ -92,7 +92,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage
     if damage == "missing":
         (newest / name).unlink()
     else:
-        changes = {"truncated": lambda old: old[:-9], "flipped": lambda old: bytes([old[0] ^ 1]) + old[1:]}
+        changes = {"truncated": lambda old: old[:-9], "flipped": lambda old: old[:40] + bytes([old[40] ^ 1]) + old[41:]}
         spoil(newest, changes.get(damage, lambda old: b""), name)
     state, checkpoints = run()
     assert checkpoints.restore().train_state == at(1) and state["a"].numpy().tolist() == [1, 1]
