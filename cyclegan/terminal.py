@@ -13,7 +13,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, NoReturn, TextIO
 
 from cyclegan.errors import UserError, printable
@@ -40,42 +39,37 @@ def is_installed() -> bool:
 
 
 def command(name: str) -> str:
-    """Return the beginning of a command line that starts a program, such as "python train.py" or "cyclegan-train"."""
+    """Return how a user starts a program: "python train.py" or "cyclegan-train"."""
     return f"cyclegan-{name}" if is_installed() else FILES[name]
 
 
 class _TerminalHandler(logging.Handler):
-    """Write log records above the progress bars of the terminal: information to stdout, warnings and errors to stderr."""
+    """Write log records as lines above the progress bars: information to stdout, warnings and errors to stderr."""
 
     def __init__(self, level: int, worker: int) -> None:
         super().__init__(level)
         self._prefix = f"Warning: worker {worker}: " if worker else "Warning: "
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the message of a record as one line and flush it; a message that can't be written is lost."""
         from tqdm import tqdm  # not at import: most uses of this module print nothing
 
         try:
-            text = printable(record.getMessage())
-            warning = record.levelno >= logging.WARNING
-            stream = getattr(record, "stream", sys.stderr if warning else sys.stdout)
+            is_warning = record.levelno >= logging.WARNING
+            stream = getattr(record, "stream", sys.stderr if is_warning else sys.stdout)
             with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
-                tqdm.write(self._prefix + text if warning else text, file=stream)
+                tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
                 stream.flush()
         except Exception:
             self.handleError(record)
 
 
 def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
-    """Send the messages of this package to the terminal; for entry points only.
-
-    Information goes to stdout as plain lines, warnings and errors go to stderr as "Warning: ...". A second call replaces the
-    settings of the first.
+    """Send the messages of this package to the terminal, with warnings as "Warning: ..."; for entry points only.
 
     Args:
         verbosity: 0 shows only warnings.
-        worker: Index of this worker if several train together. Only worker 0, the chief, shows information and the warnings of
-            `cyclegan.training`, which are the same on all workers; the others begin their warnings with "worker N: ".
+        worker: Index of this worker if several train together. Workers other than 0, the chief, show only warnings, with their
+            index, and none of `cyclegan.training`, which are the same on all workers.
     """
     logger = logging.getLogger("cyclegan")
     for handler in _handlers():
@@ -134,8 +128,7 @@ def _log_time(text: str, done: threading.Event, if_slow: bool, extra: dict[str, 
 def start() -> Iterator[None]:
     """Import TensorFlow inside this context: Ctrl-C ends the process at once, and no garbage is collected.
 
-    Libraries hide the exception of a Ctrl-C while they are imported. The objects that imports make are no garbage, and looking for
-    some among them takes 0.3 s.
+    Libraries hide the exception of a Ctrl-C while they are imported. Looking for garbage among the new objects takes 0.3 s.
     """
     is_main, was_enabled = threading.current_thread() is threading.main_thread(), gc.isenabled()
     previous = signal.signal(signal.SIGINT, signal.SIG_DFL) if is_main and _raises_ctrl_c() else None
@@ -161,13 +154,11 @@ class _LossyStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text or drop it; return its length."""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream or drop its buffer."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 
@@ -190,8 +181,7 @@ def prepare_training() -> None:
 def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
     """Run the `main` of an entry point with logging to the terminal, and report in one line why it failed.
 
-    Temporary files are in one folder, which is removed afterwards. Messages recommend "the same command" to resume. If this
-    command has --clear_output_dir, "without --clear_output_dir" is added.
+    Temporary files are in one folder, which is removed afterwards.
 
     Args:
         main: Function without arguments. An integer that it returns is the exit code.
@@ -222,9 +212,8 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         _report(interrupted, before="\n")
         code = 128 + signal.SIGINT
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # else Python would report it once more at the end
+        # Otherwise, Python would report it once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
     except Exception:
         traceback.print_exc()
@@ -234,7 +223,7 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
 
 
 def _report(text: str, before: str = "") -> None:
-    """Print why the program ends."""
+    """Print why the program ends; "the same command", with which messages propose to resume, must not clear the folder."""
     if any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv):
         text = text.replace("the same command", "the same command without --clear_output_dir")
     print(f"{before}{program()}: {text}", file=sys.stderr, flush=True)
@@ -260,8 +249,7 @@ class Signals:
 
     SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue. A second
     Ctrl-C ends the process at once, even in the middle of a step: a thread reads the signals, because Python's own handlers run
-    only between two calls of TensorFlow. A signal that was ignored when the program started stays ignored, as under `nohup` or in
-    the background of a shell.
+    only between two calls of TensorFlow. Signals that the parent process ignores stay ignored, as under `nohup`.
 
     Attributes:
         stop_signal: Number of the signal that asked to stop; 0 if none did.
@@ -288,9 +276,7 @@ class Signals:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._thread is None:
             return
         for signum, handler in self._handlers.items():

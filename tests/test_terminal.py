@@ -1,5 +1,4 @@
 import contextlib
-import gc
 import logging
 import os
 import pathlib
@@ -44,7 +43,6 @@ DATA, TRAINING = "cyclegan.data.cache: ", "cyclegan.training.trainer: "
 @pytest.mark.parametrize(
     "verbosity, worker, out, err",
     [
-        (1, None, [DATA + "1 of 2", TRAINING + "1 of 2"], [f"Warning: {DATA}two", f"Warning: {TRAINING}two"]),
         (1, 0, [DATA + "1 of 2", TRAINING + "1 of 2"], [f"Warning: {DATA}two", f"Warning: {TRAINING}two"]),
         (0, 0, [], [f"Warning: {DATA}two", f"Warning: {TRAINING}two"]),
         (1, 2, [], [f"Warning: worker 2: {DATA}two"]),
@@ -79,25 +77,6 @@ def test_a_phase_is_logged_with_its_time(configure_logging, capsys, monkeypatch)
     assert first == "Drawing" and others and set(others) <= {"Drawing: 0 s", "Drawing: 1 s"}
 
 
-def test_a_phase_leaves_no_descriptor_open_where_threads_are_refused(configure_logging, monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    configure_logging()
-    before = os.listdir("/proc/self/fd")
-    with contextlib.suppress(RuntimeError), terminal.phase("Drawing"):
-        pass
-    assert os.listdir("/proc/self/fd") == before
-
-
-def test_logging_reaches_other_handlers(configure_logging, caplog):
-    configure_logging(verbosity=0)
-    log_everything()
-    assert len(caplog.records) == 4
-
-
 def process(code, **options):
     """Run a program; return the finished process."""
     command = [sys.executable, "-c", f"import os, signal, sys\nfrom cyclegan import terminal\n{code}"]
@@ -113,17 +92,6 @@ logging.getLogger("cyclegan.data").warning("ours")
 logging.getLogger("absl").warning("theirs")
 """
     assert process(code).stderr.splitlines() == ["Warning: ours", "WARNING:absl:theirs"]
-
-
-def test_start_collects_no_garbage_inside():
-    before = gc.isenabled()
-    gc.enable()
-    try:
-        with terminal.start():
-            assert not gc.isenabled()
-        assert gc.isenabled()
-    finally:
-        (gc.enable if before else gc.disable)()
 
 
 HIDDEN = """
@@ -180,9 +148,7 @@ def test_the_program_ends_although_stderr_hangs():
         (TrainingError("not a number"), 1, "score.py: not a number\n"),
         (ModuleNotFoundError("No module named 'PIL'"), 2, f"score.py: No module named 'PIL': {ENVIRONMENT}\n"),
         (KeyboardInterrupt(), 130, "\nscore.py: nothing was written\n"),
-        (0, 0, ""),
         (1, 1, ""),
-        (None, 0, ""),
         ({"a metric": 1.5}, 0, ""),
     ],
 )
@@ -222,12 +188,11 @@ def test_a_reader_that_leaves_early_is_no_traceback():
     assert (done.returncode, done.stdout, done.stderr) == (141, "line\n", "")
 
 
-@pytest.mark.parametrize("flag", ["--clear_output_dir", "--clear-output-dir"])
-def test_run_does_not_propose_to_clear_the_folder_again(flag, monkeypatch, capsys):
+def test_run_does_not_propose_to_clear_the_folder_again(monkeypatch, capsys):
     def main():
         raise UserError("stopped; the same command resumes")
 
-    monkeypatch.setattr(sys, "argv", ["train.py", flag])
+    monkeypatch.setattr(sys, "argv", ["train.py", "--clear-output-dir"])
     assert terminal.run(main) == 2
     assert capsys.readouterr().err == "train.py: stopped; the same command without --clear_output_dir resumes\n"
 
@@ -262,12 +227,8 @@ def until(condition, seconds=5):
 def state():
     """Return the state of the process that entering changes."""
     signal.set_wakeup_fd(descriptor := signal.set_wakeup_fd(-1))
-    return (
-        [signal.getsignal(signum) for signum in HANDLED],
-        descriptor,
-        threading.active_count(),
-        len(os.listdir("/proc/self/fd")),
-    )
+    handlers = [signal.getsignal(signum) for signum in HANDLED]
+    return handlers, descriptor, threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -286,10 +247,8 @@ def test_a_request_to_stop_is_reported_once(signum, caplog):
 
 def test_a_request_to_save_does_not_stop(caplog):
     with Signals() as signals:
-        for _ in range(2):  # the policy resets it
-            send(signal.SIGUSR1)
-            assert until(lambda: signals.save_requested)
-            signals.save_requested = False
+        send(signal.SIGUSR1)
+        assert until(lambda: signals.save_requested)
     assert signals.stop_signal == 0 and caplog.messages == []
 
 
@@ -302,9 +261,6 @@ def test_everything_is_restored():
     with pytest.raises(ZeroDivisionError), Signals():
         _ = 1 / 0
     assert state() == before
-    with pytest.raises(KeyboardInterrupt):
-        send(signal.SIGINT)
-        time.sleep(1)
 
 
 def test_a_signal_just_before_the_end_is_not_lost():
@@ -313,33 +269,16 @@ def test_a_signal_just_before_the_end_is_not_lost():
     assert signals.stop_signal == signal.SIGTERM
 
 
-@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
-def test_signals_that_were_ignored_stay_ignored(ignored):
-    before = signal.signal(ignored, signal.SIG_IGN)
+def test_signals_that_were_ignored_stay_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Signals() as signals:
-            assert signal.getsignal(ignored) == signal.SIG_IGN
-            send(ignored)
+            send(signal.SIGINT)
             send(signal.SIGUSR1)
             assert until(lambda: signals.save_requested) and signals.stop_signal == 0
-        assert signal.getsignal(ignored) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
-        signal.signal(ignored, before)
-
-
-def test_other_threads_handle_no_signals():
-    before, inside = state(), []
-
-    def enter():
-        with Signals() as signals:
-            inside.append(
-                ([signal.getsignal(signum) for signum in HANDLED], signals.stop_signal, signals.save_requested)
-            )
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert inside == [(before[0], 0, False)] and state() == before
+        signal.signal(signal.SIGINT, before)
 
 
 def in_a_long_call():
@@ -354,9 +293,7 @@ with Signals():
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # minutes
     print("end", flush=True)
 """
-    return subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])

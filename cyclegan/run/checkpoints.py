@@ -38,10 +38,7 @@ UNREADABLE = (
     *(UserError, tf.errors.OpError),
 )
 # TensorFlow lists all variables of a checkpoint that could not be read to its end, when Python frees what read it.
-UNRESTORED = (
-    "Detecting that an object or model or tf.train.Checkpoint is being deleted",
-    "Value in checkpoint could not",
-)
+UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
 tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
 
 
@@ -61,11 +58,7 @@ class ShardedState(tf.train.experimental.PythonState):
 
     @abc.abstractmethod
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give each replica of this worker its part of `arrays`, which a checkpoint holds.
-
-        Raises:
-            ValueError: The arrays do not fit.
-        """
+        """Give each replica of this worker its part of `arrays`; raise `ValueError` if they do not fit."""
 
     def serialize(self) -> bytes:
         """Return `arrays` as the bytes of an .npz file."""
@@ -81,8 +74,6 @@ class ShardedState(tf.train.experimental.PythonState):
 
 
 class _SavedTrainState(tf.train.experimental.PythonState):
-    """The training state, as a checkpoint holds it."""
-
     def __init__(self) -> None:
         self.value = TrainState()
 
@@ -100,12 +91,7 @@ def read_train_state(checkpoint: pathlib.Path) -> TrainState:
 
 
 class Restored(NamedTuple):
-    """A checkpoint that was restored.
-
-    Attributes:
-        train_state: The training state that it was saved with.
-        path: Folder of the checkpoint.
-    """
+    """The training state and the folder of a checkpoint that was restored."""
 
     train_state: TrainState
     path: pathlib.Path
@@ -114,8 +100,8 @@ class Restored(NamedTuple):
 class CheckpointManager:
     """The checkpoints of a run.
 
-    If several workers train together, each of them has the whole state and calls `save` and `restore` at the same steps. The
-    chief writes, and chooses the checkpoint to restore.
+    If several workers train together, all call `save` and `restore` at the same steps. The chief writes, and chooses the
+    checkpoint to restore.
 
     Args:
         path: Folder of the checkpoints, made by the first `save`.
@@ -145,7 +131,7 @@ class CheckpointManager:
         return saved_checkpoints(self.folder)
 
     def save(self, train_state: TrainState, prune: bool = True, best: Sequence[str] = ()) -> pathlib.Path:
-        """Write a checkpoint, then remove the oldest ones beyond `keep`.
+        """Write a checkpoint, then remove the oldest ones beyond `keep`; return its folder.
 
         After a kill at any moment, the newest checkpoint is either the previous one or the new one.
 
@@ -153,9 +139,6 @@ class CheckpointManager:
             train_state: Position and sums to save with the state.
             prune: Whether to remove the oldest ones; pass False if the weights may be broken.
             best: Names under which a further copy of the checkpoint is kept, until the next one of this name: "best-x2y".
-
-        Returns:
-            Folder of the checkpoint.
 
         Raises:
             UserError: The checkpoint could not be written; earlier ones are untouched.
@@ -215,15 +198,11 @@ class CheckpointManager:
         sync(self.folder)
 
     def restore(self, strict: bool = True, newest_last: bool = False) -> Restored | None:
-        """Restore the newest readable checkpoint, and warn of each unreadable one.
+        """Restore the newest readable checkpoint, and warn of each unreadable one; return `None` if there is none.
 
         Args:
-            strict: Whether to refuse a checkpoint that holds more than `state`. A process that reads a run without training it
-                passes False.
+            strict: Whether to refuse a checkpoint that holds more than `state`, as training does.
             newest_last: Whether to prefer any other checkpoint to the newest.
-
-        Returns:
-            The checkpoint; `None` if there is none.
 
         Raises:
             UserError: There are checkpoints, but none can be read.
@@ -247,10 +226,7 @@ class CheckpointManager:
         return found
 
     def restore_named(self, name: str) -> Restored:
-        """Restore one checkpoint, which may hold more than `state`.
-
-        Args:
-            name: Name of its folder, with or without the number: "epoch_0010-12", "epoch_0010", "best-x2y".
+        """Restore a checkpoint, which may hold more than `state`, by name: "epoch_0010-12", "epoch_0010", "best-x2y".
 
         Raises:
             UserError: The checkpoint does not exist or cannot be read.
@@ -286,9 +262,8 @@ class CheckpointManager:
         """Restore the chief's checkpoint on the other workers, too; raise an error on all workers if one of them fails."""
         name, identity = (found.path.name, _identity(found.path)) if found else ("", 0)
         identity, *letters = map(int, workers.all_gather((identity, *name.encode().ljust(64)))[0])
-        name = bytes(letters).decode().strip()
-        if name and not workers.is_chief:
-            path = self.folder / name
+        path = self.folder / bytes(letters).decode().strip()
+        if path != self.folder and not workers.is_chief:
             try:
                 if _identity(path) != identity:
                     raise ValueError("it is another checkpoint")
@@ -322,5 +297,5 @@ def _remove(checkpoints: Sequence[pathlib.Path]) -> None:
 
 
 def _identity(path: pathlib.Path) -> int:
-    """Return a number that identifies a checkpoint, so that workers can compare it: its index holds all checksums."""
+    """Return a checksum of a checkpoint's index, which holds the checksums of all variables."""
     return zlib.crc32((path / "state.index").read_bytes())

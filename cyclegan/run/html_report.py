@@ -13,8 +13,6 @@ import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 
-from PIL import Image
-
 from cyclegan import whole_file
 from cyclegan.errors import printable
 
@@ -67,16 +65,7 @@ class Item:
 
 
 def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], notes: Sequence[str] = ()) -> pathlib.Path:
-    """Write `index.html` atomically.
-
-    Args:
-        folder: Folder of the report, to which the paths in `items` are relative.
-        title: Title of the page, any text.
-        items: Items in the order of the page.
-        notes: Texts below the title.
-
-    Returns:
-        Path of the report.
+    """Write `index.html` in a folder atomically, with a title, notes below it, and items in order; return its path.
 
     Raises:
         OSError: The report cannot be written.
@@ -84,7 +73,7 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
     """
     folder = pathlib.Path(folder)
     style, script = (SOURCE.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".css", ".js"))
-    data = {"aspect": _aspect(folder, items), "items": [_item_values(item) for item in items]}
+    data = {"items": [_item_values(item) for item in items]}
     # ASCII that no HTML parser mistakes for markup.
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
     parts = {"notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes), "data": text}
@@ -115,28 +104,9 @@ def url(path: str) -> str:
 
 def _item_values(item: Item) -> dict[str, object]:
     """Return the values of an item that the script of the page reads."""
-    frames = [
-        {
-            "output": url(frame.output),
-            "cycle": url(frame.cycle),
-            "scores": {printable(name): float(score) for name, score in frame.scores.items()},
-            "epoch": frame.epoch,
-        }
-        for frame in item.frames
-    ]
-    return {
-        "name": printable(item.name),
-        "direction": printable(item.direction),
-        "input": url(item.input),
-        "frames": frames,
-    }
-
-
-def _aspect(folder: pathlib.Path, items: Sequence[Item]) -> float:
-    """Return width over height of the first image, in [0.5, 2]: the space of each image before it is loaded."""
-    try:
-        with Image.open(folder / items[0].input) as image:
-            width, height = image.size
-    except (IndexError, OSError, ValueError):  # no image, or a missing or damaged one, which the browser shows
-        return 1.0
-    return min(max(width / height, 0.5), 2.0)
+    frames = []
+    for frame in item.frames:
+        scores = {printable(name): float(score) for name, score in frame.scores.items()}
+        urls = {"output": url(frame.output), "cycle": url(frame.cycle)}
+        frames.append({**urls, "scores": scores, "epoch": frame.epoch})
+    return {"name": printable(item.name), "direction": item.direction, "input": url(item.input), "frames": frames}

@@ -12,14 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """Writer of a file of JSON lines. Lines that cannot be written wait in memory.
-
-    Args:
-        path: Path of the file.
-
-    Attributes:
-        path: Path of the file.
-    """
+    """Writer of a file of JSON lines. Lines that cannot be written wait in memory."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -32,19 +25,11 @@ class MetricsLog:
         return self._written + sum(map(len, self._waiting))
 
     def append(self, **values: object) -> None:
-        """Append a line, which waits for the next `write`.
-
-        Raises:
-            ValueError: A number is not finite.
-        """
+        """Append a line, which waits for the next `write`; raise `ValueError` if a number is not finite."""
         self._waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
 
     def write(self) -> list[dict[str, Any]]:
-        """Write the lines that wait; return them.
-
-        Raises:
-            OSError: They could not be written, and wait for the next call.
-        """
+        """Write the lines that wait; return them. After an `OSError`, they wait for the next call."""
         with open(self.path, "ab", buffering=0) as file:
             self._written = min(self._written, file.tell())  # the user may have emptied the file
             file.truncate(self._written)  # drops what a failed or a killed write left

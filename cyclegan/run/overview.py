@@ -7,21 +7,12 @@ import logging
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any
 
 from cyclegan.config.command_line import PRESETS
 from cyclegan.config.config import Config
 
 logger = logging.getLogger(__name__)
-
-
-class DatasetSize(Protocol):
-    """Size of a dataset, such as a `data.unpaired.UnpairedDataset`."""
-
-    epoch_size: int
-    steps_per_epoch: int
-    steps_per_call: int
-    global_batch_size: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,22 +23,19 @@ class Facts:
         notes: Remarks about the data.
         devices: Names of the devices of this worker, as TensorFlow spells them.
         workers: Addresses of the workers; empty if there is only one.
-        train: The image pairs for training.
+        train: The image pairs for training, a `data.unpaired.UnpairedDataset`.
         test: The image pairs for validation.
         parameters: Number of weights of a generator, of a discriminator, and of the heads of the features, 0 without heads.
         peak: FLOP/s of all devices together; 0 if not measured.
-        folder: Folder of the run.
-        uses_tf32: Whether float32 products are computed in TF32.
         checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
-        epochs_done: Epochs done.
         pairs_done: Training pairs done in the current epoch.
     """
 
     notes: Sequence[str]
     devices: Sequence[str]
     workers: Sequence[str]
-    train: DatasetSize
-    test: DatasetSize
+    train: Any
+    test: Any
     parameters: tuple[int, int, int]
     peak: float
     folder: str | os.PathLike[str]

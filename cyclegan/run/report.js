@@ -1,12 +1,11 @@
 "use strict";
 const KINDS = ["input", "output", "cycle"];
 const find = (selector) => document.querySelector(selector);
-const { items, aspect } = JSON.parse(find("script[type='application/json']").textContent);
+const { items } = JSON.parse(find("script[type='application/json']").textContent);
 const list = find("ol"), dialog = find("dialog"), slider = find("#epoch"), sort = find("#sort"), direction = find("#direction");
 const distinct = (values) => [...new Set(values)];
 const epochs = distinct(items.flatMap((item) => item.frames.map((frame) => frame.epoch))).sort((a, b) => a - b);
 let shown = []; // the items on the page, in order
-let current = 0; // index in `shown` of the item with the focus
 let enlarged = null; // the item in the dialog
 let kind = 0; // index in KINDS of the image in the dialog
 
@@ -39,7 +38,6 @@ function build(item) {
   item.card = find("template").content.firstElementChild.cloneNode(true);
   item.card.querySelector("bdi").textContent = item.name;
   item.card.querySelector(".direction").textContent = item.direction;
-  update(item);
 }
 
 // ---- Sorting and filtering
@@ -61,12 +59,9 @@ for (const name of distinct(items.flatMap((item) => item.frames.flatMap((frame) 
 }
 
 function arrange() {
-  const before = shown, focused = list.contains(document.activeElement);
   shown = items.filter((item) => [item.direction, ""].includes(direction.value)).sort(orders.get(sort.value));
-  if (shown.length !== before.length || shown.some((item, i) => item !== before[i])) {
+  if (shown.length !== list.childElementCount || shown.some((item, i) => item.card !== list.children[i])) {
     list.replaceChildren(...shown.map((item) => item.card));
-    setCurrent(Math.max(0, shown.indexOf(before[current])));
-    if (focused) shown[current].card.focus({ preventScroll: true });
   }
   find("[role=status]").textContent = `${shown.length} of ${items.length} shown`;
 }
@@ -80,32 +75,7 @@ function setEpoch() {
   if (dialog.open) showEnlarged();
 }
 
-// ---- Focus: Tab reaches one item, the arrow keys reach the others
-
-function setCurrent(index) {
-  list.querySelector("[tabindex='0']")?.setAttribute("tabindex", -1);
-  current = index;
-  shown[current]?.card.setAttribute("tabindex", 0);
-}
-
-function goTo(index) {
-  if (!shown.length) return;
-  setCurrent(Math.min(Math.max(index, 0), shown.length - 1));
-  shown[current].card.focus({ preventScroll: true });
-  shown[current].card.scrollIntoView({ block: "nearest" });
-}
-
-function columns() {
-  return getComputedStyle(list).gridTemplateColumns.split(" ").length;
-}
-
 // ---- The enlarged image
-
-function enlarge(item, index = 0) {
-  [enlarged, kind] = [item, index];
-  showEnlarged();
-  dialog.showModal();
-}
 
 function showEnlarged() {
   const { src, alt } = imagesOf(enlarged)[kind];
@@ -128,71 +98,46 @@ function changeItem(by) {
 
 // ---- Keys
 
-const step = (by) => () => goTo(list.contains(document.activeElement) ? current + by() : current);
 const changeEpoch = (by) => () => {
   slider.value = Number(slider.value) + by;
   setEpoch();
 };
 const EVERYWHERE = { "-": changeEpoch(-1), "+": changeEpoch(1), "=": changeEpoch(1) }; // "=" is "+" without Shift
-const IN_LIST = {
-  ...EVERYWHERE,
-  j: step(() => 1), ArrowRight: step(() => 1), ArrowDown: step(() => columns()),
-  k: step(() => -1), ArrowLeft: step(() => -1), ArrowUp: step(() => -columns()),
-  Home: () => goTo(0), End: () => goTo(shown.length - 1),
-};
 const IN_DIALOG = {
   ...EVERYWHERE,
   ArrowLeft: () => changeKind(-1), ArrowRight: () => changeKind(1), Escape: () => dialog.close(),
-  j: () => changeItem(1), ArrowDown: () => changeItem(1), k: () => changeItem(-1), ArrowUp: () => changeItem(-1),
+  ArrowUp: () => changeItem(-1), ArrowDown: () => changeItem(1),
 };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
-  let act = (dialog.open ? IN_DIALOG : IN_LIST)[event.key];
-  if (event.key === "Enter" && event.target.matches(".item")) act = () => enlarge(shown[current]);
+  const act = (dialog.open ? IN_DIALOG : EVERYWHERE)[event.key];
   if (!act) return;
   event.preventDefault();
   act();
 });
-list.addEventListener("focusin", (event) => {
-  setCurrent(shown.findIndex((item) => item.card === event.target.closest(".item")));
-});
 list.addEventListener("click", (event) => {
   const figure = event.target.closest("figure");
   if (!figure) return;
-  const item = shown.find(({ card }) => card.contains(figure));
-  enlarge(item, [...item.card.querySelectorAll("figure")].indexOf(figure));
+  enlarged = shown.find(({ card }) => card.contains(figure));
+  kind = [...enlarged.card.querySelectorAll("figure")].indexOf(figure);
+  showEnlarged();
+  dialog.showModal();
 });
 dialog.addEventListener("click", (event) => IN_DIALOG[event.target.dataset.key]?.());
-dialog.addEventListener("close", () => goTo(shown.indexOf(enlarged)));
 slider.addEventListener("input", setEpoch);
 sort.addEventListener("change", arrange);
 direction.addEventListener("change", arrange);
 
-// ---- Dark or light: the choice of the system until the button is pressed
-
-const theme = find("#theme");
-function setTheme(dark) {
-  document.documentElement.style.colorScheme = dark ? "dark" : "light";
-  theme.textContent = dark ? "Light" : "Dark";
-}
-const system = matchMedia("(prefers-color-scheme: dark)");
-setTheme(system.matches);
-system.addEventListener("change", () => setTheme(system.matches));
-theme.addEventListener("click", () => setTheme(theme.textContent === "Dark"));
-
 // ---- Start
 
-document.documentElement.style.setProperty("--aspect", aspect);
 slider.max = Math.max(0, epochs.length - 1);
 slider.value = slider.max;
 find(".epochs").hidden = find("#epoch-keys").hidden = epochs.length < 2;
-find("output").textContent = epochs[slider.value];
-slider.setAttribute("aria-valuetext", `epoch ${epochs[slider.value]}`);
 items.forEach((item, index) => { item.index = index; build(item); });
 sort.append(...[...orders.keys()].map((name) => new Option(name)));
 const directions = distinct(items.map((item) => item.direction));
 direction.append(...directions.map((name) => new Option(name)));
 direction.closest("label").hidden = directions.length < 2;
-arrange();
-find(".controls").hidden = find("main").hidden = theme.hidden = false;
+setEpoch();
+find(".controls").hidden = find("main").hidden = false;

@@ -1,12 +1,16 @@
-"""Folder of a run: its checkpoints by name, checks before training resumes it, and removal of its files; no TensorFlow."""
+"""Folder of a run: its checkpoints by name, its lock, checks before training resumes it, removal of its files; no TensorFlow."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
+import os
 import pathlib
 import re
 import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +18,7 @@ from cyclegan import whole_file
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
-from cyclegan.errors import UserError
-from cyclegan.run.lock import FolderLock
+from cyclegan.errors import TrainingError, UserError
 
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y")
@@ -30,15 +33,11 @@ WRITTEN = (
     *("checkpoints/epoch_[0-9]*", "checkpoints/best-*", "checkpoints/partial"),
 )
 FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
 
 def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathlib.Path]:
-    """Return the checkpoints in the folder `checkpoints` of a run, the oldest first; all of them are complete.
-
-    Args:
-        folder: The folder.
-        name: Pattern of their names, without the numbers; "*" for all, the best ones last.
-    """
+    """Return the complete checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
     found = [path for path in folder.glob(f"{name}-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda path: (path.name.startswith("best"), number_of(path), path.name))
 
@@ -62,19 +61,57 @@ def describe_last(run: pathlib.Path) -> str:
 
 
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
-    """Raise `UserError` if a run was trained with another Keras, because its checkpoints do not fit this one.
-
-    Args:
-        path: Folder of the run.
-        saved: Stack of the run, see `networks.compat.stack`.
-        stack: Stack of this process.
-    """
+    """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`: its checkpoints do not fit."""
     if saved.get("keras") != stack["keras"]:
         raise UserError(
             f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
             f" {stack['tensorflow']} (Keras {stack['keras']}); expected the same Keras, as"
             " its checkpoints fit only there: use that Python, or another folder"
         )
+
+
+# Not `filelock.FileLock`: it empties the file before it has the lock, which erases the name of the holder, and mistakes a file
+# system without locks for a lock that another process holds.
+class FolderLock:
+    """Lock on a folder, through its file `.lock`, which names the holder; a file system without locks is accepted.
+
+    The operating system releases the lock when the process ends, however it ends; the file stays.
+
+    Raises:
+        UserError: Another process holds the lock.
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 200).decode(errors="replace").strip()
+            self.release()
+            raise UserError(
+                f"{folder}: another process trains there ({holder}); expected one at a time: wait for it, stop it, or use"
+                " another --output_dir"
+            ) from None
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+        os.truncate(self._descriptor, 0)
+        os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+    def check(self) -> None:
+        """Raise `TrainingError` if the folder was removed, moved or replaced since it was locked."""
+        path = self._folder / ".lock"
+        if not path.exists() or not os.path.samestat(path.stat(), os.fstat(self._descriptor)):
+            raise TrainingError(
+                f"{self._folder} was removed or moved during training; expected it to stay: training stops, so as not to"
+                " write into another run"
+            )
+
+    def release(self) -> None:
+        """Release the lock."""
+        os.close(self._descriptor)
 
 
 class RunDirectory:
@@ -103,7 +140,7 @@ class RunDirectory:
         self.warnings: list[str] = []
         self._stack = dict(stack)
         self._writes = writes
-        self._lock = FolderLock(self.path)
+        self._lock: FolderLock | None = None
         self._imported = False
         self._saved_data: dict[str, Any] = {}
         self._made: list[pathlib.Path] = []
@@ -111,7 +148,7 @@ class RunDirectory:
             if writes:
                 self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._lock.acquire()
+                self._lock = FolderLock(self.path)
             self._inspect()
         except OSError as error:
             self.close()
@@ -159,15 +196,9 @@ class RunDirectory:
         )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
-        """Compare the data with the data that the run was trained on; an imported run accepts any data.
+        """Raise `UserError` if the run was trained on other data, see `data.sources.Domains.fingerprint`.
 
         Other file lengths under the same names only cause a warning: a file may have been repaired.
-
-        Args:
-            fingerprint: Description of the data, see `data.sources.Domains.fingerprint`.
-
-        Raises:
-            UserError: The run was trained on other data.
         """
         saved = self._saved_data or fingerprint
         differ = [name for name in sorted({*saved, *fingerprint}) if saved.get(name) != fingerprint.get(name)]
@@ -180,10 +211,7 @@ class RunDirectory:
         ]
 
     def start(self, fingerprint: Mapping[str, Any]) -> None:
-        """Clear the folder if --clear_output_dir is given, and write config.json.
-
-        Args:
-            fingerprint: Description of the data; empty for a run of imported networks.
+        """Clear the folder if --clear_output_dir is given, and write config.json; an imported run has no data.
 
         Raises:
             UserError: The folder cannot be written.
@@ -211,17 +239,20 @@ class RunDirectory:
 
     def check(self) -> None:
         """Raise `TrainingError` if the folder was removed, moved or given to another run since `start`."""
-        if self._writes:
+        if self._lock:
             self._lock.check()
 
     def close(self) -> None:
         """Release the lock, and remove the folders that were made for nothing."""
-        if self._lock.is_held and not self._read_config():
+        if not self._lock:
+            return
+        if not self._read_config():
             with contextlib.suppress(OSError):  # it holds something
                 (self.path / ".lock").unlink()
                 for path in self._made:
                     path.rmdir()
         self._lock.release()
+        self._lock = None
 
     def __enter__(self) -> RunDirectory:
         return self

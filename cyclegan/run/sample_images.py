@@ -14,7 +14,7 @@ import math
 import pathlib
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -31,23 +31,25 @@ Cycle = Sequence[np.ndarray]
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
 COLUMN = 160  # least width of an image in a grid, in pixels
+NOTES = (
+    "Held-out images, their translation (output) and its translation back (cycle), by epoch.",
+    "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing.",
+    "cycle error: the same between input and cycle.",
+)
 ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there are no translations of Y."
 
 
 def write(
     folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
 ) -> pathlib.Path:
-    """Write the samples of an epoch, and the report.
+    """Write the samples of an epoch, and the report in the folder of the run; return the path of the grid.
 
     Args:
         folder: Folder of the run.
         epoch: Epochs done.
-        forward: Images of X, their translations, and the translations back, if there are any; or nothing.
-        backward: The same for images of Y.
+        forward: Images of X, and their translations.
+        backward: Images of Y, and their translations.
         names: Names of the images of X, and names of the images of Y.
-
-    Returns:
-        Path of the grid.
 
     Raises:
         OSError: The files cannot be written; the report does not show the epoch.
@@ -72,11 +74,7 @@ def write(
 
 
 def remove_after(folder: pathlib.Path, epoch: int) -> None:
-    """Remove the samples and the grids of later epochs, also from the report.
-
-    Raises:
-        OSError: They cannot be removed.
-    """
+    """Remove the samples and the grids of later epochs, also from the report."""
     later = [path for number, path in _epochs(folder) if number > epoch]
     for path in later:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -90,11 +88,7 @@ def grids(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
 
 
 def write_report(folder: pathlib.Path) -> None:
-    """Write `index.html` in the folder of a run, with all epochs whose samples are there.
-
-    Raises:
-        OSError: The report cannot be written.
-    """
+    """Write `index.html` in the folder of a run, with all epochs whose samples are there."""
     items: dict[tuple[str, int], html_report.Item] = {}
     for epoch, path in _epochs(folder):
         try:
@@ -110,23 +104,9 @@ def write_report(folder: pathlib.Path) -> None:
                 output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in kinds)
                 frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
                 items.setdefault((domain, i), item).frames.append(frame)
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], [*_notes(items.values())])
-
-
-def _notes(items: Collection[html_report.Item]) -> Iterator[str]:
-    """Yield what the report says about these items."""
-    frames = [frame for item in items for frame in item.frames]
-    has_cycles = any(frame.cycle for frame in frames)
-    parts = "their translation (output) and its translation back (cycle)"
-    if not has_cycles:
-        parts = "and their translation (output)"
-    slider = " The slider chooses the epoch." if len({frame.epoch for frame in frames}) > 1 else ""
-    yield f"Held-out images, {parts}.{slider}"
-    yield "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing."
-    if has_cycles:
-        yield "cycle error: the same between input and cycle."
-    elif items:
-        yield ONE_WAY
+    is_one_way = items and not any(frame.cycle for item in items.values() for frame in item.frames)
+    notes = [*NOTES, ONE_WAY] if is_one_way else NOTES
+    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes)
 
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
@@ -144,12 +124,7 @@ def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray | None =
 
 
 def draw_grid(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> Image.Image:
-    """Draw rows of images with a title above each column.
-
-    Args:
-        rows: Rows with one image per title: float [H, W, C] in [-1, 1], with the same H and W.
-        titles: Titles of the columns.
-    """
+    """Draw rows of images, float [H, W, C] in [-1, 1] with the same H and W, with a title above each column."""
     height, width = rows[0][0].shape[:2]
     scale = math.ceil(COLUMN / width)
     height, width = height * scale, width * scale

@@ -17,13 +17,13 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 
 from cyclegan.errors import first_line
 from cyclegan.run import metrics_log, sample_images
+from cyclegan.run.run_directory import EVENTS
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
 SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's runs, in the folder of the run
-EVENTS = "events.out.tfevents.*"
 
 
 class SummaryWriter:
@@ -40,9 +40,6 @@ class SummaryWriter:
     Args:
         folder: Folder of the run.
         trackers: Trackers that also get the metrics and the grids of sample images.
-
-    Attributes:
-        folder: Folder of the run.
     """
 
     def __init__(self, folder: str | os.PathLike[str], trackers: Sequence[BackgroundTracker] = ()) -> None:
@@ -60,12 +57,7 @@ class SummaryWriter:
         return self._log.size
 
     def rewind(self, log_bytes: int, epoch: int) -> None:
-        """Discard everything after a position in training; a resumed run writes it again.
-
-        Args:
-            log_bytes: Value of `log_bytes` at the position.
-            epoch: Epochs done.
-        """
+        """Return to a position in training, where `log_bytes` had this value: discard everything after it."""
         self._log.cut(log_bytes)
         self._events = {}
         try:
@@ -110,9 +102,6 @@ class SummaryWriter:
             epoch: The epoch, from 1.
             step: Global steps done.
             values: The scalars.
-
-        Raises:
-            ValueError: A scalar is not finite.
         """
         self._log.append(split=split, epoch=epoch, step=step, **values)
         self.flush()
@@ -120,15 +109,7 @@ class SummaryWriter:
             tracker.write_scalars(split, epoch, step, values)
 
     def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
-        """Write an event to `metrics.jsonl`, and its text, if `details` have one, for TensorBoard.
-
-        Args:
-            split: "train" or "test".
-            epoch: The epoch, from 1.
-            step: Global steps done.
-            event: Name of the event.
-            **details: Texts, numbers, or lists of them.
-        """
+        """Write an event with its name to `metrics.jsonl`, and its text, if `details` have one, for TensorBoard."""
         self._log.append(split=split, epoch=epoch, step=step, event=event, **details)
         self.flush()
 

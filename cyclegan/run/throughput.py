@@ -41,11 +41,7 @@ class Throughput:
         self._waited += waited
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics by name; empty if nothing was counted.
-
-        These are the images of both domains per second, the milliseconds per step, the share of the time in [0, 1] spent waiting
-        for images, TFLOP/s and their share of the peak, and the peak memory use of a device in GB.
-        """
+        """Return the metrics by name, with `data_wait` as a share of the time in [0, 1]; empty if nothing was counted."""
         if not self._seconds:
             return {}
         values = {
@@ -75,10 +71,7 @@ class Throughput:
 
 
 class Profiler:
-    """TensorFlow's profile of some training steps, for TensorBoard.
-
-    Calls of several steps are profiled as a whole, including the time between calls. If the profile cannot be started or written,
-    training continues without it.
+    """TensorFlow's profile of some training steps, for TensorBoard, including the time between calls.
 
     Args:
         steps: (START, END): profile from after START steps of the run until END steps are done. `None` profiles nothing.
@@ -117,7 +110,7 @@ class Profiler:
                 logger.info(f"Profile of steps {first} to {self._last} written to {self._folder}/plugins/profile")
 
     def _try(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
-        """Call a function of TensorFlow unless another worker does; return whether it worked, and warn if not."""
+        """Call a function of TensorFlow unless another worker does; if it fails, warn, and return False."""
         try:
             if self._folder:
                 function(*arguments)

@@ -36,18 +36,14 @@ class WandbTracker:
         self._wandb: Any = importlib.import_module("wandb")
         entity, _, project = project.rpartition("/")
         self.run_id = run_id or secrets.token_hex(4)
+        silent = self._wandb.Settings(console="off", silent=True)
+        place = {"dir": os.environ.get("WANDB_DIR") or str(folder), "name": folder.resolve().name}
         self._run = self._wandb.init(
-            project=project,
-            entity=entity or None,
-            id=self.run_id,
-            resume="allow",
-            name=folder.resolve().name,
-            dir=os.environ.get("WANDB_DIR") or str(folder),
-            settings=self._wandb.Settings(console="off", silent=True),
+            project=project, entity=entity or None, id=self.run_id, resume="allow", settings=silent, **place
         )
         self._run.config.update(dict(settings), allow_val_change=True)
-        for names, axis in {"train/*": "epoch", "test/*": "epoch", "steps/*": "step"}.items():
-            self._run.define_metric(names, step_metric=axis)
+        for split, axis in {"train": "epoch", "test": "epoch", "steps": "step"}.items():
+            self._run.define_metric(f"{split}/*", step_metric=axis)
         files = pathlib.Path(self._run.dir).parent
         self.location = f"{files}, to send with wandb sync" if self._run.offline else str(self._run.url)
 
@@ -122,10 +118,7 @@ class MLflowTracker:
 
 
 class BackgroundTracker:
-    """A tracker whose calls run in a thread, so that a slow or failing tracker neither delays nor ends training.
-
-    Calls that fail are lost; the first failure is logged as a warning.
-    """
+    """A tracker whose calls run in a thread: slow or failing calls do not delay training, and are lost with one warning."""
 
     def __init__(self, tracker: WandbTracker | MLflowTracker) -> None:
         self._tracker = tracker
@@ -173,9 +166,9 @@ TRACKERS: dict[str, Callable[..., WandbTracker | MLflowTracker]] = {"wandb": Wan
 def check_packages(config: RunConfig) -> None:
     """Raise `MissingPackageError` if the package of a tracker that a configuration asks for is not installed."""
     for flag in TRACKERS:
-        spec = importlib.util.find_spec(flag) if getattr(config, flag) else None
-        # A folder of this name, such as W&B makes, has a spec without an origin.
-        if getattr(config, flag) and (spec is None or spec.origin is None):
+        spec = importlib.util.find_spec(flag)
+        is_installed = spec and spec.origin  # a folder of this name, such as W&B makes, has no origin
+        if getattr(config, flag) and not is_installed:
             raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {flag}")
 
 

@@ -7,7 +7,6 @@ from PIL import Image
 
 from cyclegan.cli import compare
 from cyclegan.errors import UserError
-from cyclegan.run import comparison
 
 
 def make_run(folder, errors, scores=(), **settings):
@@ -33,7 +32,7 @@ def runs(tmp_path):
 
 
 def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
-    lines = comparison.table(comparison.read(runs))
+    lines = compare.table(compare.read(runs))
     found = {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in lines}
     assert found == {
         "": ["a", "b"],
@@ -59,14 +58,14 @@ def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, caps
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
     other = make_run(tmp_path / "more" / "a", [1.0])
-    assert [run.name for run in comparison.read([runs[0], other])] == [str(runs[0]), str(other)]
+    assert [run.name for run in compare.read([runs[0], other])] == [str(runs[0]), str(other)]
 
 
 def test_mistakes_are_one_sentence(tmp_path, runs):
     with pytest.raises(UserError, match=r"none/config.json can't be read .*; expected the config.json of a run"):
-        comparison.read([tmp_path / "none"])
+        compare.read([tmp_path / "none"])
     new = make_run(tmp_path / "new", [])
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
-        comparison.curves_png(comparison.read([new]))
+        compare.curves_png(compare.read([new]))
     with pytest.raises(UserError, match="--png .*curves.png: .*; expected a file in a writable folder"):
         compare.main([str(runs[0]), "--png", str(tmp_path / "absent" / "curves.png")])

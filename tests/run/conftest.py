@@ -4,7 +4,7 @@ import tensorflow as tf
 from cyclegan.run import html_report
 from cyclegan.run.checkpoints import CheckpointManager
 from tests.run.reports import sample
-from tests.run.runs import DATA, open_run
+from tests.run.saves import DATA, open_run
 
 
 @pytest.fixture

@@ -1,12 +1,21 @@
-"""Training states, saves of the fixture `run`, and runs without TensorFlow's runtime."""
+"""Run directories, training states, saves of the fixture `run`, and runs without TensorFlow's runtime."""
 
 import json
 import os
 import pathlib
 import types
 
+from cyclegan.config import Config
 from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.train_state import PassState, TrainState
+
+STACK = {"keras": 2, "tensorflow": "2.15.1"}
+DATA = {"trainA": "3 images (1)"}
+
+
+def open_run(path, stack=STACK, **values):
+    return RunDirectory(Config.from_settings(output_dir=str(path), **values), stack)
 
 
 def at(epoch, pairs=0, test_pairs=0):

@@ -1,8 +1,18 @@
+import errno
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
 import pytest
 
 from cyclegan.config import serialization
-from cyclegan.errors import UserError
-from tests.run.runs import DATA, open_run
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.run import run_directory
+from tests.run.saves import DATA, open_run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_free_settings_change_on_resume_without_a_warning(run_folder):
@@ -19,14 +29,10 @@ def test_other_settings_of_the_training_cause_warnings(run_folder):
         assert again.warnings == [f"{change} from here on" for change in expected]
 
 
-def test_more_epochs_warn_that_the_decay_moves(run_folder):
-    with open_run(run_folder, epochs=500) as again:
-        assert again.warnings == ["decay_from 100 -> 250 from here on"]
-
-
 def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
-    with open_run(run_folder, epochs=300, decay_from=100) as again:
-        assert again.saved_config.optimization.epochs == 200 and not again.warnings
+    with open_run(run_folder, epochs=300) as again:
+        assert again.saved_config.optimization.epochs == 200
+        assert again.warnings == ["decay_from 100 -> 150 from here on"]
     with open_run(tmp_path / "new") as new:
         assert new.saved_config is None
 
@@ -34,12 +40,9 @@ def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
 def test_other_networks_are_refused(run_folder):
     with pytest.raises(UserError) as error:
         open_run(run_folder, filters=8, residual_blocks=2)
-    text = str(error.value)
-    assert (
-        "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2" in text
-        and "another --output_dir" in text
-        and "--clear_output_dir" in text
-    )
+    differences = "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2"
+    for text in (differences, "another --output_dir", "--clear_output_dir"):
+        assert text in str(error.value)
 
 
 def test_another_dataset_is_refused(run_folder):
@@ -111,9 +114,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
         assert new.config.data.value_range_x == "auto"
 
 
-@pytest.mark.parametrize(
-    "name, reason", [("file/run", "Not a directory"), ("file", "File exists"), ("x" * 300, "too long")]
-)
+@pytest.mark.parametrize("name, reason", [("file/run", "Not a directory"), ("x" * 300, "too long")])
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, name, reason):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"--output_dir .*{reason}.*; expected a folder that can be written to"):
@@ -172,3 +173,75 @@ def test_clearing_removes_only_what_a_run_writes(run_folder):
     assert left == sorted([".lock", "config.json", *mine])
     assert not (run_folder / "steps").exists() and not (run_folder / "plugins").exists()
     assert serialization.load(run_folder / "config.json").config.networks.filters == 8
+
+
+HOLDER = """
+import sys
+from cyclegan.config import Config
+from cyclegan.run.run_directory import RunDirectory
+run = RunDirectory(Config.from_settings(output_dir=sys.argv[1]), {"keras": 2, "tensorflow": "2.15.1"})
+run.start({"trainA": "3 images (1)"})
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def check_refused(path, pid, **values):
+    with pytest.raises(UserError, match=rf"another process trains there \(process {pid} on .* another --output_dir"):
+        open_run(path, **values)
+
+
+def test_a_moved_or_replaced_folder_ends_the_run(tmp_path):
+    path = tmp_path / "run"
+    run = open_run(path)
+    run.start(DATA)
+    run.check()
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(TrainingError, match="was removed or moved during training"):
+        run.check()
+    with open_run(path) as other, pytest.raises(TrainingError, match="was removed or moved during training"):
+        other.start(DATA)
+        run.check()
+
+
+def test_a_second_run_is_refused_until_the_first_is_closed(run_folder):
+    before = (run_folder / "config.json").read_bytes()
+    with open_run(run_folder) as first:
+        for clear in (False, True):  # a refusal keeps the lock
+            check_refused(run_folder, os.getpid(), clear_output_dir=clear)
+        assert (run_folder / "config.json").read_bytes() == before
+        first.start(DATA)
+        check_refused(run_folder, os.getpid())
+    first.close()
+    open_run(run_folder).close()
+
+
+def test_a_killed_process_releases_the_lock(run_folder):
+    command = [sys.executable, "-c", HOLDER, str(run_folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "open\n"
+            check_refused(run_folder, holder.pid)
+        finally:
+            holder.kill()
+    assert str(holder.pid) in (run_folder / ".lock").read_text()  # the file alone is no lock
+    with open_run(run_folder):
+        assert (run_folder / ".lock").read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
+
+
+def test_a_file_system_without_locks_allows_two_runs(run_folder, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(run_directory.fcntl, "flock", flock)
+    with open_run(run_folder) as one, open_run(run_folder):
+        one.start(DATA)
+
+
+def test_no_descriptor_stays_open(run_folder):
+    before = len(os.listdir("/proc/self/fd"))
+    with open_run(run_folder):
+        check_refused(run_folder, os.getpid())
+    with pytest.raises(UserError, match="differs"):
+        open_run(run_folder, filters=8)  # a refusal releases the lock
+    assert len(os.listdir("/proc/self/fd")) == before

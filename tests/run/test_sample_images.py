@@ -72,11 +72,9 @@ def test_one_direction_without_a_way_back(tmp_path):
     assert (frame["output"], frame["cycle"]) == ("samples/epoch_001/fake_y_1.png", "")
     assert list(frame["scores"]) == ["change"]
     assert files(tmp_path / "samples" / "epoch_001") == ["fake_y_1.png", "frames.json"]
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert sample_images.ONE_WAY in page and "cycle error:" not in page and "The slider" not in page
+    assert sample_images.ONE_WAY in (tmp_path / "index.html").read_text(encoding="utf-8")
     write(tmp_path, 2)
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert sample_images.ONE_WAY not in page and "cycle error:" in page and "The slider chooses the epoch" in page
+    assert sample_images.ONE_WAY not in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_scores_in_gray_levels(tmp_path):
@@ -113,45 +111,19 @@ def test_an_epoch_that_was_written_in_part_is_left_out(tmp_path, caplog):
     assert "epoch_001/frames.json is damaged" in text and "the report leaves out epoch 1" in text
 
 
-def test_odd_names_are_escaped(tmp_path):
-    write(tmp_path, 1, names=(["caf\udce9/<b>\n"], ['"&']))
-    assert [item["name"] for item in items(tmp_path)] == ["caf\\udce9/<b>\\n", '"&']
-
-
 def test_order_of_samples(tmp_path):
     images = (flat(0, count=11),) * 3
     write(tmp_path, 1, images, images, ([f"x{i}" for i in range(11)], [f"y{i}" for i in range(11)]))
     assert [item["name"] for item in items(tmp_path)] == [f"{domain}{i}" for domain in "xy" for i in range(11)]
 
 
-TITLES = ["X", "G(X)", "F(G(X))", "Y", "F(Y)", "G(F(Y))"]
-
-
-def column_centres(rows, height):
-    """Draw a grid; return its colors at some height in [0, 1], in the middle of each column."""
-    grid = sample_images.draw_grid([[image[0] for image in row] for row in rows], TITLES)
-    return [grid.getpixel((int(grid.width * (column + 0.5) / 6), int(grid.height * height))) for column in range(6)]
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_grid_shows_images_side_by_side(channels):
-    row = [flat(*[value] * channels) for value in (-1, 0, 1, 1, 0, -1)]
-    black, gray, white = ((level,) * 3 for level in (0, 128, 255))
-    assert column_centres([row, row], 0.3) == [black, gray, white, white, gray, black]
-
-
-def test_a_grid_shows_other_channels_as_gray_or_rgb():
+def test_a_grid_shows_images_side_by_side_below_their_titles():
     """Show the first of two channels as gray, and the first three of five."""
-    two, five = flat(-1, 1), flat(1, -1, 0, 1, 1)
-    black, red, gray = (0, 0, 0), (255, 0, 128), (128, 128, 128)
-    assert column_centres([[two, five, flat(0, 1), five, two, five]], 0.6) == [black, red, gray, red, black, red]
-
-
-def test_a_grid_has_titles():
-    grid = sample_images.draw_grid([[flat(1)[0]] * 6], TITLES)
-    widths = []
-    for column in range(6):
-        left = column * grid.width // 6
-        title = np.asarray(grid.crop((left, 0, left + grid.width // 6, 28)).convert("L")) < 128
-        widths.append(int(np.ptp(np.flatnonzero(title.any(axis=0)))))
-    assert widths[0] < widths[1] < widths[2] and widths[3] < widths[4] < widths[5] < grid.width // 6
+    two, five = flat(-1, 1)[0], flat(1, -1, 0, 1, 1)[0]
+    row = [two, five, flat(0)[0], flat(1)[0], flat(1, 1, 1)[0], two]
+    grid = sample_images.draw_grid([row, row], ["X", "G(X)", "F(G(X))", "Y", "F(Y)", "G(F(Y))"])
+    colors = [grid.getpixel((int(grid.width * (column + 0.5) / 6), int(grid.height * 0.3))) for column in range(6)]
+    black, gray, white = ((level,) * 3 for level in (0, 128, 255))
+    assert colors == [black, (255, 0, 128), gray, white, white, black]
+    title = np.asarray(grid.crop((0, 0, grid.width, 28)).convert("L"))
+    assert all((part < 128).any() for part in np.array_split(title, 6, axis=1))

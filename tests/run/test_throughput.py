@@ -31,48 +31,20 @@ def test_metrics_by_hand(two_gigabytes):
     }
 
 
-@pytest.mark.parametrize(
-    "settings, missing", [({"flops": 1e12}, {"share_of_peak"}), ({"peak": 1e12}, {"TFLOP_per_second", "share_of_peak"})]
-)
-def test_metrics_that_were_not_measured_are_left_out(settings, missing):
-    everything = counted(flops=1.0, peak=1.0).metrics()
-    assert set(everything) - set(counted(**settings).metrics()) == {f"speed/{name}" for name in missing}
-
-
 def test_nothing_counted_gives_no_metrics():
     throughput = counted(flops=1e12, peak=1e12)
     throughput.reset()
     for empty in (Throughput(), throughput):
         assert empty.metrics() == {} and str(empty) == ""
-    throughput.add(images=2, steps=1, seconds=0.0, waited=0.0)  # a clock that has not moved
-    assert throughput.metrics() == {} and str(throughput) == ""
 
 
-@pytest.mark.parametrize(
-    "settings, text",
-    [
-        ({}, "8 images/s, 500 ms, data 5.0%, 2 GB"),
-        ({"flops": 1.234e12}, "8 images/s, 500 ms, data 5.0%, 2.47 TFLOP/s, 2 GB"),
-        ({"flops": 1e12, "peak": 8e12}, "8 images/s, 500 ms, data 5.0%, 2 TFLOP/s (25%), 2 GB"),
-    ],
-)
-def test_text_for_the_progress_bar(two_gigabytes, settings, text):
-    assert str(counted(**settings)) == text
-
-
-@pytest.mark.parametrize(
-    "images, seconds, flops, gigabytes, text",
-    [
-        (2, 12.3456, 8.6e12, 139.6, "0.162 images/s, 12300 ms, data 0.0%, 0.697 TFLOP/s, 140 GB"),
-        (4567, 1.0, 123.4e12, 78.0, "4570 images/s, 1000 ms, data 0.0%, 123 TFLOP/s, 78 GB"),
-        (2, 0.0123456, 1e9, 0.5, "162 images/s, 12.3 ms, data 0.0%, 0.081 TFLOP/s, 0.5 GB"),
-    ],
-)
-def test_text_has_no_exponents(monkeypatch, images, seconds, flops, gigabytes, text):
-    monkeypatch.setattr(hardware, "peak_memory", lambda: 1e9 * gigabytes)
-    throughput = Throughput(flops)
-    throughput.add(images, 1, seconds, 0.0)
-    assert str(throughput) == text
+def test_text_for_the_progress_bar_leaves_out_what_was_not_measured(two_gigabytes):
+    assert str(counted()) == "8 images/s, 500 ms, data 5.0%, 2 GB"
+    assert str(counted(flops=1.234e12)) == "8 images/s, 500 ms, data 5.0%, 2.47 TFLOP/s, 2 GB"
+    assert str(counted(flops=1e12, peak=8e12)) == "8 images/s, 500 ms, data 5.0%, 2 TFLOP/s (25%), 2 GB"
+    slow = Throughput(flops=8.6e12)
+    slow.add(2, 1, 12.3456, 0.0)
+    assert str(slow) == "0.162 images/s, 12300 ms, data 0.0%, 0.697 TFLOP/s, 2 GB"  # without exponents
 
 
 @pytest.fixture
@@ -125,16 +97,8 @@ def test_a_profile_ends_with_training(calls, caplog):
     profiler = Profiler((3, 50), "there")
     train(profiler, 0, 10, 1, calls)
     profiler.stop()
-    profiler.stop()
     assert calls == ["stop"]
     assert caplog.messages == ["Profile of steps 4 to 10 written to there/plugins/profile"]
-
-
-def test_no_profile_is_reported_if_its_first_step_fails(calls, caplog):
-    profiler = Profiler((0, 5), "there")
-    profiler.start(0)
-    profiler.stop()
-    assert calls == ["start there", "stop"] and caplog.messages == []
 
 
 def test_the_profile_is_in_tensorboards_folder(tmp_path):

@@ -121,10 +121,9 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     (tmp_path / "wandb").mkdir()  # files of W&B, not the package
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings().run)
-    with pytest.raises(MissingPackageError, match="^--wandb needs the package wandb: pip install wandb$"):
-        trackers.check_packages(Config.from_settings(wandb="p").run)
-    with pytest.raises(MissingPackageError, match="^--mlflow needs the package mlflow: pip install mlflow$"):
-        trackers.check_packages(Config.from_settings(mlflow="file:x").run)
+    for name in ("wandb", "mlflow"):
+        with pytest.raises(MissingPackageError, match=f"^--{name} needs the package {name}: pip install {name}$"):
+            trackers.check_packages(Config.from_settings(**{name: "p"}).run)
     (tmp_path / "wandb" / "__init__.py").touch()
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings(wandb="p").run)
@@ -171,91 +170,45 @@ def test_rows_of_wandb_never_go_back(tmp_path, monkeypatch):
     ]
 
 
-class FakeMlflow:
-    """Keep a run as MLflow does; stand in for its package and its client."""
-
-    def __init__(self):
-        self.params, self.tags, self.metrics, self.status = {}, {}, [], None
-        self.names = []
-
-    def MlflowClient(self, tracking_uri):
-        assert tracking_uri == "http://host"
-        return self
-
-    def get_run(self, run_id):
-        data = types.SimpleNamespace(params=dict(self.params), tags=dict(self.tags))
-        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="abc"), data=data)
-
-    def get_experiment_by_name(self, name):
-        return types.SimpleNamespace(experiment_id=f"id of {name}")
-
-    def create_run(self, experiment, run_name):
-        self.names.append((experiment, run_name))
-        return self.get_run("abc")
-
-    def update_run(self, run_id, status):
-        self.status = status
-
-    set_terminated = update_run
-
-    def log_batch(self, run_id, params=(), metrics=(), tags=()):
-        assert not set(dict(params)) & set(self.params)  # parameters are final
-        self.params.update(params)
-        self.tags.update(tags)
-        self.metrics += [(key, value, step) for key, value, _, step in metrics]
-
-    def get_metric_history(self, run_id, key):
-        return [types.SimpleNamespace(step=step) for name, _, step in self.metrics if name == key]
-
-
 @pytest.fixture
-def mlflow(monkeypatch):
-    fake = FakeMlflow()
-    for name in trackers.MLFLOW_PATIENCE:
-        monkeypatch.setenv(name, "1")
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    entities = types.SimpleNamespace(Param=lambda *pair: pair, RunTag=lambda *pair: pair, Metric=lambda *values: values)
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    return fake
-
-
-def test_settings_that_change_become_tags_in_mlflow(tmp_path, mlflow):
-    settings = {"epochs": 7, "lr": 0.5}
-    tracker = trackers.MLflowTracker("http://host", None, tmp_path / "horses", settings)
-    assert mlflow.names == [("id of cyclegan", "horses")] and mlflow.status == "RUNNING"
-    assert (tracker.run_id, tracker.location) == ("abc", "run abc at http://host")
-    assert mlflow.params == {"epochs": "7", "lr": "0.5"} and not mlflow.tags
-    trackers.MLflowTracker("http://host", "abc", tmp_path / "horses", {**settings, "epochs": 9, "new": 1})
-    assert mlflow.tags == {"epochs": "9", "new": "1"}
-    trackers.MLflowTracker("http://host", "abc", tmp_path / "horses", settings)
-    assert len(mlflow.names) == 1 and mlflow.params["epochs"] == mlflow.tags["epochs"] == "7"
-
-
-def test_a_resumed_run_repeats_no_position_in_mlflow(tmp_path, mlflow):
-    tracker = trackers.MLflowTracker("http://host", None, tmp_path, {})
-    tracker.write_scalars("steps", 1, 4, {"error/MAE(X, F(X))": 1.0})
-    tracker.write_scalars("steps", 1, 5, {"error/MAE(X, F(X))": 2.0})
-    resumed = trackers.MLflowTracker("http://host", "abc", tmp_path, {})
-    for step in (5, 6):
-        resumed.write_scalars("steps", 1, step, {"error/MAE(X, F(X))": 3.0})
-    resumed.write_scalars("test", 2, 6, {"a": 4.0})
-    key = "steps/error/MAE_X_F_X"  # MLflow allows few characters
-    assert mlflow.metrics == [(key, 1.0, 4), (key, 2.0, 5), (key, 3.0, 6), ("test/a", 4.0, 2)]
-    resumed.finish(False)
-    assert mlflow.status == "KILLED"
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the database of MLflow
-def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, monkeypatch):
-    """Train an epoch, then resume to two, without a network: each tracker has one run with the metrics of both."""
-    mlflow = pytest.importorskip("mlflow")
-    pytest.importorskip("wandb")
-    uri = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file:{tmp_path}/store"
+def mlflow(tmp_path, monkeypatch):
+    """Return a client of MLflow and its URI, without a network."""
+    module = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)  # where MLflow puts the files of a database
     for name, value in OFFLINE.items():
         monkeypatch.setenv(name, value)
+    for name in trackers.MLFLOW_PATIENCE:
+        monkeypatch.setenv(name, "1")
+    uri = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file:{tmp_path}/store"
+    return module.MlflowClient(tracking_uri=uri), uri
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of MLflow's stores
+def test_a_resumed_run_continues_in_mlflow(tmp_path, mlflow):
+    client, uri = mlflow
+    tracker = trackers.MLflowTracker(uri, None, tmp_path / "horses", {"epochs": 7, "lr": 0.5})
+    for step in (4, 5):
+        tracker.write_scalars("steps", 1, step, {"error/MAE(X, F(X))": 1.0})
+    for epochs in (9, 7):
+        settings = {"epochs": epochs, "lr": 0.5, "new": 1}
+        resumed = trackers.MLflowTracker(uri, tracker.run_id, tmp_path / "horses", settings)
+    for step in (5, 6):
+        resumed.write_scalars("steps", 1, step, {"error/MAE(X, F(X))": 3.0})
+    resumed.finish(False)
+    run = client.get_run(tracker.run_id)
+    assert (run.info.run_name, run.info.status) == ("horses", "KILLED")
+    assert run.data.params == {"epochs": "7", "lr": "0.5"}  # final there, so settings that change become tags
+    assert (run.data.tags["epochs"], run.data.tags["new"]) == ("7", "1")
+    history = client.get_metric_history(tracker.run_id, "steps/error/MAE_X_F_X")  # MLflow allows few characters
+    assert [(metric.step, metric.value) for metric in history] == [(4, 1.0), (5, 1.0), (6, 3.0)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of MLflow's stores
+def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, mlflow):
+    """Train an epoch, then resume to two, without a network: each tracker has one run with the metrics of both."""
+    client, uri = mlflow
+    pytest.importorskip("wandb")
     tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak --wandb p"
     flags = [*tiny.split(), "--output_dir", tmp_path / "run", "--data_dir", stripes_dir, "--mlflow", uri]
     for epochs in (1, 2):
@@ -264,10 +217,8 @@ def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, mo
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
         assert "may lack values" not in done.stderr, done.stderr
     ids = json.loads((tmp_path / "run" / "trackers.json").read_text())
-    client = mlflow.MlflowClient(tracking_uri=uri)
     (run,) = client.search_runs([each.experiment_id for each in client.search_experiments()])
     assert (run.info.run_id, run.info.status) == (ids["mlflow"], "FINISHED")
-    assert (run.data.params["epochs"], run.data.tags["epochs"]) == ("1", "2")  # parameters are final
     assert len(client.list_artifacts(ids["mlflow"], "samples")) == 2
     history = client.get_metric_history(ids["mlflow"], "test/error/MAE_X_F_X")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import pytest
 
@@ -36,30 +35,15 @@ def test_a_state_survives_json(state):
     assert again == state and isinstance(again.train, PassState) and isinstance(again.test, PassState)
 
 
-def test_no_field_of_the_example_has_its_default():
-    for made, default in ((in_the_middle(), TrainState()), (in_the_middle().train, PassState())):
-        for field in dataclasses.fields(made):
-            assert getattr(made, field.name) != getattr(default, field.name)
-
-
-@pytest.mark.parametrize("part", [None, "train", "test"])
-def test_unknown_fields_are_refused_by_name(part):
-    values = json.loads(in_the_middle().to_json())
-    (values if part is None else values[part])["draw"] = 1
-    with pytest.raises(UserError, match="can't be used .*draw.*; expected a checkpoint of this version"):
-        TrainState.from_json(json.dumps(values))
-
-
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"train": 1, "test": 2}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"train": 1, "test": 2}'])
 def test_other_json_is_refused(text):
     with pytest.raises(UserError, match="expected a checkpoint of this version"):
         TrainState.from_json(text)
 
 
 def test_positions_have_names():
-    assert [at(0).name, at(12, 345).name, at(12345, 1067, 8).name] == [
-        *("epoch_0000", "epoch_0012_pair_00345", "epoch_12345_pair_01067_test_0008"),
-    ]
+    assert [at(0).name, at(12, 345).name] == ["epoch_0000", "epoch_0012_pair_00345"]
+    assert at(12345, 1067, 8).name == "epoch_12345_pair_01067_test_0008"
 
 
 def test_next_epoch_resets_the_passes_and_keeps_the_rest():
@@ -73,6 +57,5 @@ def test_next_epoch_resets_the_passes_and_keeps_the_rest():
 
 def test_training_is_done_after_its_epochs_or_its_patience():
     state = TrainState(epoch=3, evaluations_since_best=2)
-    assert (
-        state.is_done(3) and not state.is_done(4) and state.is_done(4, patience=2) and not state.is_done(4, patience=3)
-    )
+    assert state.is_done(3) and not state.is_done(4)
+    assert state.is_done(4, patience=2) and not state.is_done(4, patience=3)
