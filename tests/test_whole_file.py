@@ -17,19 +17,6 @@ def test_a_file_is_written_or_replaced(tmp_path, content):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.parametrize("name", ["a", "a.partial"])
-@pytest.mark.parametrize("exists", [False, True])
-def test_links_are_not_followed(tmp_path, name, exists):
-    outside, folder = tmp_path / "outside", tmp_path / "folder"
-    folder.mkdir()
-    if exists:
-        outside.write_text("precious")
-    (folder / name).symlink_to(outside)
-    whole_file.write(folder / "a", "new")
-    assert outside.exists() == exists and (not exists or outside.read_text() == "precious")
-    assert (folder / "a").read_text() == "new" and not (folder / "a").is_symlink()
-
-
 def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
     calls, replace = [], os.replace
     monkeypatch.setattr(os, "fsync", lambda number: calls.append(os.readlink(f"/proc/self/fd/{number}")))
@@ -48,13 +35,3 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no"):
         whole_file.write(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
-
-
-def test_only_regular_files_are_read(tmp_path):
-    (tmp_path / "text").write_text("ä")
-    (tmp_path / "link").symlink_to("text")
-    assert whole_file.read_text(tmp_path / "link") == "ä"
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
-        with pytest.raises(OSError, match="not a regular file|Is a directory"):
-            whole_file.read_text(path)

@@ -21,7 +21,8 @@ Discriminator = Callable[["tf.Tensor"], "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class _Labeled(ObjectiveConfig):
-    label_smoothing: float = flag("the label of real images is 1 minus this (lsgan and bce)", 0.0, WARN)
+    label_smoothing: float = flag(0.0, WARN)
+    """the label of real images is 1 minus this (lsgan and bce)"""
 
     def _check(self) -> None:
         self.check_fraction("label_smoothing")
@@ -82,7 +83,8 @@ class WGANGP(ObjectiveConfig):
 
     penalizes_gradients: ClassVar[bool] = True
 
-    lambda_gp: float = flag("weight of the gradient penalty of wgan-gp", 10.0, WARN)
+    lambda_gp: float = flag(10.0, WARN)
+    """weight of the gradient penalty of wgan-gp"""
 
     def _check(self) -> None:
         self.check_finite("lambda_gp")

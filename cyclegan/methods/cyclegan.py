@@ -29,19 +29,16 @@ class CycleGANSettings(PairedSettings):
 
     directions: ClassVar[tuple[str, ...]] = ("x2y", "y2x")
 
-    pool_size: int = flag(
-        "earlier translations per domain that the discriminators also see; 0 is off", 50, derive=lambda settings: 50
-    )
-    lambda_cycle: float = flag("weight of the cycle losses", 10.0, WARN)
-    lambda_ssim: float = flag(
-        "weight of 1 - SSIM of images and their cycles, which guards structure; 0 is off", 0.0, WARN
-    )
+    pool_size: int = flag(50, derive=lambda settings: 50)
+    """earlier translations per domain that the discriminators also see; 0 is off"""
+    lambda_cycle: float = flag(10.0, WARN)
+    """weight of the cycle losses"""
+    lambda_ssim: float = flag(0.0, WARN)
+    """weight of 1 - SSIM of images and their cycles, which guards structure; 0 is off"""
     lambda_identity: float = flag(
-        "weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels",
-        5.0,
-        WARN,
-        derive=lambda settings: 5.0 if settings["channels_x"] == settings["channels_y"] else 0.0,
+        5.0, WARN, derive=lambda settings: 5.0 if settings["channels_x"] == settings["channels_y"] else 0.0
     )
+    """weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels"""
 
     def _check(self) -> None:
         self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity")

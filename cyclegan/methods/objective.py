@@ -24,9 +24,8 @@ FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty,
 class PairedSettings(ObjectiveConfig):
     """Settings of objectives that also learn from pairs of images."""
 
-    lambda_paired: float = flag(
-        "weight of the mean absolute error of the translations of pairs (--paired_names)", 0.0, WARN
-    )
+    lambda_paired: float = flag(0.0, WARN)
+    """weight of the mean absolute error of the translations of pairs (--paired_names)"""
 
     def _check(self) -> None:
         self.check_finite("lambda_paired")
