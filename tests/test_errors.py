@@ -19,16 +19,12 @@ from cyclegan.errors import Stopped, TrainingError, UserError, first_line, print
         (b"caf\xe9".decode(errors="surrogateescape"), "caf\\udce9"),
         ("photo\u202egnp.exe", "photo\\u202egnp.exe"),  # would reverse the text after it
         ("line\u2028line", "line\\u2028line"),
-        ("馬\n", "馬\\n"),
+        (ValueError("a\tb"), "a\\tb"),
     ],
 )
 def test_printable_text_is_one_harmless_line(text, shown):
     assert printable(text) == shown
     assert shown.isprintable() and shown.encode().decode() == shown  # printing it can't fail
-
-
-def test_printable_takes_any_object():
-    assert printable(ValueError("a\tb")) == "a\\tb" and printable(3) == "3"
 
 
 @pytest.mark.parametrize(
@@ -37,12 +33,10 @@ def test_printable_takes_any_object():
         (ValueError("one\ntwo"), "one"),
         (ValueError("\n  one  \ntwo"), "one"),
         (ValueError(), "ValueError"),
-        (ValueError(" \n "), "ValueError"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (RuntimeError("{{function_node __wrapped__MatMul}} no kernel [Op:MatMul] name: "), "no kernel"),
         (RuntimeError("{{function_node step}} {{node sum}} out of range\n\t [[sum]]"), "out of range"),
         (RuntimeError("{{node sum}}"), "RuntimeError"),
-        (RuntimeError("[Op:Sum]"), "RuntimeError"),
     ],
 )
 def test_first_line_of_an_error_names_no_internals_and_is_never_empty(error, line):
@@ -64,8 +58,3 @@ def test_exit_codes():
     assert UserError("").exit_code == 2 and TrainingError("").exit_code == 1
     assert Stopped(signal.SIGTERM, "").exit_code == 143 and Stopped(signal.SIGINT, "").exit_code == 130
     assert UserError.exit_code == 2  # the exit code of an instance changes no other
-
-
-def test_stopped_is_a_user_error():
-    stopped = Stopped(signal.SIGTERM, "stopped by SIGTERM")
-    assert isinstance(stopped, UserError) and str(stopped) == "stopped by SIGTERM"

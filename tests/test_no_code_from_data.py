@@ -6,17 +6,9 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
 DANGEROUS_NAMES = {"eval", "exec", "__import__", "load_model"}
-
-
 DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "jsonpickle"}
-
-
 DANGEROUS_CALLS = {"yaml.load", "os.system", "os.popen"}
-
-
 DANGEROUS_WITHOUT = {
     "torch.load": "weights_only=True",
     "np.load": "allow_pickle=False",

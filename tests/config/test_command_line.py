@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-import cyclegan
 from cyclegan.config import Config, serialization
-from cyclegan.config.command_line import PRESETS, ArgumentParser, count, parse_args, protect_ranges, size
+from cyclegan.config.command_line import PRESETS, count, parse_args, protect_ranges, size
 
 
 @pytest.fixture
@@ -150,22 +149,6 @@ def test_flags_are_read_without_tensorflow():
     code = "import sys; from cyclegan.config.command_line import parse_args; parse_args(['--objective', 'cut'])"
     code += "; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    "argument, code, out, err",
-    [
-        ("--sise", 2, "", "draw: unrecognized arguments: --sise (do you mean --size? --help lists the flags)\n"),
-        ("--size", 2, "", "draw: argument --size: expected one argument (--help lists the flags)\n"),
-        ("--version", 0, f"draw {cyclegan.__version__}\n", ""),
-    ],
-)
-def test_all_programs_share_a_parser(argument, code, out, err, capsys):
-    parser = ArgumentParser(prog="draw")
-    parser.add_argument("--size")
-    with pytest.raises(SystemExit) as end:
-        parser.parse_args([argument])
-    assert (end.value.code, *capsys.readouterr()) == (code, out, err)
 
 
 def test_types_of_arguments():

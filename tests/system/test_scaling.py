@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cyclegan.config.command_line import parse_args
-from cyclegan.methods import find_objective
+from cyclegan.methods import OBJECTIVES
 from cyclegan.networks import discriminators, generators
 from cyclegan.networks.network_set import NetworkSet
 
@@ -116,7 +116,7 @@ def network_costs():
     # One of each instead of two, because building them takes seconds.
     G, D = generators.make_generator(config.networks), discriminators.make_discriminator(config.networks)
     networks = NetworkSet({"G": G, "F": G}, {"D_X": D, "D_Y": D}, {}, joins_inputs=True)
-    flops = find_objective("cyclegan")(config.objective, 1).flops(networks, 256, 256)
+    flops = OBJECTIVES["cyclegan"](config.objective, 1).flops(networks, 256, 256)
     return 4 * 2 * sum(networks.parameter_counts()), flops
 
 
