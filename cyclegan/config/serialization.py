@@ -71,6 +71,8 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         settings = {name: value for section in saved["config"].values() for name, value in section.items()}
         others = (saved[name] for name in SavedConfig._fields[1:])
         return SavedConfig(Config.from_settings(**settings), *others)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected the config.json of a run: use another folder") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (OSError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

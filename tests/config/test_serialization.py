@@ -117,5 +117,5 @@ def test_any_value_of_a_setting_loads_or_is_refused(name, value):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match="config.json can't be read .*No such file"):
+    with pytest.raises(UserError, match="config.json: no such file; expected the config.json of a run"):
         serialization.load(tmp_path / "config.json")
