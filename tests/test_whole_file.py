@@ -17,7 +17,14 @@ def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch, co
     whole_file.write(tmp_path / "a", content)
     assert (tmp_path / "a").read_bytes() == (content.encode() if isinstance(content, str) else content)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert synced[:2] == [(tmp_path / "a").stat().st_ino, "replaced"]
+
+
+def test_the_content_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
+    calls, replace = [], os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: calls.append(os.readlink(f"/proc/self/fd/{number}")))
+    monkeypatch.setattr(os, "replace", lambda *paths: calls.append("replace") or replace(*paths))
+    whole_file.write(tmp_path / "a", "new")
+    assert calls == [str(tmp_path / "a.partial"), "replace", str(tmp_path)]
 
 
 def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
@@ -25,4 +32,4 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         whole_file.write(tmp_path / "a", "new")
-    assert (tmp_path / "a").read_text() == "old"
+    assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1

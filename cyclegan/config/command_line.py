@@ -24,7 +24,7 @@ from cyclegan.config.config import (
     fields_of,
     section_classes,
 )
-from cyclegan.config.fields import Section, field_types
+from cyclegan.config.fields import Section, field_help, field_type
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -124,7 +124,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
         re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text) for text in protect_ranges(argv)
     ]
     chooser = ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _add_flags(chooser, SECTIONS, {"preset", *(name for families in COMPONENTS.values() for name in families)})
+    _add_flags(chooser, SECTIONS, {"preset", *COMPONENTS})
     chosen = vars(chooser.parse_known_args(argv)[0])
     classes = section_classes({**_settings_below(chosen), **chosen})
     parser = ArgumentParser(
@@ -156,36 +156,30 @@ def _add_flags(parser: ArgumentParser, classes: Mapping[str, type[Section]], nam
         group = parser.add_argument_group(name)
         for field in dataclasses.fields(section):
             if names is None or field.name in names:
-                add_flag(group, section, field, components(name, field.name))
+                add_flag(group, section, field)
 
 
-def add_flag(
-    group: Any,
-    section: type[Section],
-    field: dataclasses.Field[Any],
-    choices: Optional[Mapping[str, type[Section]]] = None,
-) -> None:
-    """Add the flag of a field of a section, which may choose one of several components, to an argument group or parser."""
-    kind = field_types(section)[field.name]
-    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(field, choices or {})}
-    if kind.base is bool:
+def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
+    """Add the flag of a field of a section to an argument group or parser."""
+    kind, choices, _ = field_type(section, field.name)
+    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(section, field)}
+    if kind is bool:
         argument["action"] = "store_true"
     else:
-        argument.setdefault("type", kind.base)
-        if kind.choices:
-            argument["choices"] = kind.choices
-        if choices:
-            argument["metavar"] = f"{{{','.join(choices)}}}"
+        argument.setdefault("type", kind)
+        argument["choices"] = choices or None
+        if table := components(field.name):
+            argument["metavar"] = f"{{{','.join(table)}}}"
     group.add_argument(f"--{field.name}", **argument)
 
 
-def _help(field: dataclasses.Field[Any], choices: Mapping[str, type[Section]]) -> str:
-    """Return the help text with the summaries of the components to choose from, and with the default, once."""
-    text: str = field.metadata["help"]
-    patterns: dict[str, list[str]] = {}
-    for pattern, component in choices.items():
-        patterns.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
-    if patterns:
-        text += ". " + "; ".join(f"{', '.join(names)}: {summary}" for summary, names in patterns.items())
+def _help(section: type[Section], field: dataclasses.Field[Any]) -> str:
+    """Return the help of a flag with the summaries of the components to choose from, and with the default, once."""
+    text = field_help(section, field.name)
+    summaries: dict[str, list[str]] = {}
+    for pattern, component in components(field.name).items():
+        summaries.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
+    if summaries:
+        text += ". " + "; ".join(f"{', '.join(patterns)}: {summary}" for summary, patterns in summaries.items())
     no_default = field.default is None or field.default is False or field.default == ""
     return text if no_default or "(default: " in text else f"{text} (default: {field.default})"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
+import functools
+import inspect
 import math
+import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn, Optional
+from typing import Any, NoReturn, Optional
 
 from cyclegan.errors import UserError
 
@@ -25,38 +29,21 @@ LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyon
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
-class FieldType(NamedTuple):
-    """The type of a setting.
-
-    Attributes:
-        base: `bool`, `int`, `float` or `str`.
-        choices: All allowed values; empty if any value of the type is allowed.
-        optional: Whether `None` is allowed.
-    """
-
-    base: type
-    choices: tuple[Any, ...] = ()
-    optional: bool = False
-
-
 def flag(
-    help_text: str,
     default: Any = None,
     on_resume: OnResume = FIXED,
     derive: Optional[Callable[[Mapping[str, Any]], Any]] = None,
     **argument: Any,
 ) -> Any:
-    """Return a dataclass field that is also a command-line flag.
+    """Return a field of a section, which is also a command-line flag; the string below the field is the flag's help.
 
     Args:
-        help_text: Help of the flag. The command line appends the default if the text does not name one.
-        default: Default value.
+        default: Default value, which the help shows if its text does not name one.
         on_resume: Whether a resumed run may change the setting.
         derive: Function that returns the default which follows from all other settings, by name.
         argument: Further arguments of `ArgumentParser.add_argument`.
     """
-    metadata = {"help": help_text, "on_resume": on_resume, "derive": derive, "argument": argument}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={"on_resume": on_resume, "derive": derive, "argument": argument})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +60,19 @@ class Section:
         Raises:
             UserError: A value cannot work; the text names the flag, the value and what was expected.
         """
-        for name, kind in field_types(type(self)).items():
-            value = getattr(self, name)
-            if value is None and kind.optional:
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            kind, choices, optional = field_type(type(self), name)
+            if value is None and optional:
                 continue
-            if type(value) is not kind.base and not (kind.base is float and type(value) is int):
-                refuse(name, f"{value!r:.80}", TYPE_NAMES[kind.base])
-            if kind.choices and value not in kind.choices:
-                refuse(name, value, f"one of {', '.join(map(str, kind.choices))}")
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                refuse(name, f"{value!r:.80}", TYPE_NAMES[kind])
+            if choices and value not in choices:
+                refuse(name, value, f"one of {', '.join(map(str, choices))}")
             if type(value) is int and value > LARGEST:
                 refuse(name, value, f"at most {LARGEST}")
+            if value == "" != field.default:
+                refuse(name, value, "a text that is not empty (is a shell variable not set?)")
         for part in reversed(type(self).__mro__):
             if "_check" in vars(part):
                 part._check(self)  # type: ignore[attr-defined]
@@ -93,12 +83,6 @@ class Section:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 refuse(name, value, f"at least {minimum} {unit}".rstrip())
-
-    def check_at_most(self, maximum: int, *names: str, unit: str = "") -> None:
-        """Refuse values above a maximum."""
-        for name in names:
-            if getattr(self, name) > maximum:
-                refuse(name, getattr(self, name), f"at most {maximum} {unit}".rstrip())
 
     def check_finite(self, *names: str, positive: bool = False) -> None:
         """Refuse values that are negative (or 0, if `positive`), infinite or not a number; `None` passes."""
@@ -113,28 +97,40 @@ class Section:
             if not 0 <= getattr(self, name) < 1:
                 refuse(name, getattr(self, name), "at least 0 and less than 1")
 
-    def check_names(self, *names: str, expected: str) -> None:
-        """Refuse empty texts; `None` passes."""
-        for name in names:
-            if getattr(self, name) == "":
-                refuse(name, "", f"{expected} (is a shell variable not set?)")
-
 
 def refuse(name: str, value: Any, expected: str) -> NoReturn:
     """Raise the `UserError` of a setting whose value cannot work."""
     raise UserError(f"--{name} {value if value != '' else repr('')}: expected {expected}")
 
 
-def field_types(section: type[Section]) -> Mapping[str, FieldType]:
-    """Return the type of each field of a section, by name."""
-    hints = typing.get_type_hints(section)
-    return {field.name: _field_type(hints[field.name]) for field in dataclasses.fields(section)}
+def field_type(section: type[Section], name: str) -> tuple[type, tuple[Any, ...], bool]:
+    """Return the type of a field, its allowed values, which are empty if all are allowed, and whether `None` is allowed."""
+    hint, optional = _hints(section)[name], False  # type: ignore[arg-type]
+    if typing.get_origin(hint) is typing.Union:
+        hint, optional = typing.get_args(hint)[0], True
+    choices = typing.get_args(hint)
+    return type(choices[0]) if choices else hint, choices, optional
 
 
-def _field_type(hint: Any) -> FieldType:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Union:
-        return _field_type(arguments[0])._replace(optional=True)
-    if origin is typing.Literal:
-        return FieldType(type(arguments[0]), arguments)
-    return FieldType(hint)
+@functools.cache
+def _hints(section: Any) -> dict[str, Any]:
+    return typing.get_type_hints(section)
+
+
+def field_help(section: type[Section], name: str) -> str:
+    """Return the string below a field in the code of the section or of the class that it extends."""
+    return next(text for part in section.__mro__ if (text := _strings(part.__module__).get((part.__name__, name))))
+
+
+@functools.cache
+def _strings(module: str) -> dict[tuple[str, str], str]:
+    """Return the strings below the fields of the classes in a module, by the names of class and field."""
+    classes = [
+        node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        (node.name, field.target.id): " ".join(ast.literal_eval(text.value).split())
+        for node in classes
+        for field, text in zip(node.body, node.body[1:])
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+    }

@@ -20,7 +20,6 @@ from cyclegan.errors import UserError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-MAX_WEIGHTS = 10**10  # of a generator: 40 GB
 AUGMENTATIONS = ("color", "translation", "cutout")
 # Source and target domain of each direction: the generator G translates "x2y", F translates "y2x".
 DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
@@ -37,30 +36,30 @@ SECRET = re.compile(
 class NetworkConfig(Section):
     """Architecture of generators and discriminators; `networks.generators` and `networks.discriminators` extend it."""
 
-    variant: Literal["keras", "paper"] = flag(
-        "keras: no biases, normalizations learn scales and offsets; paper: the networks of pytorch-CycleGAN-and-pix2pix",
-        "keras",
-    )
-    generator: str = flag("architecture of the generators, such as resnet_9blocks", "auto")
-    filters: int = flag("channels after the first convolution (default: 64; stripes, scenes: 16)", 64)
-    discriminator: str = flag("architecture of the discriminators", "patch")
-    norm: Literal["instance", "batch", "none"] = flag("normalization", "instance")
-    discriminator_norm: Literal["same", "spectral"] = flag(
-        "normalization of the discriminators. same: as --norm says; spectral: each kernel is divided by its largest singular value",
-        "same",
-    )
+    variant: Literal["keras", "paper"] = flag("keras")
+    """keras: no biases, normalizations learn scales and offsets; paper: the networks of pytorch-CycleGAN-and-pix2pix"""
+    generator: str = flag("auto")
+    """architecture of the generators, such as resnet_9blocks"""
+    filters: int = flag(64)
+    """channels after the first convolution (default: 64; stripes, scenes: 16)"""
+    discriminator: str = flag("patch")
+    """architecture of the discriminators"""
+    norm: Literal["instance", "batch", "none"] = flag("instance")
+    """normalization"""
+    discriminator_norm: Literal["same", "spectral"] = flag("same")
+    """normalization of the discriminators. same: as --norm says; spectral: each kernel is divided by its largest
+    singular value"""
     norm_affine: Literal["auto", "yes", "no"] = flag(
-        "whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras"
-        " (default: auto)",
-        "yes",
-        derive=lambda settings: "no" if settings["variant"] == "paper" else "yes",
+        "yes", derive=lambda settings: "no" if settings["variant"] == "paper" else "yes"
     )
-    upsample: Literal["transpose", "resize"] = flag(
-        "upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution",
-        "transpose",
-    )
-    dropout: float = flag("share of the values that generators drop while training; 0 is off", 0.0)
-    init: Literal["normal", "xavier", "kaiming", "orthogonal"] = flag("initial values of the convolutions", "normal")
+    """whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras (default:
+    auto)"""
+    upsample: Literal["transpose", "resize"] = flag("transpose")
+    """upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution"""
+    dropout: float = flag(0.0)
+    """share of the values that generators drop while training; 0 is off"""
+    init: Literal["normal", "xavier", "kaiming", "orthogonal"] = flag("normal")
+    """initial values of the convolutions"""
 
     @property
     def halvings(self) -> int:
@@ -87,11 +86,6 @@ class NetworkConfig(Section):
         self.check_at_least(1, "filters")
         self.check_fraction("dropout")
 
-    def check_weights(self, blocks: int) -> None:
-        """Raise `UserError` if generators with this many residual blocks would be too large for any memory."""
-        if blocks * 2 * 9 * (4 * self.filters) ** 2 > MAX_WEIGHTS:
-            refuse("filters", self.filters, f"fewer: generators would have more than {MAX_WEIGHTS:,} weights")
-
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):
@@ -107,13 +101,16 @@ class ObjectiveConfig(Section):
     compares_features: ClassVar[bool] = False
     penalizes_gradients: ClassVar[bool] = False
 
-    objective: str = flag("generators to train, and their losses", "cyclegan")
-    adversarial: str = flag("adversarial loss", "lsgan", WARN)
-    r1: float = flag("weight of R1, the penalty on the discriminators' gradients at real images", 0.0, WARN)
-    pool_size: int = flag(
-        "earlier translations per domain that the discriminators also see; 0 is off", 0, derive=lambda settings: 0
-    )
-    diffaugment: str = flag("random changes to the discriminators' input: any of color,translation,cutout", "", WARN)
+    objective: str = flag("cyclegan")
+    """generators to train, and their losses"""
+    adversarial: str = flag("lsgan", WARN)
+    """adversarial loss"""
+    r1: float = flag(0.0, WARN)
+    """weight of R1, the penalty on the discriminators' gradients at real images"""
+    pool_size: int = flag(0, derive=lambda settings: 0)
+    """earlier translations per domain that the discriminators also see; 0 is off"""
+    diffaugment: str = flag("", WARN)
+    """random changes to the discriminators' input: any of color,translation,cutout"""
 
     @property
     def has_penalty(self) -> bool:
@@ -150,34 +147,33 @@ class ObjectiveConfig(Section):
 class OptimizationConfig(Section):
     """Updates of the networks, and the length of training; `training.schedule` and `training.optimizers` extend it."""
 
-    epochs: int = flag("passes over the image pairs of an epoch, see --epoch_size", 200, FREE)
-    batch_size: int = flag("image pairs per replica and step", 1, FREE)  # resuming compares the global batch
-    optimizer: str = flag("rule of the updates", "adam")
-    lr: float = flag("learning rate (default: 0.0002; stripes, scenes: 0.001)", 2e-4, WARN)
-    lr_discriminator: float = flag(
-        "learning rate of the discriminators (default: --lr)", 2e-4, WARN, derive=lambda settings: settings["lr"]
-    )
-    lr_schedule: str = flag("decay of the learning rates", "linear", WARN)
-    discriminator_steps: int = flag(
-        "updates of the discriminators for --generator_steps updates of the generators", 1, WARN, metavar="N"
-    )
-    generator_steps: int = flag(
-        "updates of the generators for --discriminator_steps updates of the discriminators", 1, WARN, metavar="N"
-    )
-    ema: float = flag(
-        "decay of the moving average (EMA) of the generators' weights, used for all but training; 0 is off", 0.0
-    )
-    clip_norm: float = flag(
-        "largest norm of the gradients of both generators, or of both discriminators; 0 is off", 0.0, WARN
-    )
-    weight_decay: float = flag("weight of half the sum of the squares of all kernels in the losses", 0.0, WARN)
-    seed: int = flag("seed of the weights, the order of the images and their augmentation, below 2**32", 0)
-    max_bad_steps: int = flag(
-        "steps in a row with non-finite losses or gradients (they update nothing) after which training goes back to the last"
-        " checkpoint; the second time it stops",
-        10,
-        FREE,
-    )
+    epochs: int = flag(200, FREE)
+    """passes over the image pairs of an epoch, see --epoch_size"""
+    batch_size: int = flag(1, FREE)  # resuming compares the global batch
+    """image pairs per replica and step"""
+    optimizer: str = flag("adam")
+    """rule of the updates"""
+    lr: float = flag(2e-4, WARN)
+    """learning rate (default: 0.0002; stripes, scenes: 0.001)"""
+    lr_discriminator: float = flag(2e-4, WARN, derive=lambda settings: settings["lr"])
+    """learning rate of the discriminators (default: --lr)"""
+    lr_schedule: str = flag("linear", WARN)
+    """decay of the learning rates"""
+    discriminator_steps: int = flag(1, WARN, metavar="N")
+    """updates of the discriminators for --generator_steps updates of the generators"""
+    generator_steps: int = flag(1, WARN, metavar="N")
+    """updates of the generators for --discriminator_steps updates of the discriminators"""
+    ema: float = flag(0.0)
+    """decay of the moving average (EMA) of the generators' weights, used for all but training; 0 is off"""
+    clip_norm: float = flag(0.0, WARN)
+    """largest norm of the gradients of both generators, or of both discriminators; 0 is off"""
+    weight_decay: float = flag(0.0, WARN)
+    """weight of half the sum of the squares of all kernels in the losses"""
+    seed: int = flag(0)
+    """seed of the weights, the order of the images and their augmentation, below 2**32"""
+    max_bad_steps: int = flag(10, FREE)
+    """steps in a row with non-finite losses or gradients (they update nothing) after which training goes back to the
+    last checkpoint; the second time it stops"""
 
     def decay_factor(self, epochs_done: float) -> float:
         """Return the factor in [0, 1] that multiplies the initial learning rates.
@@ -224,29 +220,19 @@ def int_or_auto(text: str) -> Optional[int]:
 class DistributionConfig(Section):
     """Devices and workers that train."""
 
-    devices: Optional[int] = flag(
-        "use the first N GPUs; without a GPU, N logical CPU devices (default: every GPU, or the CPU once)",
-        on_resume=FREE,
-        metavar="N",
-    )
-    strategy: Literal["auto", "mirrored", "multiworker", "tpu", "one"] = flag(
-        "one: one device; mirrored: all devices of this machine; multiworker: the devices of all workers that TF_CONFIG or"
-        " Slurm's variables name (docs/scaling.md); tpu: a TPU; auto: multiworker if several workers are named, else mirrored",
-        "auto",
-        FREE,
-    )
-    start_timeout: int = flag("seconds that workers wait for each other at start", 300, FREE, metavar="SECONDS")
-    step_timeout: Optional[int] = flag(
-        "end training with exit code 1 if no step, evaluation or checkpoint ends for SECONDS, because a worker or its storage is"
-        " stuck; the first step takes longer than others (default: no limit)",
-        on_resume=FREE,
-        metavar="SECONDS",
-    )
-    port: Optional[int] = flag(
-        "first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)",
-        on_resume=FREE,
-        metavar="N",
-    )
+    devices: Optional[int] = flag(on_resume=FREE, metavar="N")
+    """use the first N GPUs; without a GPU, N logical CPU devices (default: every GPU, or the CPU once)"""
+    strategy: Literal["auto", "mirrored", "multiworker", "tpu", "one"] = flag("auto", FREE)
+    """one: one device; mirrored: all devices of this machine; multiworker: the devices of all workers that TF_CONFIG or
+    Slurm's variables name (docs/scaling.md); tpu: a TPU; auto: multiworker if several workers are named, else
+    mirrored"""
+    start_timeout: int = flag(300, FREE, metavar="SECONDS")
+    """seconds that workers wait for each other at start"""
+    step_timeout: Optional[int] = flag(on_resume=FREE, metavar="SECONDS")
+    """end training with exit code 1 if no step, evaluation or checkpoint ends for SECONDS, because a worker or its
+    storage is stuck; the first step takes longer than others (default: no limit)"""
+    port: Optional[int] = flag(on_resume=FREE, metavar="N")
+    """first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)"""
 
     def _check(self) -> None:
         self.check_at_least(1, "devices", unit="device")
@@ -258,48 +244,28 @@ class DistributionConfig(Section):
 class PerformanceConfig(Section):
     """Precision, compilation, and the profile."""
 
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = flag(
-        "type in which the networks compute; variables, statistics and losses are always float32; auto: bfloat16 if the"
-        " device multiplies it natively, else float32",
-        "auto",
-        WARN,
-    )
-    tf32: Literal["on", "off"] = flag(
-        "on: GPUs of compute capability 8.0 or higher round the factors of float32 products to 10 bits (TF32), which is faster;"
-        " without effect on CPUs and older GPUs",
-        "on",
-        WARN,
-    )
-    xla: Literal["auto", "on", "off"] = flag(
-        "compile training steps with XLA; auto: on GPUs, time some steps with and without, and keep the faster; off on CPUs,"
-        " where XLA is slower, and with --deterministic, --dropout or --norm batch",
-        "auto",
-        FREE,
-    )
-    deterministic: bool = flag(
-        "make every operation give the same bits each time, on GPUs, too, where training becomes slower", False, FREE
-    )
-    recompute: bool = flag(
-        "compute the residual blocks of the generators again in the backward pass, which takes less memory and more time;"
-        " without --norm batch and --dropout",
-        False,
-        FREE,
-    )
-    steps_per_call: Optional[int] = flag(
-        "training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only between"
-        " calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)",
-        on_resume=FREE,
-        metavar="N",
-        type=int_or_auto,
-    )
-    no_peak: bool = flag("do not measure the device's peak speed at start; the share of it is not shown", False, FREE)
-    profile: Optional[str] = flag(
-        "write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it covers"
-        " whole calls of --steps_per_call, and the validation between them",
-        None,
-        FREE,
-        metavar="START:END",
-    )
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = flag("auto", WARN)
+    """type in which the networks compute; variables, statistics and losses are always float32; auto: bfloat16 if the
+    device multiplies it natively, else float32"""
+    tf32: Literal["on", "off"] = flag("on", WARN)
+    """on: GPUs of compute capability 8.0 or higher round the factors of float32 products to 10 bits (TF32), which is
+    faster; without effect on CPUs and older GPUs"""
+    xla: Literal["auto", "on", "off"] = flag("auto", FREE)
+    """compile training steps with XLA; auto: on GPUs, time some steps with and without, and keep the faster; off on
+    CPUs, where XLA is slower, and with --deterministic, --dropout or --norm batch"""
+    deterministic: bool = flag(False, FREE)
+    """make every operation give the same bits each time, on GPUs, too, where training becomes slower"""
+    recompute: bool = flag(False, FREE)
+    """compute the residual blocks of the generators again in the backward pass, which takes less memory and more time;
+    without --norm batch and --dropout"""
+    steps_per_call: Optional[int] = flag(on_resume=FREE, metavar="N", type=int_or_auto)
+    """training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only
+    between calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)"""
+    no_peak: bool = flag(False, FREE)
+    """do not measure the device's peak speed at start; the share of it is not shown"""
+    profile: Optional[str] = flag(None, FREE, metavar="START:END")
+    """write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it
+    covers whole calls of --steps_per_call, and the validation between them"""
 
     @property
     def profile_steps(self) -> Optional[tuple[int, int]]:
@@ -318,76 +284,54 @@ class PerformanceConfig(Section):
 class EvaluationConfig(Section):
     """Interval and features of the scores of the generators."""
 
-    evaluate_every: int = flag(
-        "epochs between evaluations of FID and KID on held-out images, with one at the end; the checkpoints with the lowest KID"
-        " are kept as best-x2y and best-y2x; 0 is off",
-        0,
-        FREE,
-    )
-    evaluate_features: str = flag(
-        "features that FID and KID compare. random: a fixed random network; inception: weights that are downloaded once; or a"
-        " file with these weights",
-        "random",
-        FREE,
-        metavar="KIND",
-    )
-    patience: int = flag(
-        "end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off",
-        0,
-        FREE,
-        metavar="N",
-    )
+    evaluate_every: int = flag(0, FREE)
+    """epochs between evaluations of FID and KID on held-out images, with one at the end; the checkpoints with the
+    lowest KID are kept as best-x2y and best-y2x; 0 is off"""
+    evaluate_features: str = flag("random", FREE, metavar="KIND")
+    """features that FID and KID compare. random: a fixed random network; inception: weights that are downloaded once;
+    or a file with these weights"""
+    patience: int = flag(0, FREE, metavar="N")
+    """end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off"""
 
     def _check(self) -> None:
         self.check_at_least(0, "evaluate_every", "patience")
-        self.check_names("evaluate_features", expected="random, inception or a file")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Section):
     """Folder of a run, and the intervals of its output."""
 
-    preset: Optional[Literal["paper", "tutorial", "fast", "demo"]] = flag(
-        "a named set of flags, printed when used; flags given by hand win", None, FREE
-    )
+    preset: Optional[Literal["paper", "tutorial", "fast", "demo"]] = flag(None, FREE)
+    """a named set of flags, printed when used; flags given by hand win"""
     output_dir: str = flag(
-        "folder of the run; if it already holds a run, training resumes it (default: runs/NAME)",
         os.path.join("runs", "horse2zebra"),
         FREE,
         derive=lambda settings: os.path.join("runs", DataConfig(settings["dataset"]).name),
         type=os.path.expanduser,
     )
-    clear_output_dir: bool = flag("remove the run in --output_dir and start over", False, FREE)
-    verbose: Literal[0, 1, 2] = flag(
-        "0: only warnings; 1: progress bars and errors per epoch; 2: all losses too", 1, FREE
-    )
-    plot_every: int = flag("epochs between sample images, which are also written at the end", 10, FREE)
-    checkpoint_every: int = flag("epochs between checkpoints; the end of training always has one", 1, FREE)
-    checkpoint_minutes: float = flag(
-        "minutes between checkpoints within an epoch; 0 saves after every call, which then has one step by default",
-        10.0,
-        FREE,
-    )
-    log_every: int = flag("training steps between logged losses within an epoch", 100, FREE)
-    wandb: Optional[str] = flag(
-        "project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings;"
-        " needs: pip install wandb (default: none)",
-        None,
-        FREE,
-        metavar="PROJECT",
-    )
-    mlflow: Optional[str] = flag(
-        "MLflow server or store that also gets metrics, sample images and settings;"
-        " needs: pip install mlflow, or mlflow-skinny for a server (default: none)",
-        None,
-        FREE,
-        metavar="URI",
-    )
-    keep: int = flag("number of checkpoints to keep, the newest ones", 3, FREE)
+    """folder of the run; if it already holds a run, training resumes it (default: runs/NAME)"""
+    clear_output_dir: bool = flag(False, FREE)
+    """remove the run in --output_dir and start over"""
+    verbose: Literal[0, 1, 2] = flag(1, FREE)
+    """0: only warnings; 1: progress bars and errors per epoch; 2: all losses too"""
+    plot_every: int = flag(10, FREE)
+    """epochs between sample images, which are also written at the end"""
+    checkpoint_every: int = flag(1, FREE)
+    """epochs between checkpoints; the end of training always has one"""
+    checkpoint_minutes: float = flag(10.0, FREE)
+    """minutes between checkpoints within an epoch; 0 saves after every call, which then has one step by default"""
+    log_every: int = flag(100, FREE)
+    """training steps between logged losses within an epoch"""
+    wandb: Optional[str] = flag(None, FREE, metavar="PROJECT")
+    """project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings; needs: pip
+    install wandb (default: none)"""
+    mlflow: Optional[str] = flag(None, FREE, metavar="URI")
+    """MLflow server or store that also gets metrics, sample images and settings; needs: pip install mlflow, or
+    mlflow-skinny for a server (default: none)"""
+    keep: int = flag(3, FREE)
+    """number of checkpoints to keep, the newest ones"""
 
     def _check(self) -> None:
-        self.check_names("output_dir", expected="a folder")
-        self.check_names("wandb", "mlflow", expected="a name")
         if SECRET.search(self.mlflow or ""):  # the text does not repeat it
             raise UserError(
                 "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected a URI"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pathlib
 from typing import Any, NamedTuple, Union
 
 import cyclegan
@@ -44,10 +45,12 @@ def save(
     has_checkpoint: bool = False,
 ) -> None:
     """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
+    saved = SavedConfig(config, stack, data, imported or not data, has_checkpoint)
     content = {
-        **{"format": FORMAT, "version": cyclegan.__version__},  # the version is for the reader
-        **{"config": dataclasses.asdict(config), "stack": stack, "data": data},
-        **{"imported": imported or not data, "has_checkpoint": has_checkpoint},
+        "format": FORMAT,
+        "version": cyclegan.__version__,
+        **saved._asdict(),
+        "config": dataclasses.asdict(config),
     }
     whole_file.write(path, json.dumps(content, indent=2) + "\n")
 
@@ -59,30 +62,23 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         UserError: The file is missing, is no config.json, another version wrote it, or a setting cannot work.
     """
     try:
-        saved = json.loads(whole_file.read_text(path))
-        version = f"version {saved.get('version', 'unknown')!s:.20}"
+        saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         if (number := saved.get("format", 1)) != FORMAT:
             raise UserError(
-                f"{version} wrote it in format {number!r:.20}; expected format {FORMAT} of version {cyclegan.__version__}:"
-                " use the version that wrote it, or another --output_dir"
+                f"version {saved.get('version', 'unknown')!s:.20} wrote it in format {number!r:.20}; expected format {FORMAT} of"
+                f" version {cyclegan.__version__}: use the version that wrote it, or another --output_dir"
             )
         settings = {name: value for section in saved["config"].values() for name, value in section.items()}
-        stack, data, imported, has_checkpoint = (
-            saved[name] for name in ("stack", "data", "imported", "has_checkpoint")
-        )
-        if not all(isinstance(part, dict) for part in (stack, data)) or not {imported, has_checkpoint} <= {True, False}:
-            raise TypeError("a part of it has the wrong type")
-        return SavedConfig(Config.from_settings(**settings), stack, data, bool(imported), bool(has_checkpoint))
+        others = (saved[name] for name in SavedConfig._fields[1:])
+        return SavedConfig(Config.from_settings(**settings), *others)
     except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such file; expected the config.json of a run: restore it, or use another folder"
-        ) from None
+        raise UserError(f"{path}: no such file; expected the config.json of a run: use another folder") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (OSError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} can't be read as the configuration of a run ({error!r:.200}); expected the config.json that version"
-            f" {cyclegan.__version__} wrote: restore it, or use a new folder"
+            f" {cyclegan.__version__} wrote: restore it, or use another folder"
         ) from error
 
 
@@ -94,18 +90,8 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
 
 
 def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:
-    """Describe the settings of one kind that differ, ignoring settings that only one of the configurations has.
-
-    Args:
-        saved: Configuration of the run so far.
-        config: Configuration from here on.
-        on_resume: The kind of settings.
-
-    Returns:
-        One text per setting: "lr 0.1 -> 0.2".
-    """
+    """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have."""
     before, after = saved.settings(), config.settings()
-    names = [
-        name for name, field in config.fields().items() if field.metadata["on_resume"] is on_resume and name in before
-    ]
-    return [f"{name} {before[name]!r} -> {after[name]!r}" for name in names if before[name] != after[name]]
+    names = [name for name, field in config.fields().items() if field.metadata["on_resume"] is on_resume]
+    differing = [name for name in names if name in before and before[name] != after[name]]
+    return [f"{name} {before[name]!r} -> {after[name]!r}" for name in differing]

@@ -9,8 +9,3 @@ OBJECTIVES: dict[str, type[Objective]] = {  # by --objective
     "cut": CUTObjective,
     "fastcut": FastCUTObjective,
 }
-
-
-def find_objective(name: str) -> type[Objective]:
-    """Return the class of an objective."""
-    return OBJECTIVES[name]

@@ -21,7 +21,8 @@ Discriminator = Callable[["tf.Tensor"], "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class _Labeled(ObjectiveConfig):
-    label_smoothing: float = flag("the label of real images is 1 minus this (lsgan and bce)", 0.0, WARN)
+    label_smoothing: float = flag(0.0, WARN)
+    """the label of real images is 1 minus this (lsgan and bce)"""
 
     def _check(self) -> None:
         self.check_fraction("label_smoothing")
@@ -31,14 +32,11 @@ class _Labeled(ObjectiveConfig):
         raise NotImplementedError
 
     def generator_loss(self, fake_logits: tf.Tensor) -> tf.Tensor:
-        """Return the loss of fakes with the label of real images. [N, H, W, 1] -> [N]."""
+        """Return the loss of fakes with the label of real images."""
         return self.labeled_loss(fake_logits, 1.0)
 
     def discriminator_loss(self, real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
-        """Return half the sum of the losses on real images and on fakes. [N, H, W, 1] x 2 -> [N].
-
-        Only the label of real images is smoothed (Salimans et al. 2016, section 3.4).
-        """
+        """Return half the sum of the losses; only the label of real images is smoothed (Salimans et al. 2016, section 3.4)."""
         real = self.labeled_loss(real_logits, 1.0 - self.label_smoothing)
         return 0.5 * (real + self.labeled_loss(fake_logits, 0.0))
 
@@ -82,7 +80,8 @@ class WGANGP(ObjectiveConfig):
 
     penalizes_gradients: ClassVar[bool] = True
 
-    lambda_gp: float = flag("weight of the gradient penalty of wgan-gp", 10.0, WARN)
+    lambda_gp: float = flag(10.0, WARN)
+    """weight of the gradient penalty of wgan-gp"""
 
     def _check(self) -> None:
         self.check_finite("lambda_gp")
@@ -96,12 +95,8 @@ class WGANGP(ObjectiveConfig):
         return 0.5 * (mean_per_sample(fake_logits) - mean_per_sample(real_logits))
 
 
-LOSSES: dict[str, type[ObjectiveConfig]] = {
-    "lsgan": LSGAN,
-    "bce": BCE,
-    "hinge": Hinge,
-    "wgan-gp": WGANGP,
-}  # by --adversarial
+# By --adversarial.
+LOSSES: dict[str, type[ObjectiveConfig]] = {"lsgan": LSGAN, "bce": BCE, "hinge": Hinge, "wgan-gp": WGANGP}
 
 
 class DiscriminatorInput(NamedTuple):
@@ -121,8 +116,11 @@ class DiscriminatorInput(NamedTuple):
 class AdversarialPart:
     """Losses of generators and discriminators that play against each other.
 
-    Attributes:
+    Args:
         adversaries: The generators and the discriminators of their translations.
+        settings: Settings of the objective.
+        global_batch_size: Samples on all replicas.
+        gradient_scale: Factor on the gradients inside of a penalty, which prevents underflow in a low precision.
     """
 
     def __init__(
@@ -132,14 +130,6 @@ class AdversarialPart:
         global_batch_size: int,
         gradient_scale: float = 1.0,
     ) -> None:
-        """Keep the settings.
-
-        Args:
-            adversaries: The generators and the discriminators of their translations.
-            settings: Settings of the objective.
-            global_batch_size: Samples on all replicas.
-            gradient_scale: Factor on the gradients inside of a penalty, which prevents underflow in a low precision.
-        """
         self.adversaries = adversaries
         self._settings = settings
         self._global_batch_size = global_batch_size
@@ -169,11 +159,7 @@ class AdversarialPart:
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
 
-        Args:
-            networks: The networks.
-            images: Images for the discriminators.
-            weight: Weights of the samples, float32 [N].
-            noise: Random numbers of a training step; `None` in validation, which has neither augmentation nor penalties.
+        Without noise, as in validation, there are neither augmentations nor penalties. The weights of the samples are [N].
         """
         settings = self._settings
         of_generators, of_discriminators, penalties = {}, {}, {}
@@ -227,12 +213,8 @@ class AdversarialPart:
 def squared_gradient_norm(discriminator: Discriminator, images: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
     """Return the squared norm of the gradient of a discriminator, averaged over the patches, at each image. [N, H, W, C] -> [N].
 
-    The discriminator must not have batch normalization, so that its logits for a sample do not depend on other samples.
-
-    Args:
-        discriminator: The discriminator.
-        images: The images.
-        scale: Factor on the gradients while they are computed, which prevents underflow in a low precision.
+    The discriminator must not have batch normalization, so that its logits for a sample do not depend on other samples. `scale`
+    multiplies the gradients while they are computed, which prevents underflow in a low precision.
     """
     with tf.GradientTape() as tape:
         tape.watch(images)
@@ -245,12 +227,7 @@ def gradient_penalty(
 ) -> tf.Tensor:
     """Return the penalty of WGAN-GP: (|gradient of D| - 1)^2 between real and fake images. [N, H, W, C] x 2 -> [N].
 
-    Args:
-        discriminator: The discriminator.
-        real: Real images.
-        fake: Fakes.
-        position: Position between them, [N] in [0, 1): 0 is the real image.
-        scale: See `squared_gradient_norm`.
+    `position` [N] in [0, 1) is the position between them: 0 is the real image. For `scale`, see `squared_gradient_norm`.
     """
     images = real + position[:, None, None, None] * (fake - real)
     norm = tf.sqrt(squared_gradient_norm(discriminator, images, scale) + 1e-12)  # the root has no gradient at 0

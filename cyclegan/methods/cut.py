@@ -131,7 +131,7 @@ class CUTObjective(Objective):
             networks: The networks.
             queries: Features of the translations, [N, h, w, C] each.
             keys: Features of the originals.
-            positions: Positions in each feature map, int64 [N, P] each; `None` for evenly spaced ones.
+            positions: Positions in each feature map, int64 [N, P] each; by default evenly spaced.
             query_positions: Positions in the features of the translations; by default the same.
         """
         positions = positions or [_evenly_spaced(each) for each in keys]

@@ -29,19 +29,16 @@ class CycleGANSettings(PairedSettings):
 
     directions: ClassVar[tuple[str, ...]] = ("x2y", "y2x")
 
-    pool_size: int = flag(
-        "earlier translations per domain that the discriminators also see; 0 is off", 50, derive=lambda settings: 50
-    )
-    lambda_cycle: float = flag("weight of the cycle losses", 10.0, WARN)
-    lambda_ssim: float = flag(
-        "weight of 1 - SSIM of images and their cycles, which guards structure; 0 is off", 0.0, WARN
-    )
+    pool_size: int = flag(50, derive=lambda settings: 50)
+    """earlier translations per domain that the discriminators also see; 0 is off"""
+    lambda_cycle: float = flag(10.0, WARN)
+    """weight of the cycle losses"""
+    lambda_ssim: float = flag(0.0, WARN)
+    """weight of 1 - SSIM of images and their cycles, which guards structure; 0 is off"""
     lambda_identity: float = flag(
-        "weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels",
-        5.0,
-        WARN,
-        derive=lambda settings: 5.0 if settings["channels_x"] == settings["channels_y"] else 0.0,
+        5.0, WARN, derive=lambda settings: 5.0 if settings["channels_x"] == settings["channels_y"] else 0.0
     )
+    """weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels"""
 
     def _check(self) -> None:
         self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity")
@@ -94,20 +91,11 @@ class CycleGANObjective(Objective):
         of_generators, of_discriminators = self.adversarial.compute_losses(networks, inputs, weight)
         parts = {**self._reconstruction_losses(x, y, images, weight), **of_generators, **of_discriminators}
         metrics = self.collect(parts, weight)
-        mae, correlation = losses.mae, losses.correlation
-        comparisons = {
-            ERRORS[0]: (mae, x, images.cycle_x),
-            ERRORS[1]: (mae, y, images.cycle_y),
-            ERRORS[2]: (mae, x, images.same_x),
-            ERRORS[3]: (mae, y, images.same_y),
-            CHANGES[0]: (mae, x, images.fake_y),
-            CHANGES[1]: (mae, y, images.fake_x),
-            CHANGES[2]: (correlation, x, images.fake_y),
-            CHANGES[3]: (correlation, y, images.fake_x),
-        }
-        for name in self.test_names:
-            compare, image, other = comparisons[name]
-            metrics[name] = self.mean(weight, compare(image, other))
+        # In the order of `ERRORS`, then of `CHANGES`.
+        others = (images.cycle_x, images.cycle_y, images.same_x, images.same_y, *(images.fake_y, images.fake_x) * 2)
+        for i, name in enumerate(self.test_names):
+            compare = losses.correlation if name in CHANGES[2:] else losses.mae
+            metrics[name] = self.mean(weight, compare((x, y)[i % 2], others[i]))
         return metrics
 
     def translate_samples(
@@ -138,14 +126,9 @@ class CycleGANObjective(Objective):
 
 
 def translate(networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, identity: bool, training: bool) -> Translations:
-    """Translate images of both domains there and back.
+    """Translate images of both domains there and back, and with `identity` to their own domain; else `same_x` is x.
 
-    Args:
-        networks: The networks.
-        x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
-        y: Images of domain Y.
-        identity: Whether to translate images to their own domain, too; if not, `same_x` is x and `same_y` is y.
-        training: Whether the networks run as in training.
+    `training` says whether the networks run as in training.
     """
     G, F = networks.generators["G"], networks.generators["F"]
     if identity:

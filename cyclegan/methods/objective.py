@@ -24,9 +24,8 @@ FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty,
 class PairedSettings(ObjectiveConfig):
     """Settings of objectives that also learn from pairs of images."""
 
-    lambda_paired: float = flag(
-        "weight of the mean absolute error of the translations of pairs (--paired_names)", 0.0, WARN
-    )
+    lambda_paired: float = flag(0.0, WARN)
+    """weight of the mean absolute error of the translations of pairs (--paired_names)"""
 
     def _check(self) -> None:
         self.check_finite("lambda_paired")
@@ -128,24 +127,13 @@ class Objective(abc.ABC):
     def translate_samples(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-        """Return the images to plot beside x and beside y: translations, then translations back, if there are any.
-
-        Args:
-            networks: The networks.
-            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
-            y: Images of domain Y.
-        """
+        """Return the images to plot beside x and beside y: translations, then translations back, if there are any."""
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.
 
         A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients at real images are
         counted, too, although nothing needs them; penalties and all operations but convolutions are not.
-
-        Args:
-            networks: The networks.
-            height: Height of the images in pixels.
-            width: Width of the images in pixels.
         """
         from cyclegan.networks.features import count_macs
 
@@ -165,22 +153,13 @@ class Objective(abc.ABC):
         return tuple(f"{each.generator_losses}/paired" for each in self.adversaries)
 
     def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the weighted mean absolute error of each generator, by name.
-
-        Args:
-            generated: Outputs of `generate`.
-            weight: Weights of the samples, float32 [N]; 0 where the images are not a pair.
-        """
+        """Return the mean absolute error of each generator, by name; the weight [N] is 0 where the images are not a pair."""
         errors = map(losses.mae, generated.reals, generated.fakes)
         means = (self.mean(weight, self.settings.lambda_paired * error) for error in errors)
         return dict(zip(self.paired_names, means))
 
     def collect(self, parts: dict[str, tf.Tensor], weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the losses with the totals of the generators, the penalties, and the share of samples in the batch.
-
-        Args:
-            parts: All losses and penalties but the totals, by name.
-            weight: Weights of the samples, float32 [N].
+        """Return all losses but the totals, by name, with the totals, and the share of samples in the batch.
 
         Raises:
             ValueError: A loss has no name in `loss_names`, so it would be trained without being logged.

@@ -33,11 +33,8 @@ def _default_blocks(settings: Mapping[str, Any]) -> int:
 class ResNet(NetworkConfig):
     """Halves the size twice, applies residual blocks, and doubles the size twice."""
 
-    residual_blocks: int = flag(
-        "residual blocks of a ResNet generator (default: 9; 6 for images under 256 pixels; stripes, scenes: 3)",
-        9,
-        derive=_default_blocks,
-    )
+    residual_blocks: int = flag(9, derive=_default_blocks)
+    """residual blocks of a ResNet generator (default: 9; 6 for images under 256 pixels; stripes, scenes: 3)"""
 
     @property
     def halvings(self) -> int:
@@ -53,7 +50,6 @@ class ResNet(NetworkConfig):
                 f"--residual_blocks {self.residual_blocks}: expected {resnet[1]}, as --generator {self.generator} has: drop one"
                 " of the flags"
             )
-        self.check_weights(max(self.residual_blocks, 1))
 
     def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
         """Append all layers but the tanh: [N, H, W, C] -> [N, H, W, channels]."""
@@ -84,9 +80,6 @@ class UNet(NetworkConfig):
     def halvings(self) -> int:
         """How often the generators halve their input."""
         return {"unet_256": 8, "unet_128": 7}[self.generator]
-
-    def _check(self) -> None:
-        self.check_weights(50)  # a U-Net is not larger than a ResNet of this many blocks
 
     def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
         """Append all layers but the tanh: [N, H, W, C] -> [N, H, W, channels].

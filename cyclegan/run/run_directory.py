@@ -14,7 +14,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cyclegan import whole_file
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
@@ -266,7 +265,7 @@ class RunDirectory:
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
         try:
-            saved = json.loads(whole_file.read_text(self.path / "config.json"))
+            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
         return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}

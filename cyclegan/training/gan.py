@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from cyclegan.config.config import Config
-from cyclegan.methods import find_objective
+from cyclegan.methods import OBJECTIVES
 from cyclegan.methods.metric_names import WEIGHT_DECAY
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool
@@ -45,7 +45,7 @@ class GAN:
         self.global_batch_size = global_batch_size
         self.uses_loss_scale = precision == "float16"
         self.image_shape = image_shape or data.image_shape
-        make_objective = find_objective(config.objective.objective)
+        make_objective = OBJECTIVES[config.objective.objective]
         self.objective = make_objective(config.objective, global_batch_size, data.same_channels, precision)
         channels = {"X": data.channels_x, "Y": data.channels_y}
         self.networks = NetworkSet.make(

@@ -76,14 +76,16 @@ class _Stateful:
 class AdamSettings(OptimizationConfig):
     """Adam (Kingma and Ba 2015)."""
 
-    beta_1: float = flag("Adam's decay of the mean gradient", 0.5, WARN)
-    beta_2: float = flag("Adam's decay of the mean squared gradient", 0.999, WARN)
+    beta_1: float = flag(0.5, WARN)
+    """Adam's decay of the mean gradient"""
+    beta_2: float = flag(0.999, WARN)
+    """Adam's decay of the mean squared gradient"""
     epsilon: float = flag(
-        "term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)",
         KERAS_EPSILON,
         WARN,
         derive=lambda settings: PYTORCH_EPSILON if settings["variant"] == "paper" else KERAS_EPSILON,
     )
+    """term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)"""
 
     def _check(self) -> None:
         self.check_finite("epsilon", positive=True)

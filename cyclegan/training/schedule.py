@@ -26,12 +26,8 @@ class Constant(OptimizationConfig):
 
 @dataclasses.dataclass(frozen=True)
 class _Decay(OptimizationConfig):
-    decay_from: int = flag(
-        "epochs with constant learning rates (default: half of --epochs)",
-        100,
-        WARN,
-        derive=lambda settings: settings["epochs"] // 2,
-    )
+    decay_from: int = flag(100, WARN, derive=lambda settings: settings["epochs"] // 2)
+    """epochs with constant learning rates (default: half of --epochs)"""
 
     def _check(self) -> None:
         self.check_at_least(0, "decay_from")

@@ -102,15 +102,6 @@ def test_values_of_ranges_are_logged(caplog):
     ]
 
 
-@pytest.mark.slow
-def test_the_script_logs_the_range_of_the_run(run, tmp_path, caplog):
-    path = shutil.copytree(run, tmp_path / "run") / "config.json"
-    serialization.save(path, serialization.load(path).config.replace(value_range_y="0:4095"), compat.stack(), {})
-    with caplog.at_level(logging.INFO, "cyclegan.export"):
-        export.main([str(tmp_path / "run"), str(tmp_path / "network.keras"), "--format", "keras"])
-    assert "translated: -1 and 1 stand for the values 0 and 4095" in caplog.messages
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("direction, inputs", [("y2x", {"y2x": 1}), (None, {"x2y": 3, "y2x": 1})])
 def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):

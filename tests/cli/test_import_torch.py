@@ -79,14 +79,7 @@ def test_all_four_networks_are_imported_and_trained_further(write, tmp_path, cap
     assert f"python train.py --config {run}/config.json --output_dir {run}" in caplog.text
     write_images(data)
     command = ["--config", f"{run}/config.json", "--output_dir", str(run), "--no_peak", "--devices", "1"]
-    command += [
-        "--dataset",
-        str(data),
-        "--load_size",
-        "36",
-        "--max_dataset_size",
-        "9",
-    ]  # allowed before the first image
+    command += f"--dataset {data} --load_size 36 --max_dataset_size 9".split()  # allowed before the first image
     train.main(command)
     captured = capsys.readouterr()
     assert "Resumed from" in captured.out and "epoch_0000" in captured.out and "Warning" not in captured.err
@@ -118,10 +111,8 @@ def test_one_generator_between_different_channels_is_imported(write, tmp_path, c
     run = import_torch.main([write("A.pth", state), "--output_dir", str(tmp_path / "run"), *flags])
     gan, config, _, _ = restored(run)
     assert (config.data.channels_x, config.data.channels_y, config.optimization.lr) == (1, 3, 1e-5)
-    assert (
-        gan.networks["F"].input_shape[-1] == gan.networks["D_Y"].input_shape[-1] == 3
-        and gan.networks["F"].output_shape[-1] == 1
-    )
+    assert gan.networks["F"].input_shape[-1] == gan.networks["D_Y"].input_shape[-1] == 3
+    assert gan.networks["F"].output_shape[-1] == 1
     assert gan.networks["F"].count_params() == gan.networks["G"].count_params() - 2  # biases of the images' channels
     for network in ("F, the generator from Y to X", "D_Y, the discriminator of Y", "D_X, the discriminator of X"):
         assert f"No file was given for {network}: it begins with random weights" in caplog.text
@@ -151,18 +142,13 @@ def test_refused_imports_leave_nothing_behind(write, tmp_path):
 
 
 def test_wrong_arguments_are_refused(write, tmp_path, capsys):
-    a, run = write("A.pth", resnet_state()), str(tmp_path / "run")
-    for arguments, text in (
-        (["--output_dir", run], "required: g_a"),
-        ([a, "--discriminators", "D_A.pth", "--output_dir", run], "--discriminators: expected 2 arguments"),
-        ([a, "--lrr", "1", "--output_dir", run], "unrecognized arguments: --lrr 1"),
+    for flags, text in (
+        (["--discriminators", "D_A.pth"], "expected 2 arguments"),
+        (["--lrr", "1"], "arguments: --lrr 1"),
     ):
         with pytest.raises(SystemExit):
-            import_torch.main(arguments)
+            import_torch.main([write("A.pth", resnet_state()), *flags, "--output_dir", str(tmp_path / "run")])
         assert text in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        import_torch.main(["--help"])
-    assert "--discriminators D_A D_B" in capsys.readouterr().out
 
 
 def test_a_run_is_replaced_on_request_only(write, tmp_path):

@@ -6,9 +6,9 @@ from typing import Literal, Optional
 import pytest
 
 from cyclegan.config import Config
-from cyclegan.config.command_line import PRESETS, parse_args
-from cyclegan.config.config import COMPONENTS, components
-from cyclegan.config.fields import FIXED, FREE, WARN, FieldType, Section, field_types, flag
+from cyclegan.config.command_line import parse_args
+from cyclegan.config.config import COMPONENTS, all_settings, components
+from cyclegan.config.fields import FIXED, FREE, WARN, Section, flag
 from cyclegan.config.sections import CALL_SECONDS, MAX_STEPS_PER_CALL, choose_steps_per_call
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
@@ -24,10 +24,10 @@ def values(flags, *names):
 class Lamp(Section):
     """Section with a setting of each kind."""
 
-    color: Literal["red", "green"] = flag("color of the light", "red", FREE)
-    dimming: Optional[Literal[1, 2]] = flag("level of the dimmer")
-    watts: Optional[int] = flag("power", metavar="W")
-    hours: float = flag("hours of use", 2.5)
+    color: Literal["red", "green"] = flag("red", FREE)
+    dimming: Optional[Literal[1, 2]] = flag()
+    watts: Optional[int] = flag(metavar="W")
+    hours: float = flag(2.5)
 
     def _check(self):
         self.check_at_least(3, "watts", unit="watts")
@@ -38,15 +38,10 @@ class Lamp(Section):
 class Torch(Lamp):
     """Section that extends another one."""
 
-    cells: int = flag("number of cells", 2)
+    cells: int = flag(2)
 
     def _check(self):
         self.check_at_least(1, "cells")
-
-
-def test_fields_know_their_types():
-    kinds = (FieldType(str, ("red", "green")), FieldType(int, (1, 2), True), FieldType(int, (), True), FieldType(float))
-    assert tuple(field_types(Lamp).values()) == kinds
 
 
 @pytest.mark.parametrize(
@@ -77,39 +72,23 @@ def test_a_section_refuses_values_that_cannot_work(given, text):
     [
         ("--image_size 8", "--image_size 8: expected at least 16 pixels"),
         ("--image_size 64 --load_size 60", "--load_size 60: expected at least 64 pixels (--image_size)"),
-        ("--channels_x 0", "--channels_x 0: expected at least 1"),
         ("--value_range_x 5", "--value_range_x 5: expected LO:HI, two numbers with LO < HI, or auto"),
-        ("--value_range_y=-inf:5", "--value_range_y -inf:5: expected LO:HI, two numbers with LO < HI, or auto"),
-        ("--paired_share 0", "--paired_share 0.0: expected above 0 and at most 1"),
         ("--epoch_size 0", "--epoch_size 0: expected min, max or a whole number of at least 1"),
-        ("--epoch_size all", "--epoch_size all: expected min, max or a whole number"),
         ("--generator resnet", "--generator resnet: expected one of auto, resnet_*blocks, unet_256, unet_128"),
         ("--generator resnet_xblocks", "--generator resnet_xblocks: expected a number of residual blocks"),
         ("--generator resnet_6blocks --residual_blocks 9", "--residual_blocks 9: expected 6, as --generator resnet_6"),
-        ("--dropout 1", "--dropout 1.0: expected at least 0 and less than 1"),
         ("--discriminator_layers 0", "--discriminator_layers 0: expected at least 1"),
-        ("--filters 2000", "--filters 2000: expected fewer: generators would have more than 10,000,000,000 weights"),
-        ("--filters 900 --generator unet_256", "--filters 900: expected fewer"),
         ("--lambda_cycle -1", "--lambda_cycle -1.0: expected a finite number of at least 0"),
-        ("--lambda_paired nan", "--lambda_paired nan: expected a finite number of at least 0"),
         ("--adversarial wgan", "--adversarial wgan: expected one of lsgan, bce, hinge, wgan-gp"),
-        ("--label_smoothing 1", "--label_smoothing 1.0: expected at least 0 and less than 1"),
-        ("--pool_size -1", "--pool_size -1: expected at least 0"),
         ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),
         ("--batch_size 0", "--batch_size 0: expected at least 1 image pair per replica"),
         ("--lr 1e400", "--lr inf: expected a finite number above 0"),
-        ("--epsilon 0", "--epsilon 0.0: expected a finite number above 0"),
-        ("--beta_1 1", "--beta_1 1.0: expected at least 0 and less than 1"),
         ("--lr_schedule step", "--lr_schedule step: expected one of linear, cosine, constant"),
-        ("--decay_from -1", "--decay_from -1: expected at least 0"),
-        ("--optimizer sgd", "--optimizer sgd: expected one of adam"),
-        ("--devices 0", "--devices 0: expected at least 1 device"),
         ("--profile 5:3", "--profile 5:3: expected START:END, two numbers of steps with START < END"),
-        ("--evaluate_every -1", "--evaluate_every -1: expected at least 0"),
-        ("--evaluate_features=", "--evaluate_features '': expected random, inception or a file"),
-        ("--dataset=", "--dataset '': expected"),
-        ("--output_dir=", "--output_dir '': expected"),
-        ("--wandb=", "--wandb '': expected a name"),
+        (
+            "--evaluate_features=",
+            "--evaluate_features '': expected a text that is not empty (is a shell variable not set?)",
+        ),
         ("--checkpoint_minutes inf", "--checkpoint_minutes inf: expected a finite number of at least 0"),
         # Several sections
         (
@@ -161,19 +140,11 @@ def test_defaults_are_the_papers():
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        ("--lr 1e-5", {"lr_discriminator": 1e-5}),
-        ("--epochs 400", {"decay_from": 200}),
         ("--image_size 128", {"image_width": 128, "load_size": 143, "generator": "resnet_6blocks"}),
-        ("--image_width 512", {"load_size": 286}),
         ("--image_width 512 --preprocess scale_width", {"load_size": 572}),
-        ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
         ("--generator resnet_2blocks", {"residual_blocks": 2}),
-        ("--variant paper", {"norm_affine": "no", "epsilon": 1e-8}),
         ("--variant paper --norm_affine yes --epsilon 0.1", {"norm_affine": "yes", "epsilon": 0.1}),
-        ("--variant paper --norm_affine auto", {"norm_affine": "no"}),
         ("--channels_x 1", {"lambda_identity": 0.0}),
-        ("--objective cut", {"pool_size": 0}),
-        ("--objective cut --pool_size 20", {"pool_size": 20}),
         ("--dataset stripes", {"image_size": 64, "load_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3}),
         ("--dataset scenes --image_size 128 --lr 0.5 --filters 7", {"load_size": 128, "lr": 0.5, "filters": 7}),
         ("--dataset /data/photos/", {"output_dir": "runs/photos"}),
@@ -194,21 +165,13 @@ def test_a_component_has_only_its_settings():
         Config.from_settings(cutmix=1)
 
 
-@pytest.mark.parametrize(
-    "section, setting", [(section, each) for section in COMPONENTS for each in COMPONENTS[section]]
-)
-def test_every_component_can_be_chosen(section, setting):
-    for pattern, component in components(section, setting).items():
+@pytest.mark.parametrize("setting", COMPONENTS)
+def test_every_component_can_be_chosen(setting):
+    section, _ = all_settings()[setting]
+    for pattern, component in components(setting).items():
         size = 256 if "unet" in pattern else 64
         config = Config.from_settings(image_size=size, **{setting: pattern.replace("*", "2")})
         assert isinstance(getattr(config, section), component)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_sets_its_values(preset):
-    settings = parse_args(["--preset", preset]).settings()
-    assert settings["preset"] == preset
-    assert {name: settings[name] for name in PRESETS[preset]} == PRESETS[preset]
 
 
 def test_presets_are_the_published_settings():

@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import os
 import pathlib
 import tempfile
 
@@ -37,16 +36,14 @@ def saved(**values):
 
 
 def outcome(content):
-    """Load a config.json; return the configuration or the text of its refusal, and fail on any other outcome."""
+    """Load a config.json; return the configuration or the text of its refusal."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "config.json"
         path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
         try:
-            config, stack, data, *facts = serialization.load(path)
+            return serialization.load(path).config
         except UserError as error:
             return str(error)
-    assert isinstance(config, Config) and type(stack) is type(data) is dict and {*map(type, facts)} == {bool}
-    return config
 
 
 def test_save_and_load_round_trip(tmp_path):
@@ -80,15 +77,8 @@ def test_a_run_of_another_version_is_refused_in_one_line():
         ({"objective": 3}, "config.json can't be read as the configuration of a run"),
         ({"epochs": "__import__('os')"}, "--epochs \"__import__('os')\": expected a whole number"),
         ({"data_dir": ["x" * 1000]}, f"--data_dir ['{'x' * 78}: expected a text"),
-        ({"epochs": True}, "--epochs True: expected a whole number"),
-        ({"epochs": 1.5}, "--epochs 1.5: expected a whole number"),
-        ({"lr": "1"}, "--lr '1': expected a number"),
-        ({"no_flip": 1}, "--no_flip 1: expected true or false"),
         ({"epochs": -1}, "config.json: --epochs -1: expected at least 1"),
         ({"epochs": 10**400}, "expected at most 4294967295"),
-        ({"lr": 10**400}, "expected at most 4294967295"),
-        ({"filters": 10**9}, "--filters 1000000000: expected fewer"),
-        ({"image_size": 2**30}, "expected at most 65536 pixels"),
     ],
 )
 def test_foreign_settings_are_refused(values, text):
@@ -104,15 +94,9 @@ def test_whole_numbers_are_floats_and_missing_settings_get_their_defaults():
 @pytest.mark.parametrize(
     "content",
     [
-        *({**saved(), "imported": "yes"}, {**saved(), "has_checkpoint": []}, {**saved(), "config": [1]}),
-        *({**saved(), "config": {"run": [1]}}, {**saved(), "stack": [1]}, {**saved(), "data": None}, [], None),
-        *(b"", b"\xff{", b"\xef\xbb\xbf{}", b"\x80\x04\x95", b"[" * 100_000, b'{"config":' * 100_000),
-        b'{"format":2,"stack":{},"data":{},"config":{"optimization":{"epochs":' + b"[" * 900 + b"]" * 900 + b"}}}",
-        b'{"format":2,"stack":{},"data":{},"config":{"optimization":{"epochs":' + b"9" * 10_000 + b"}}}",
-        *(
-            b'{"format":2,"stack":{},"data":{},"config":{"optimization":{"lr":%s}}}' % text
-            for text in (b"1e999", b"NaN")
-        ),
+        *({**saved(), "config": [1]}, {**saved(), "config": {"run": [1]}}, [], None),
+        *(b"", b"\xff{", b"\x80\x04\x95", b"[" * 100_000, b'{"config":' * 100_000),
+        json.dumps(saved(lr=0.0)).replace("0.0,", "1e999,").encode(),
     ],
     ids=lambda content: ascii(content)[:50],
 )
@@ -132,21 +116,6 @@ def test_any_value_of_a_setting_loads_or_is_refused(name, value):
     outcome(saved(**{name: value}))
 
 
-@FUZZ
-@given(st.sampled_from(["config", "stack", "data", "format", "version", "imported"]), JSON)
-def test_any_part_loads_or_is_refused(part, value):
-    outcome({**saved(), part: value})
-
-
-@pytest.mark.parametrize("value", ["~\0", "~\ud800", "\0", "\ud800", "x" * 5000])
-@pytest.mark.parametrize("name", ["dataset", "data_dir", "output_dir"])
-def test_impossible_folder_names_do_not_crash(name, value):
-    outcome(saved(**{name: value}))
-
-
-def test_a_missing_file_and_a_pipe_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
-        serialization.load(tmp_path / "config.json")
-    os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(UserError, match="not a regular file"):
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match="config.json: no such file; expected the config.json of a run"):
         serialization.load(tmp_path / "config.json")

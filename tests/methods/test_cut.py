@@ -10,9 +10,8 @@ from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
 from cyclegan.methods.cut import PATCH_COUNT, random_positions
 from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
-from cyclegan.methods.randomness import StepRandomness
+from cyclegan.methods.randomness import FLIP, StepRandomness
 from cyclegan.networks.features import compute_features
-from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks import translate_one_way
 from cyclegan.training.gan import GAN
@@ -21,6 +20,9 @@ from tests.training.helpers import TINIER, TINY, as_trained, eager_step, state_v
 
 CUT = {**TINY, "objective": "cut"}
 NAMES = ("loss_G/loss", "loss_G/nce", "loss_G/nce_identity", "loss_G/total", "loss_Y/loss")
+
+
+FASTCUT_NAMES = ("loss_G/loss", "loss_G/nce", "loss_G/total", "loss_Y/loss")
 
 
 def nce_by_hand(gan, images, translated, positions):
@@ -102,43 +104,67 @@ def test_validation_by_hand(make_images):
     assert not nothing
 
 
-@pytest.mark.parametrize("objective, passes", [("cut", 0), ("fastcut", 2)])
-def test_validation_translates_each_image_once(make_images, monkeypatch, objective, passes):
-    """FastCUT has no loss of G(y); CUT computes G's features together with its output."""
-    gan, applied, apply = GAN(1, Config.from_settings(**{**CUT, "objective": objective})), [], NetworkSet.apply
-    monkeypatch.setattr(
-        NetworkSet, "apply", lambda self, *args, **kw: applied.append(args[0]) or apply(self, *args, **kw)
-    )
-    step_module.test_step(gan, make_images(1, seed=1), make_images(1, seed=2), tf.ones([1]))
-    assert sum(each is gan.networks["G"] for each in applied) == passes
-
-
-def test_flops_by_hand(monkeypatch):
+@pytest.mark.parametrize(
+    "objective, products", [("cut", 2 * 3 * 1000 + 2 * 3 * 400), ("fastcut", 3 * 1000 + (3 + 1) * 400)]
+)
+def test_flops_by_hand(monkeypatch, objective, products):
     """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
-    gan = GAN(1, Config.from_settings(**CUT))
+    gan = GAN(1, Config.from_settings(**{**CUT, "objective": objective}))
     work = {gan.networks["G"]: 1000, gan.networks["D_Y"]: 10}
-    monkeypatch.setattr(
-        "cyclegan.networks.features.count_macs",
-        lambda network, height, width, last=None: 400 if last else work[network],
-    )
-    assert gan.flops(4, 5) == 2 * (2 * 3 * 1000 + 2 * 3 * 400 + (2 * 3 + 1) * 10)
+    count = lambda network, height, width, last=None: 400 if last else work[network]  # noqa: E731
+    monkeypatch.setattr("cyclegan.networks.features.count_macs", count)
+    assert gan.flops(4, 5) == 2 * (products + (2 * 3 + 1) * 10)
 
 
 def test_padding_does_not_count(make_images):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     other = np.concatenate([x[:1], y[1:]])
-    one, same = (
-        with_sgd(
-            as_trained(
-                GAN(2, Config.from_settings(**{**CUT, **TINIER})),
-            ),
-            1.0,
-        )
-        for _ in range(2)
-    )
+    config = Config.from_settings(**{**CUT, **TINIER})
+    one, same = (with_sgd(as_trained(GAN(2, config)), 1.0) for _ in range(2))
     found = [eager_step(gan, part[:, :16, :16], y[:, :16, :16], [1, 0]) for gan, part in ((one, x), (same, other))]
     assert found[0] == found[1]
     assert all(np.array_equal(a, b) for a, b in zip(weights(one), weights(same)))
+
+
+@pytest.fixture(scope="module")
+def fastcut():
+    return as_trained(GAN(4, Config.from_settings(**TINY, objective="fastcut")))
+
+
+def test_a_step_of_fastcut_by_hand(fastcut, make_images):
+    """Mirror whole feature maps back, as the reference does, instead of the positions in them."""
+    x, y = make_images(4, seed=1), make_images(4, seed=2)
+    noise = fastcut.objective.make_noise(
+        StepRandomness(fastcut.optimization.seed, tf.constant(0, tf.int64), 4, 4), (32, 32)
+    )
+    positions, flip = random_positions(noise), noise[FLIP].numpy()[:, None, None, None]
+    assert 0 < flip.sum() < 4
+
+    def mirror(images):
+        return np.where(flip, images[:, :, ::-1], images)
+
+    fake_y = fastcut.networks["G"](mirror(to_float(x)), training=True)
+    queries = [mirror(each.numpy()) for each in compute_features(fastcut.networks["G"], fake_y, training=True)]
+    keys = compute_features(fastcut.networks["G"], to_float(x), training=True)
+    rows = [
+        [np.take_along_axis(np.reshape(each, (4, -1, each.shape[-1])), at.numpy()[..., None], 1) for each in pair]
+        for *pair, at in zip(queries, keys, positions)
+    ]
+    terms = [losses.patch_nce(*pair) for pair in zip(*(fastcut.networks.heads(list(part)) for part in zip(*rows)))]
+    nce, loss = 10 * float(tf.reduce_mean(terms)), float(tf.reduce_mean((fastcut.networks["D_Y"](fake_y) - 1) ** 2))
+    metrics = eager_step(fastcut, x, y)
+    assert tuple(metrics)[:4] == fastcut.metric_names["train"] == FASTCUT_NAMES
+    assert metrics["loss_G/nce"] == pytest.approx(nce, rel=1e-4)
+    assert metrics["loss_G/loss"] == pytest.approx(loss, rel=1e-4)
+    assert metrics["loss_G/total"] == pytest.approx(nce + loss, rel=1e-4)
+
+
+def test_validation_mirrors_nothing(fastcut, make_images):
+    x, y = make_images(4, seed=1), make_images(4, seed=2)
+    metrics = step_module.test_step(fastcut, x, y, tf.ones([4]))
+    assert {*FASTCUT_NAMES, "error/MAE(Y, G(Y))", "change/MAE(X, G(X))"} <= set(metrics)
+    change = np.abs(fastcut.networks["G"](to_float(x)) - to_float(x)).mean()
+    assert float(metrics["change/MAE(X, G(X))"]) == pytest.approx(change, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.evaluation import metrics
 from cyclegan.methods import adversarial, losses
 
 
@@ -55,16 +54,6 @@ def test_reduce_mean_divides_by_the_global_batch():
     assert (
         shares == [1.0, 2.0, 3.0] and sum(shares) == 6.0
     )  # the mean of 3, 6 and 9; a third of it each on three replicas
-
-
-def test_structural_dissimilarity_is_that_of_ssim(make_images):
-    a, b = (make_images(2, 16, seed) for seed in (1, 2))
-    expected = 1 - metrics.ssim(a, b)
-    got = losses.structural_dissimilarity(a / np.float32(127.5) - 1, b / np.float32(127.5) - 1)
-    np.testing.assert_allclose(got, expected, atol=2e-3)
-    np.testing.assert_allclose(
-        losses.structural_dissimilarity(a / np.float32(255), a / np.float32(255)), [0, 0], atol=1e-5
-    )
 
 
 def test_correlation_equals_numpy():
