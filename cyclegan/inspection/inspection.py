@@ -16,8 +16,8 @@ from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import MissingPackageError, UserError, printable
-from cyclegan.images import color, formats, reader
-from cyclegan.images.image import Header, row_blocks
+from cyclegan.images import formats, reader
+from cyclegan.images.image import Header, row_blocks, visible
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
 from cyclegan.inspection import findings
@@ -187,7 +187,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
 
     header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
-    mean, deviation, spread = _colors(color.visible(pixels))
+    mean, deviation, spread = _colors(visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)
     look = int.from_bytes(np.packbits(imagehash.phash(reduced).hash).tobytes(), "big")
     miniature = np.asarray(reduced.convert("RGB").resize((MINIATURE, MINIATURE), Image.Resampling.BOX))
@@ -197,7 +197,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
     """Return a reduced image of 8 bits, at most `side` pixels wide and high; `pixels` are as decoded: [h, w, C]."""
-    levels = to_depth(color.visible(pixels), np.uint8)
+    levels = to_depth(visible(pixels), np.uint8)
     image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
     image.thumbnail((side, side))
     return image

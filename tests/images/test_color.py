@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cyclegan.images import reader
-from cyclegan.images.color import convert_bands
+from cyclegan.images.image import convert_bands
 from tests.images.samples import deep_png, deep_values, tiff_of
 
 
