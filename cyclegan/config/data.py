@@ -46,7 +46,7 @@ class DataConfig(Section):
         FREE,  # a resumed run compares the names of the images: their folder may have moved
     )
     data_dir: Optional[str] = flag(
-        "folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)",
+        "folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default: ~/tensorflow_datasets)",
         on_resume=FREE,
         type=os.path.expanduser,
     )
@@ -126,12 +126,12 @@ class DataConfig(Section):
     @property
     def is_tfds(self) -> bool:
         """Whether TensorFlow Datasets has to prepare the dataset on disk before it is read."""
-        return self.is_embedded or self.dataset.startswith("cycle_gan/")
+        return self.dataset.startswith("cycle_gan/")
 
     @property
     def has_pairs(self) -> bool:
-        """Whether images of the same name are pairs. In TensorFlow Datasets they are not: names are numbers there."""
-        return self.paired_names and (not self.is_tfds or self.dataset in ALIGNED)
+        """Whether images of the same name are pairs. Names that are numbers do not make pairs, except in `ALIGNED`."""
+        return self.paired_names and not self.is_tfds and (not self.is_embedded or self.dataset in ALIGNED)
 
     @property
     def image_shape(self) -> tuple[int, int]:

@@ -78,10 +78,6 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         data: The data section of the configuration of training, except for the folder.
         multiple: Pixels by which the sides of the networks' input must be divisible.
         bars: Whether to show a progress bar.
-
-    Raises:
-        UserError: A folder is missing or empty, or a value range cannot be measured.
-        MissingPackageError: The images need a package that is not installed.
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
@@ -128,7 +124,8 @@ def _find(
     misnamed = {
         index: f"is {format_}"
         for index, format_ in enumerate(measures["format"].tolist())
-        if format_ in EXTENSIONS and not _has_extension(names[index], EXTENSIONS[format_])
+        if folder_source.stem(names[index]) != names[index]  # a name without an extension contradicts nothing
+        and not names[index].lower().endswith(EXTENSIONS.get(format_, ""))
     }
     return [
         findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),
@@ -141,29 +138,20 @@ def _find(
     ]
 
 
-def _has_extension(name: str, expected: tuple[str, ...]) -> bool:
-    """Return whether a name has one of these extensions, or none."""
-    return folder_source.stem(name) == name or name.lower().endswith(expected)
-
-
 def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> list[Finding]:
     """Return the findings of equal and of similar images among those with these indices."""
-    equal = _to_indices(findings.equal_groups(measures["pixels"][rich]), rich)
+    equal = [rich[group].tolist() for group in findings.equal_groups(measures["pixels"][rich])]
     distinct = np.setdiff1d(rich, [index for group in equal for index in group[1:]])
     colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)
     looks = measures[distinct]
-    near = _to_indices(findings.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"]), distinct)
+    near = findings.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"])
     same = {group[0]: group for group in equal}
-    near = [sorted(index for first in group for index in same.pop(first, [first])) for group in near]
+    near = [sorted(i for first in distinct[group].tolist() for i in same.pop(first, [first])) for group in near]
     duplicates = findings.of_copies(findings.DUPLICATES, equal, splits)[-1]
     *leaks, near_duplicates = findings.of_copies(findings.NEAR_DUPLICATES, [*same.values(), *near], splits)
     known = set(map(tuple, duplicates.groups))
     others = [group for group in near_duplicates.groups if tuple(group) not in known]
     return [*leaks, duplicates, Finding(findings.NEAR_DUPLICATES, others)]
-
-
-def _to_indices(groups: Sequence[Sequence[int]], indices: np.ndarray) -> list[list[int]]:
-    return [indices[list(group)].tolist() for group in groups]
 
 
 def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -173,16 +161,7 @@ def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) 
 
 
 def measure(source: Source, channels: int, value_range: ValueRange | None = None) -> tuple:
-    """Decode an image; return its `MEASURES`.
-
-    Args:
-        source: A path, or the content of a file.
-        channels: Number of channels, see `reader.decode`.
-        value_range: Values of the file that become the lowest and the highest level.
-
-    Raises:
-        The errors of `reader.decode`.
-    """
+    """Decode an image (see `reader.decode` for the arguments and errors); return its `MEASURES`."""
     import imagehash  # slow to import
 
     header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)

@@ -19,13 +19,7 @@ MAX_LINES = 5
 
 
 def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
-    """Return at most `MAX_LINES` lines about findings; none if nothing was found.
-
-    Args:
-        data: The data section of the configuration.
-        multiple: Pixels by which the sides of the networks' input must be divisible.
-        domains: The images.
-    """
+    """Return at most `MAX_LINES` lines about findings; none if nothing was found."""
     sets = [part for part in (domains.train_x, domains.train_y, domains.test_x, domains.test_y) if part is not None]
     names = [name for part in sets for name in part.names]
     found = []
@@ -33,7 +27,7 @@ def lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
         if finding.count:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
-    if found and not data.is_tfds:
+    if found and not (data.is_tfds or data.is_embedded):
         command = " ".join(
             [terminal.command("inspect"), shlex.quote(data.dataset), *_flags(data, domains.value_ranges)]
         )
