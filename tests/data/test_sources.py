@@ -95,6 +95,7 @@ def test_training_images_of_equal_names_are_pairs(photos, cache):
 
 def test_images_of_scenes_are_pairs():
     assert load("scenes", load_size=16, paired_names=True).pairs.tolist() == [[i, i] for i in range(5)]
+    assert load("stripes", load_size=16, paired_names=True).pairs is None
 
 
 def test_files_with_other_bands_are_named(bands, folder):
@@ -104,12 +105,9 @@ def test_files_with_other_bands_are_named(bands, folder):
             "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channels",
         ),
         ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .bands: 5; expected 4 .--channels_x, --channels_y"),
-        ({"channels_x": 2, "channels_y": 5}, "4 of 8 .*trainA/0.png .bands: 1; expected 2"),
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)
-    with pytest.raises(UserError, match="20 of 23 .*trainA/00.png .bands: 3; expected 4"):
-        load(folder, channels_x=4)
     assert load(folder, channels_x=1, channels_y=1).train_x.images.shape == (19, 24, 24, 1)
 
 
@@ -132,12 +130,6 @@ def test_without_a_crop_all_sizes_must_agree(photos, cache):
     assert domains.size == (44, 40)
 
 
-def test_image_width_sets_another_width(folder):
-    domains = load(folder, image_width=32)
-    assert domains.size == (16, 32)
-    assert domains.train_x.images.shape == (19, 24, 48, 3) and domains.test_y.images.shape == (1, 16, 32, 3)
-
-
 @pytest.mark.parametrize("dataset", ["folder", "stripes"])
 def test_max_dataset_size_uses_the_first_images(folder, dataset):
     dataset = folder if dataset == "folder" else dataset
@@ -158,23 +150,15 @@ slow = {"tensorflow", "tensorflow_datasets", "requests", "matplotlib"}
 print(len(domains.train_x), slow & set(sys.modules))
 config = Config.from_settings(dataset="stripes", image_size=16, load_size=16)
 sources.load_domains(config.data, config.networks.multiple)
-print(slow & set(sys.modules))
-import tensorflow as tf
-tf.keras.layers.Layer  # Keras 3 imports matplotlib itself
-brought = set(sys.modules)
-from cyclegan.data import unpaired
-from cyclegan.training import trainer
-from cyclegan.run import summaries
-print({"tensorflow_datasets", "matplotlib"} & set(sys.modules) - brought)
+print(slow & set(sys.modules), config.data.is_tfds)
 """
 
 
 @pytest.mark.slow
-def test_images_need_neither_tfds_nor_matplotlib(folder):
-    """Check the imported modules, except `requests`, which TensorFlow imports itself."""
+def test_folders_and_drawings_need_neither_tensorflow_nor_tfds(folder):
     command = [sys.executable, "-c", FOLDER_ALONE, str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["19 set()", "set()", "set()"], done.stderr
+    assert done.stdout.splitlines() == ["19 set()", "set() False"], done.stderr
 
 
 def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_path):
@@ -267,24 +251,6 @@ def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monk
         load(photos)
     for cache in ("auto", "none"):
         assert not is_kept(load(photos, cache=cache))
-
-
-def test_broken_headers_and_ends_are_found_at_the_start(photos):
-    for name, damage in {
-        "trainA/s0/0.jpg": lambda whole: whole[: len(whole) // 2],
-        "trainA/s1/1.png": lambda whole: whole[:-30],
-        "trainB/s0/2.webp": lambda whole: b"RIFF" + bytes(20),
-        "trainB/s1/3.bmp": lambda whole: b"",
-        "testB/s1/1.png": lambda whole: b"<svg/>",
-    }.items():
-        (photos / name).write_bytes(damage((photos / name).read_bytes()))
-    texts = []
-    for cache in CACHES:
-        with pytest.raises(UserError) as error:
-            load(photos, cache=cache)
-        texts.append(str(error.value))
-    assert texts[0].startswith("5 of 13 images cannot be used; expected readable ones: repair or remove them")
-    assert texts[0] == texts[1] and "1.png (not an image)" in texts[0] and "0.jpg (" in texts[0]
 
 
 def test_an_image_that_changes_or_disappears_is_named(photos):

@@ -69,12 +69,6 @@ def test_check_finds_every_truncated_tiff_of_pillow(compression):
     assert refused
 
 
-def test_check_finds_a_compression_that_pillow_lacks():
-    content = tiff_of(np.zeros((8, 8, 3), np.uint8), compression="webp")
-    with pytest.raises(OSError):
-        reader.check(content)
-
-
 @pytest.mark.parametrize("bands", [1, 5])
 @pytest.mark.parametrize("size", [(0, 8), (8, 0)])
 def test_empty_images_are_refused(size, bands):
@@ -96,24 +90,13 @@ def test_other_kinds_of_tiff_are_refused(options, text):
             function(tiff_of(deep_values(5), **options), 5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint32])
-def test_bands_of_other_types_are_refused(dtype):
-    with pytest.raises(ValueError, match=r"bits .*: expected a flat image of 8 or 16 bits, unsigned"):
-        reader.check(tiff_of(deep_values(5).astype(dtype)), 5)
-
-
-@pytest.mark.parametrize(
-    "dtype", [np.float32, np.float64, np.int8, np.int16, np.int32, np.uint32], ids=lambda dtype: dtype.__name__
-)
-@pytest.mark.parametrize("bands", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint32], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("bands", [1, 5])
 def test_signed_and_float_tiff_are_refused(dtype, bands):
     levels = np.arange(-8 * 6 * bands // 2, 8 * 6 * bands // 2).reshape(8, 6, bands)
-    file = io.BytesIO()
-    levels = (levels[..., 0] if bands == 1 else levels).astype(dtype)
-    tifffile.imwrite(file, levels, photometric="minisblack" if bands == 1 else "rgb")
     for look in (reader.check, reader.decode):
         with pytest.raises(ValueError, match="expected a flat image of 8 or 16 bits, unsigned"):
-            look(file.getvalue(), bands)
+            look(tiff_of(levels.astype(dtype)), bands)
 
 
 @pytest.mark.parametrize("dtype", tiff_format.OTHER_TYPES)
@@ -135,9 +118,3 @@ def test_values_of_other_types_need_a_range(dtype):
     gray = reader.decode_values(tiff_of(values), 1).pixels
     assert np.abs(gray[..., 0] - values @ [0.299, 0.587, 0.114]).max() < 0.1
     assert (reader.decode_values(tiff_of(values[..., :1]), 3).pixels == values[..., :1]).all()
-
-
-def test_values_that_are_not_numbers_are_refused():
-    content = tiff_of(np.full((4, 4, 1), np.nan, np.float32))
-    with pytest.raises(ValueError, match="not numbers"):
-        reader.decode(content, 1, np.uint16, (0, 1))

@@ -38,14 +38,6 @@ def test_lossless_formats_keep_every_bit(tmp_path, dtype, ending, channels, clea
     assert [other.name for other in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("name", ["a.png", "a.tif"])
-def test_views_of_larger_arrays_are_written(tmp_path, name, dtype):
-    view = noise((8, 9, 5), dtype)[::2, 1::2, :1]
-    formats.write(tmp_path / name, DecodedImage(view))
-    np.testing.assert_array_equal(reader.decode(tmp_path / name, 1, dtype), view)
-
-
 @pytest.mark.parametrize("channels", [2, 4, 5])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_only_tiff_holds_other_channels(tmp_path, channels, dtype):
@@ -104,9 +96,3 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
         formats.write(path, DecodedImage(noise((4, 4, 3), seed=1)))
     assert path.read_bytes() == before
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
-
-
-def test_format_follows_from_the_extension():
-    assert [formats.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
-        "jpeg", "tiff", "webp", None, None, None
-    ]  # fmt: skip
