@@ -70,12 +70,7 @@ class Domains:
 
 
 def load_domains(
-    data: DataConfig,
-    multiple: int,
-    *,
-    local_workers: int = 0,
-    splits: Sequence[str] = SPLITS,
-    bars: bool = False,
+    data: DataConfig, multiple: int, *, local_workers: int = 0, splits: Sequence[str] = SPLITS, bars: bool = False
 ) -> Domains:
     """Load the images of both domains.
 
@@ -204,11 +199,7 @@ def _decode(
 
 
 def comparison_images(
-    data: DataConfig,
-    direction: str,
-    multiple: int,
-    files: Sequence[str] = (),
-    size: tuple[int, int] | None = None,
+    data: DataConfig, direction: str, multiple: int, files: Sequence[str] = (), size: tuple[int, int] | None = None
 ) -> tuple[list[np.ndarray], str]:
     """Return images of the source domain, uint8 [H, W, C], and a description of them.
 

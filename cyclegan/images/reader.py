@@ -40,10 +40,7 @@ FACTS_DTYPE = np.dtype(
 
 
 def decode(
-    source: Source,
-    channels: int = 3,
-    dtype: np.dtype | type = np.uint8,
-    value_range: ValueRange | None = None,
+    source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8, value_range: ValueRange | None = None
 ) -> np.ndarray:
     """Decode the first frame of an image, turned upright by its EXIF orientation.
 

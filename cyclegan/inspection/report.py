@@ -25,15 +25,7 @@ MAX_GROUPS = 3  # that are named for a finding
 MAX_NAMES = 4  # that are named in a group
 MAX_KINDS = 3  # kinds of files of a split
 LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."
-STATISTICS = (
-    "images",
-    "width, pixels",
-    "height, pixels",
-    "width / height",
-    "bands",
-    "mean",
-    "deviation",
-)
+STATISTICS = ("images", "width, pixels", "height, pixels", "width / height", "bands", "mean", "deviation")
 
 
 def statistics(inspection: Inspection) -> list[list[str]]:

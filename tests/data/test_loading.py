@@ -14,12 +14,7 @@ from cyclegan.data import folder_source, loading
 from cyclegan.errors import TrainingError, UserError, printable
 from tests.data.image_folders import CACHES, load, save
 
-NAMES = [
-    "two\nlines.png",
-    "zèbre 馬.png",
-    "\x1b[31mred\x07.png",
-    b"caf\xe9 \xff.png".decode(errors="surrogateescape"),
-]
+NAMES = ["two\nlines.png", "zèbre 馬.png", "\x1b[31mred\x07.png", b"caf\xe9 \xff.png".decode(errors="surrogateescape")]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)

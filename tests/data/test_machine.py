@@ -57,7 +57,7 @@ def unified(limit, used, inactive=0):
                     "memory.limit_in_bytes": 8 * GB,
                     "memory.usage_in_bytes": 3 * GB,
                     "memory.stat": f"total_inactive_file {GB}",
-                },
+                }
             },
             6 * GB,
         ),

@@ -12,17 +12,7 @@ from cyclegan.data import embedded, machine, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images import reader
-from tests.data.image_folders import (
-    BANDS,
-    CACHES,
-    image_sets,
-    load,
-    load_config,
-    noise,
-    photograph,
-    save,
-    stack,
-)
+from tests.data.image_folders import BANDS, CACHES, image_sets, load, load_config, noise, photograph, save, stack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -201,12 +191,7 @@ def test_16_bit_images_of_any_channels_are_the_same_in_every_cache(bands, mode):
 
 @pytest.mark.parametrize(
     "cache, local_workers, at_start, decoded",
-    [
-        ("ram", 0, 13, 13),
-        ("ram", 1, 0, 13),
-        ("none", 0, 0, 26),
-        ("auto", 0, 13, 13),
-    ],
+    [("ram", 0, 13, 13), ("ram", 1, 0, 13), ("none", 0, 0, 26), ("auto", 0, 13, 13)],
 )
 def test_number_of_decodings_by_cache(photos, monkeypatch, cache, local_workers, at_start, decoded):
     decode, calls = reader.decode, []

@@ -3,13 +3,7 @@ import pytest
 
 from cyclegan.config import Config
 from cyclegan.inspection import findings
-from cyclegan.inspection.findings import (
-    BOTH_DOMAINS,
-    DUPLICATES,
-    SMALL,
-    TRAINING_AND_TEST,
-    UNEVEN_DOMAINS,
-)
+from cyclegan.inspection.findings import BOTH_DOMAINS, DUPLICATES, SMALL, TRAINING_AND_TEST, UNEVEN_DOMAINS
 
 TRAIN_A, TRAIN_B, TEST_A, TEST_B = range(4)
 
