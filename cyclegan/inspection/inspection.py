@@ -65,10 +65,6 @@ class Inspection:
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
 
-    def path(self, index: int) -> str:
-        """Return the path of an image."""
-        return os.path.join(self.folder, self.names[index])
-
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
     """Decode all images of a folder, several at a time, and find what may harm training on them.

@@ -174,21 +174,6 @@ def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
         np.testing.assert_array_equal(stack(part.images), expected)
 
 
-@pytest.mark.parametrize("mode", ["resize_and_crop", "crop", "scale_width", "scale_width_and_crop"])
-def test_16_bit_images_of_any_channels_are_the_same_in_every_cache(bands, mode):
-    (bands / "trainA" / "3.png").unlink()
-    for i in range(1, 3):  # all images then have one shape
-        noise(bands / "trainA" / f"{i}.png", i, (24, 30), 1)
-    for i in range(4):
-        noise(bands / "trainB" / f"{i}.tif", i, (48, 60), 5, np.uint8)
-    ram, none = (load(bands, cache=cache, preprocess=mode, **BANDS) for cache in CACHES)
-    for kept, decoded in zip(image_sets(ram), image_sets(none)):
-        assert kept.images.dtype == np.uint16
-        np.testing.assert_array_equal(stack(kept.images), stack(decoded.images))
-    assert ram.size == none.size == ((20, 24) if mode == "scale_width" else (16, 16))
-    assert ram.fingerprint() == none.fingerprint()
-
-
 @pytest.mark.parametrize(
     "cache, local_workers, at_start, decoded",
     [("ram", 0, 13, 13), ("ram", 1, 0, 13), ("none", 0, 0, 26), ("auto", 0, 13, 13)],

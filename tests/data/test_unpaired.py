@@ -1,14 +1,11 @@
 """Batches: reading, augmentation, padding, distribution."""
 
 import itertools
-import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import config  # not in tf: `disable_op_determinism`
 
-from cyclegan.data.machine import available_cores
 from cyclegan.data.unpaired import UnpairedDataset
 
 
@@ -157,31 +154,6 @@ def test_replicas_share_the_global_batch_in_order(strategies, replicas):
         for whole, shares in zip(wholes, parts):
             assert {share.shape[:2] for share in shares} == {(2, 6 // replicas)}
             np.testing.assert_array_equal(tf.concat(shares, 1), whole)
-
-
-@pytest.mark.skipif(available_cores() < 2, reason="TensorFlow has one thread on one core")
-def test_deterministic_operations_read_calls_at_the_same_time_and_in_order(monkeypatch):
-    dataset, two, active = UnpairedDataset(numbered(7, 8), numbered(9, 8), 3, (6, 6), seed=1), threading.Event(), []
-    read = dataset.batches
-
-    def wait_for_another(*given):
-        active.append(given)
-        if len(active) > 1:
-            two.set()
-        two.wait(2)
-        active.pop()
-        return read(*given)
-
-    expected = batches(dataset, 9)
-    monkeypatch.setattr(dataset, "batches", wait_for_another)
-    config.enable_op_determinism()
-    try:
-        found = batches(dataset, 9)
-    finally:
-        config.disable_op_determinism()
-    assert two.is_set()
-    for one, other in zip(itertools.chain(*found), itertools.chain(*expected)):
-        np.testing.assert_array_equal(one, other)
 
 
 def paired(counts=(7, 9), batch=2, steps=1, size=6, share=0.6, flip=True):

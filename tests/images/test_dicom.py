@@ -160,15 +160,6 @@ def test_a_video_is_no_image(monkeypatch, syntax):
         reader.check(content, 1, has_range=True)
 
 
-@pytest.mark.skipif(pydicom.__version__ < "3", reason="older versions find no decoder at all")
-def test_a_decoder_that_lacks_the_bits_is_named():
-    """Pillow decodes JPEG Extended with 8 bits, but not with 12."""
-    items = b"\xfe\xff\0\xe0\0\0\0\0\xfe\xff\0\xe0" + struct.pack("<I", 12) + jpeg_ls(12, 10)[:12]
-    content = dicom(np.zeros((10, 12), np.uint16), 12, "1.2.840.10008.1.2.4.51", PixelData=items)
-    with pytest.raises(MissingPackageError, match=r'needs the package pylibjpeg: pip install "pylibjpeg\[all\]"$'):
-        reader.check(content, 1, has_range=True)
-
-
 def missing_decoder(dataset):
     raise RuntimeError("Unable to decompress because all plugins are missing dependencies:\n\tgdcm")
 
@@ -238,11 +229,16 @@ def test_a_copy_is_a_derived_image_of_the_patient(copied):
     assert not any(name in first for name in stale) and "NumberOfFrames" not in second
 
 
-def test_the_description_is_ascii(tmp_path):
+def test_the_description_is_ascii_and_each_network_has_its_own_series(tmp_path):
     (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits()))
+    series = set()
     for name, expected in (("Läufe", "L\\xe4ufe"), ("実験", "\\u5b9f\\u9a13"), ("caf\udce9", "caf\\udce9")):
-        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", np.zeros((7, 9, 1), np.uint16), None, False, name, "net")
-        assert pydicom.dcmread(tmp_path / "out.dcm").DerivationDescription == expected
+        levels = np.zeros((7, 9, 1), np.uint16)
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", levels, None, False, name, network=expected)
+        dataset = pydicom.dcmread(tmp_path / "out.dcm")
+        assert dataset.DerivationDescription == expected
+        series.add(dataset.SeriesInstanceUID)
+    assert len(series) == 3  # each network has its own
 
 
 def test_pixels_of_another_size_fill_the_same_area(copied):

@@ -83,12 +83,3 @@ def test_chains_are_one_group():
     for bit in range(0, 60, 10):
         steps.append(flip_bits(steps[-1], bit, bit + 1, bit + 2))
     assert near_groups(np.array(steps)) == [[*range(7)]]
-
-
-@pytest.mark.parametrize("between, groups", [(findings.MAX_NEIGHBORS - 1, [[0, 1]]), (findings.MAX_NEIGHBORS, [])])
-def test_a_hash_is_compared_with_the_next_ones_of_a_band(between, groups):
-    first = np.uint64(0)
-    last = flip_bits(first, 51, 33, 23, 3)  # agrees in the first band only, and lies behind the others there
-    others = np.random.default_rng(2).integers(1, 2**51, between, np.uint64)
-    hashes = np.array([first, last, *others])
-    assert near_groups(hashes) == groups

@@ -12,7 +12,7 @@ from PIL import Image
 from cyclegan.config import Config
 from cyclegan.data import sources
 from cyclegan.errors import UserError
-from cyclegan.inspection import report, summary
+from cyclegan.inspection import report
 from cyclegan.inspection.findings import CONSTANT, DUPLICATES, Finding
 from cyclegan.inspection.inspection import MEASURES, Inspection
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
@@ -143,7 +143,7 @@ def test_few_groups_and_few_images_of_a_group_are_named():
 
 def lines(folder, **settings):
     config = Config.from_settings(dataset=str(folder), **{"image_size": 48, "load_size": 64, **settings})
-    return summary.lines(config.data, config.networks.multiple, sources.load_domains(config.data, 4))
+    return report.short_lines(config.data, config.networks.multiple, sources.load_domains(config.data, 4))
 
 
 def test_sound_images_give_no_line(tmp_path):
