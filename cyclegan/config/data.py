@@ -42,7 +42,8 @@ class DataConfig(Section):
     """cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and
     optionally testA, testB; or stripes or scenes, the embedded datasets"""
     data_dir: Optional[str] = flag(on_resume=FREE, type=os.path.expanduser)
-    """folder of prepared TensorFlow Datasets (default: ~/tensorflow_datasets)"""
+    """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default:
+    ~/tensorflow_datasets)"""
     image_size: int = flag(256)
     """side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;
     stripes, scenes: 64)"""
@@ -100,12 +101,12 @@ class DataConfig(Section):
     @property
     def is_tfds(self) -> bool:
         """Whether TensorFlow Datasets has to prepare the dataset on disk before it is read."""
-        return self.is_embedded or self.dataset.startswith("cycle_gan/")
+        return self.dataset.startswith("cycle_gan/")
 
     @property
     def has_pairs(self) -> bool:
-        """Whether images of the same name are pairs. In TensorFlow Datasets they are not: names are numbers there."""
-        return self.paired_names and (not self.is_tfds or self.dataset in ALIGNED)
+        """Whether images of the same name are pairs. Names that are numbers do not make pairs, except in `ALIGNED`."""
+        return self.paired_names and not self.is_tfds and (not self.is_embedded or self.dataset in ALIGNED)
 
     @property
     def image_shape(self) -> tuple[int, int]:

@@ -31,12 +31,10 @@ def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
 def read(
     dataset: str, sides: Mapping[str, int], max_images: int | None = None
 ) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
-    """Draw all images as PNG; return the contents of the files and the names of the images, by split.
+    """Draw all images as PNG, or the first `max_images` of each split, with these sides in pixels by split.
 
-    Args:
-        dataset: "stripes" or "scenes".
-        sides: Sides of the images in pixels, by split.
-        max_images: Number of images of each split; `None` for all.
+    Returns:
+        The contents of the files, and the names of the images, by split.
     """
     files, names = {}, {}
     with concurrent.futures.ThreadPoolExecutor(available_cores()) as pool:

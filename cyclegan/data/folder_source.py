@@ -24,14 +24,8 @@ HELD_OUT = 0.05  # fraction of the training images that is used for validation i
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
     """Return the sorted paths of the image files below a folder, relative to it.
 
-    Leaves out hidden files and folders. Follows links to folders, but visits each folder once.
-
-    Args:
-        folder: The folder.
-        others: List that gets the names of the other files that are not hidden.
-
-    Raises:
-        UserError: A folder cannot be read.
+    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. The names of the other files that
+    are not hidden are added to the list `others`.
     """
     found, visited = [], set()
     for where, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -59,15 +53,8 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
 
     Without a test folder, the last training images of the domain are held out for validation.
 
-    Args:
-        folder: The folder.
-        splits: Splits to find: testA and testB, with or without trainA and trainB.
-
     Returns:
         Paths relative to the folder by split, and remarks for the user.
-
-    Raises:
-        UserError: A folder is missing, empty or cannot be read.
     """
     names: dict[str, list[str]] = {}
     notes: list[str] = []
@@ -86,9 +73,14 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
             names[train] = _list_split(folder, train, notes)
         if test not in names:
             total = len(names[train])
-            names[train], names[test] = _hold_out(names[train], folder, domain)
+            if total == 1:
+                raise UserError(
+                    f"{folder / train}: 1 image and no {test}; expected 2 images, one of them for validation"
+                )
+            count = max(1, round(HELD_OUT * total))
+            names[train], names[test] = names[train][:-count], names[train][-count:]
             notes.append(
-                f"No {test} in {folder}: the last {len(names[test])} of {total} images of {train} are held out for validation"
+                f"No {test} in {folder}: the last {count} of {total} images of {train} are held out for validation"
             )
     return {split: names[split] for split in splits}, notes
 
@@ -113,33 +105,20 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
     return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {hint}"
 
 
-def _hold_out(names: list[str], folder: pathlib.Path, domain: str) -> tuple[list[str], list[str]]:
-    """Split images into training images and validation images."""
-    if len(names) == 1:
-        raise UserError(
-            f"{folder / f'train{domain}'}: 1 image and no test{domain}; expected 2 images, one of them for validation"
-        )
-    count = max(1, round(HELD_OUT * len(names)))
-    return names[:-count], names[-count:]
-
-
 def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the pairs: images whose paths below trainA and trainB are equal but for the extension.
 
     Args:
         names: Names of the images, by split.
-        sizes: Heights and widths in pixels before the crop, int [N, 2], by split.
+        sizes: Heights and widths in pixels before the crop, int [N, 2], by split; equal for both images of a pair.
 
     Returns:
         Indices in trainA and in trainB, int64 [number of pairs, 2], in the order of trainA.
-
-    Raises:
-        UserError: There are no pairs; a name is not unique; or the images of a pair differ in size.
     """
     found: list[dict[str, list[int]]] = [{}, {}]
     for split, indices in zip(TRAINING, found):
         for index, name in enumerate(names[split]):
-            indices.setdefault(_stem(name, split), []).append(index)
+            indices.setdefault(stem(name.partition(split)[2]), []).append(index)
     common = [stem for stem in found[0] if stem in found[1]]
     if not common:
         examples = " and ".join(printable(names[split][0]) for split in TRAINING)
@@ -164,11 +143,6 @@ def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarra
             " --preprocess resize_and_crop"
         )
     return pairs
-
-
-def _stem(name: str, split: str) -> str:
-    """Return the path below the folder of a split without the extension; of TFDS's names, the index."""
-    return stem(name.partition(split)[2])
 
 
 def is_image(path: str) -> bool:

@@ -54,11 +54,7 @@ class ImageFiles:
         return int(self.sizes.prod(axis=1, dtype=np.int64).sum()) * self.channels * np.dtype(self.dtype).itemsize
 
     def decode(self, index: int) -> np.ndarray:
-        """Decode and resize an image: dtype [height, width, channels].
-
-        Raises:
-            UnreadableImageError: The image cannot be decoded, or has another size than when its header was checked.
-        """
+        """Decode and resize an image: dtype [height, width, channels]."""
         with named(self.sources[index], self.split, index):
             image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
             height, width, _ = image.shape
@@ -79,18 +75,13 @@ class LazyImages:
         shape: (N, h, w, C); h and w are `None` if they differ between the images.
         dtype: Type of the pixels.
         keep: Whether to keep decoded images in memory.
-
-    Attributes:
-        shape: (N, h, w, C).
-        dtype: Type of the pixels.
-        failure: Text of the first error; `None` if there was none.
     """
 
     def __init__(
         self, decode: Callable[[int], np.ndarray], shape: ShapeOfImages, dtype: np.dtype | type, keep: bool = False
     ) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
-        self.failure: str | None = None
+        self.failure: str | None = None  # text of the first error
         self._decode = decode
         self._kept: list[np.ndarray | None] | None = [None] * len(self) if keep else None
 
@@ -99,11 +90,7 @@ class LazyImages:
         return self.shape[0]
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """Return an image: [h, w, C].
-
-        Raises:
-            TrainingError: The image cannot be decoded.
-        """
+        """Return an image, [h, w, C]; raise `TrainingError` if it cannot be decoded."""
         index = range(len(self))[index]
         try:
             return self.load(index)
@@ -138,9 +125,6 @@ def check_files(
 
     Returns:
         Facts about the images by split: `reader.FACTS_DTYPE` [N].
-
-    Raises:
-        UserError: Some images cannot be decoded; the text names at most ten.
     """
     facts = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
 
@@ -153,15 +137,7 @@ def check_files(
 
 
 def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, LazyImages]:
-    """Return the images of each split; decode all of them, several at a time, and keep them in memory.
-
-    Args:
-        files: Image files by split.
-        bars: Whether to show a progress bar.
-
-    Raises:
-        UserError: Some images cannot be decoded (the text names at most ten), or do not fit into the memory.
-    """
+    """Return the images of each split; decode all of them, several at a time, and keep them in memory."""
     check_memory(files)
     images = {split: part.lazy(keep=True) for split, part in files.items()}
     for_each_image(images, lambda split, index: images[split].load(index), "Decoding", bars)
@@ -169,15 +145,7 @@ def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str,
 
 
 def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
-    """Check that the decoded images fit into the free memory.
-
-    Args:
-        files: Image files by split.
-        processes: Number of processes on this machine, each of which keeps all images.
-
-    Raises:
-        UserError: They do not fit.
-    """
+    """Check that the decoded images, which each of several processes keeps, fit into the free memory of this machine."""
     needed, free = sum(part.nbytes for part in files.values()), machine.free_bytes()
     if needed * processes > free:
         each = f" for each of {processes} workers" if processes > 1 else ""
@@ -191,12 +159,6 @@ def for_each_image(
     sources: Mapping[str, Sized], function: Callable[[str, int], object], title: str, bars: bool
 ) -> None:
     """Call function(split, index) for each image of each split, several at a time.
-
-    Args:
-        sources: Sequences of any objects, one for each image, by split.
-        function: The function.
-        title: Title of the progress bar.
-        bars: Whether to show a progress bar.
 
     Raises:
         UserError: The function raised `UnreadableImageError` for some images; the text names at most ten.
@@ -213,7 +175,8 @@ def for_each_image(
     delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
     times = {"delay": delay, "mininterval": max(0.1, delay)}
     bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
-    with bar, concurrent.futures.ThreadPoolExecutor(_threads()) as pool:
+    threads = min(32, machine.available_cores() + 4)  # Python's default, for the cores of this process
+    with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
         for split, part in sources.items():
             for index in range(len(part)):
@@ -232,11 +195,6 @@ def for_each_image(
             f"{len(unreadable)} of {total} images cannot be used; expected readable ones: repair or remove them{flags}:"
             f" {names}{more}"
         )
-
-
-def _threads() -> int:
-    """Return Python's default number of threads, for the cores of this process instead of the machine."""
-    return min(32, machine.available_cores() + 4)
 
 
 def sizes_of(facts: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,29 +17,16 @@ IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 def sample_at(position: IntOrArray, epoch_size: int) -> tuple[IntOrArray, Any]:
     """Map a position in an epoch to (sample index, weight); padding has weight 0.
 
-    Positions from `epoch_size` on fill the last batch: they repeat the first samples.
-
-    Args:
-        position: An int or an array of ints, from 0.
-        epoch_size: Number of samples in an epoch.
-
-    Returns:
-        The index, and its weight as float32: 1 for a sample, 0 for padding. Arrays for an array.
+    Positions from `epoch_size` on fill the last batch: they repeat the first samples. Weights are float32; arrays for an array.
     """
     return position % epoch_size, np.float32(position < epoch_size)
 
 
 class Call(NamedTuple):
-    """Steps that one call of the train function runs.
-
-    Attributes:
-        epoch: Epoch of the steps.
-        position: First pair of the first step, counted in the epoch.
-        steps: Number of steps.
-    """
+    """Steps that one call of the train function runs."""
 
     epoch: int
-    position: int
+    position: int  # first pair of the first step, counted in the epoch
     steps: int
 
 
@@ -53,22 +41,15 @@ class UnpairedSampler:
     With partners, the larger domain keeps its order. Each time that it contributes an image with a partner, the partner comes with
     it with probability `share`, unless the pass over the smaller domain has used it. The other images of the pass fill the
     remaining positions in their order, so each image is used as often as without partners.
-
-    Attributes:
-        counts: Numbers of images of domain X and of domain Y.
-        global_batch_size: Pairs per step, over all replicas.
-        seed: Seed of the order and of the augmentation, at least 0; `None` keeps the order of the files.
-        size: Number of pairs in an epoch: "min" or "max" of the numbers of images, or the number itself.
-        partners: Indices of partners in X and in Y, int [K, 2]; no index occurs twice in a column. `None` without partners.
-        share: Probability that partners come together.
     """
 
-    counts: tuple[int, int]
-    global_batch_size: int
-    seed: int | None = None
-    size: str = "min"
+    counts: tuple[int, int]  # of the images of domain X and of domain Y
+    global_batch_size: int  # pairs per step, over all replicas
+    seed: int | None = None  # of the order and of the augmentation, at least 0; `None` keeps the order of the files
+    size: str = "min"  # pairs in an epoch: "min" or "max" of the numbers of images, or the number itself
+    # Indices of partners in X and in Y, int [K, 2]; no index occurs twice in a column.
     partners: np.ndarray | None = dataclasses.field(default=None, compare=False)
-    share: float = 1.0
+    share: float = 1.0  # probability that partners come together
 
     @functools.cached_property
     def epoch_size(self) -> int:
@@ -80,13 +61,9 @@ class UnpairedSampler:
         return math.ceil((self.epoch_size - position) / self.global_batch_size)
 
     def image_index(self, domain: str, epoch: int, position: IntOrArray, reshuffles: int = 0) -> IntOrArray:
-        """Return the index of the image that a domain contributes to a pair.
+        """Return the index of the image that a domain, "X" or "Y", contributes to a pair; `position` may be an array.
 
-        Args:
-            domain: "X" or "Y".
-            epoch: Epoch, from 0.
-            position: Pair, counted in the epoch, or an array of pairs.
-            reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
+        `reshuffles` is how many times the images were shuffled anew after training went back to a checkpoint.
         """
         if self.partners is None or domain == self._larger:
             return self._shuffled(domain, epoch, position, reshuffles)
@@ -96,15 +73,12 @@ class UnpairedSampler:
         """Return whether the images at a position of an epoch come together as partners; an array for an array."""
         if self.partners is None:
             return np.zeros(np.shape(position), bool)
-        return self._arranged_at(epoch, position, reshuffles)[1]
+        return self._arranged_at(epoch, position, reshuffles)[1] != 0
 
     def augmentation(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
-        """Return the random numbers that augment an image: top and left of the crop, and flip; equal for partners.
+        """Return the random numbers in [0, 1) that augment an image: top and left of the crop, and flip; equal for partners.
 
         The crop is given in fractions of its room in the image, so that the numbers do not depend on the image's size.
-
-        Returns:
-            float64 [3], in [0, 1).
         """
         domain = "X" if self.is_pair(epoch, position, reshuffles) else domain
         return _uniform(self._stream(domain, AUGMENTATION, epoch, reshuffles), self.epoch_size)[position]
@@ -139,31 +113,25 @@ class UnpairedSampler:
         if self.epoch_size == min(self.counts):
             epochs = math.ceil(count / self.epoch_size)  # of a pass
             place = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
-        first, last = int(np.min(place)) // count, int(np.max(place)) // count
-        passes = [
-            _permutation(self._stream(domain, ORDER, number, reshuffles), count) for number in range(first, last + 1)
-        ]
-        return (passes[0] if first == last else np.concatenate(passes))[place - first * count]
+        return _in_passes(
+            place, count, lambda number: _permutation(self._stream(domain, ORDER, number, reshuffles), count)
+        )
 
     @property
     def _larger(self) -> str:
         return "Y" if self.counts[1] > self.counts[0] else "X"
 
-    def _arranged_at(self, epoch: int, position: Any, reshuffles: int) -> tuple[Any, Any]:
-        """Return the image of the smaller domain at a position, and whether it comes with its partner; arrays for an array."""
-        count = min(self.counts)
+    def _arranged_at(self, epoch: int, position: Any, reshuffles: int) -> Any:
+        """Return the image of the smaller domain at a position, and whether it comes with its partner: [2, ...]."""
         place = epoch * self.epoch_size + position
-        first, last = int(np.min(place)) // count, int(np.max(place)) // count
-        passes = [self._arranged(number, reshuffles) for number in range(first, last + 1)]
-        images, together = passes[0] if first == last else map(np.concatenate, zip(*passes))
-        return images[place - first * count], together[place - first * count]
+        return _in_passes(place, min(self.counts), lambda number: self._arranged(number, reshuffles))
 
     @functools.cached_property
     def _arranged(self) -> Any:
         return functools.lru_cache(maxsize=8)(self._arrange)
 
-    def _arrange(self, number: int, reshuffles: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (image, whether it comes with its partner) for each position of a pass over the smaller domain."""
+    def _arrange(self, number: int, reshuffles: int) -> np.ndarray:
+        """Return the image, and whether it comes with its partner, for each position of a pass over the smaller domain."""
         assert self.partners is not None
         larger, smaller = ("X", "Y") if self._larger == "X" else ("Y", "X")
         count = min(self.counts)
@@ -180,10 +148,17 @@ class UnpairedSampler:
         arranged = np.empty_like(images)
         arranged[together] = wanted[together]
         arranged[~together] = images[~np.isin(images, wanted[together])]
-        return arranged, together
+        return np.stack([arranged, together])
 
     def _stream(self, domain: str, purpose: int, number: int, reshuffles: int) -> tuple[Any, ...]:
         return (self.seed, "XY".index(domain), purpose, number, *([reshuffles] if reshuffles else []))
+
+
+def _in_passes(place: Any, count: int, make_pass: Callable[[int], np.ndarray]) -> Any:
+    """Return the values at a place, or at an array of places, in passes of `count` values, made by their number."""
+    first, last = int(np.min(place)) // count, int(np.max(place)) // count
+    passes = [make_pass(number) for number in range(first, last + 1)]
+    return (passes[0] if first == last else np.concatenate(passes, axis=-1))[..., place - first * count]
 
 
 @functools.lru_cache(maxsize=8)  # both domains, in this epoch and in the next one, which is prefetched

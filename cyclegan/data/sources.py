@@ -57,11 +57,7 @@ class Domains:
     pairs: np.ndarray | None  # indices of training images of the same name, with --paired_names
 
     def fingerprint(self) -> dict[str, str]:
-        """Return texts that identify the dataset, wherever it lies and however it is cached.
-
-        A resumed run requires the same names in the same order, and warns of other lengths of files: see
-        `RunDirectory.check_data`.
-        """
+        """Return texts that identify the dataset, wherever it lies and however it is cached; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
         for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)):
             if part is not None:
@@ -74,12 +70,7 @@ class Domains:
 
 
 def load_domains(
-    data: DataConfig,
-    multiple: int,
-    *,
-    local_workers: int = 0,
-    splits: Sequence[str] = SPLITS,
-    bars: bool = False,
+    data: DataConfig, multiple: int, *, local_workers: int = 0, splits: Sequence[str] = SPLITS, bars: bool = False
 ) -> Domains:
     """Load the images of both domains.
 
@@ -95,8 +86,7 @@ def load_domains(
         bars: Whether to show progress bars.
 
     Raises:
-        UserError: The dataset is missing; or a domain is empty; or images cannot be decoded, or their sizes do not fit
-            --preprocess or --paired_names. If images are decoded later, only damaged headers and ends of files are found now.
+        UserError: Images are missing, cannot be decoded, or do not fit --preprocess or --paired_names.
     """
     with terminal.phase("Finding the images", bars):
         sources, names, notes = _find(data, splits, bars)
@@ -209,11 +199,7 @@ def _decode(
 
 
 def comparison_images(
-    data: DataConfig,
-    direction: str,
-    multiple: int,
-    files: Sequence[str] = (),
-    size: tuple[int, int] | None = None,
+    data: DataConfig, direction: str, multiple: int, files: Sequence[str] = (), size: tuple[int, int] | None = None
 ) -> tuple[list[np.ndarray], str]:
     """Return images of the source domain, uint8 [H, W, C], and a description of them.
 
@@ -225,9 +211,6 @@ def comparison_images(
         multiple: Pixels by which the sides of the generators' input must be divisible.
         files: Paths of images.
         size: (height, width) in pixels; by default, each image is used at the size of the training and at a larger one.
-
-    Raises:
-        UserError: A file is not an image with the generator's number of channels.
     """
     split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
     height, width = data.image_shape

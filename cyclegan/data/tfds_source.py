@@ -31,11 +31,7 @@ def cycle_gan_names() -> list[str]:
 
 
 def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Return the builder of a dataset cycle_gan/NAME.
-
-    Raises:
-        UserError: There is no such dataset; or it is not prepared, and its host does not answer.
-    """
+    """Return the builder of a dataset cycle_gan/NAME, which is prepared or whose host answers."""
     name = dataset[len(f"{FAMILY}/") :]
     if name not in cycle_gan_names():
         raise UserError(f"--dataset {dataset}: expected {FAMILY}/NAME with NAME one of {', '.join(cycle_gan_names())}")
@@ -64,9 +60,6 @@ def read(
 
     Returns:
         The contents of the image files, and the names of the images, by split.
-
-    Raises:
-        UserError: The dataset cannot be prepared or read, or is damaged.
     """
     _prepare(builder, bars)
     options = tf.data.Options()

@@ -32,13 +32,6 @@ class UnpairedDataset:
         steps_per_call: Maximum number of steps in a call of the train function.
         flip: Whether to flip training images at random.
         epoch_size: Pairs in an epoch: "min" or "max" of the numbers of images, or a number.
-
-    Attributes:
-        domains: The images of X and Y.
-        names: Names of the images of X and Y.
-        sampler: The order of the images and their augmentation.
-        epoch_size: Pairs in an epoch.
-        steps_per_epoch: Steps in an epoch.
     """
 
     def __init__(  # noqa: PLR0913  most of them are named

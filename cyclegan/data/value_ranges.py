@@ -27,19 +27,9 @@ SAMPLED_VALUES = 20_000  # of each of them
 def sample_values(
     sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
 ) -> np.ndarray:
-    """Return values of random pixels of some images, which lie at equal distances in `sources`.
+    """Return values of random pixels of some images, which lie at equal distances in `sources`: float64 [images, values].
 
-    Args:
-        sources: Paths or contents of files.
-        channels: See `reader.decode`.
-        bars: Whether to show a progress bar.
-        skip_unreadable: Whether to leave out images that cannot be decoded.
-
-    Returns:
-        float64 [number of images, values of an image].
-
-    Raises:
-        UserError: Some images cannot be decoded; the text names at most ten.
+    With `skip_unreadable`, images that cannot be decoded are left out.
     """
     indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
     values = np.full((len(indices), SAMPLED_VALUES), np.nan)
@@ -59,17 +49,7 @@ def sample_values(
 def measure_ranges(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool, skip_unreadable: bool = False
 ) -> tuple[DataConfig, Sequence[str]]:
-    """Return the settings with measured ranges instead of "auto", and remarks for the user.
-
-    Args:
-        data: The data section of the configuration.
-        sources: Paths or contents of files, by split.
-        bars: Whether to show progress bars.
-        skip_unreadable: Whether to leave out images that cannot be decoded.
-
-    Raises:
-        UserError: The sampled values are all the same; or some images cannot be decoded, or all with `skip_unreadable`.
-    """
+    """Return the settings with ranges that are measured on the images of each split, instead of "auto", and remarks."""
     notes = []
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
@@ -92,10 +72,7 @@ def find_narrow(
 ) -> Iterator[tuple[str, str]]:
     """Yield (name of the setting, text) for splits whose values fill a small part of their range, as some images show.
 
-    Args:
-        data: The data section of the configuration, without "auto".
-        sources: Paths or contents of files, by split.
-        deep: Indices of the images to look at: of 16 bits or with a value range.
+    `deep` has the indices of the images that may: of 16 bits or with a value range.
     """
     for split, name in RANGES.items():
         chosen = deep.get(split, np.empty(0, int))

@@ -1,1 +1,1 @@
-"""Image files: readers, writer, color, geometry and value range, with NumPy only."""
+"""Image files: their formats, readers and writers, sizes and value ranges, with NumPy only."""

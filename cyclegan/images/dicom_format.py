@@ -13,8 +13,7 @@ import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
-from cyclegan.images.color import convert_bands
-from cyclegan.images.image import DecodedImage, Header, check_size
+from cyclegan.images.image import DecodedImage, Header, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
 MAGIC, MAGIC_OFFSET = b"DICM", 128
@@ -47,8 +46,8 @@ class DicomReader:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        dataset = read_dataset(file, stop_before_pixels=True)
-        self._frames = frames(dataset)
+        dataset = _read_dataset(file, stop_before_pixels=True)
+        self._frames = _frames(dataset)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
         missing = [name for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
         photometric, bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
@@ -66,7 +65,7 @@ class DicomReader:
             )
         height, width = dataset.Rows, dataset.Columns
         values = height * width * bands
-        stored = values * frames(dataset) * dataset.BitsAllocated // 8
+        stored = values * _frames(dataset) * dataset.BitsAllocated // 8
         check_size(width, height, 2 * stored + 16 * values)
         is_compressed = dataset.file_meta.TransferSyntaxUID.is_compressed
         if is_compressed and length - start > 2 * stored + SLACK:
@@ -83,9 +82,9 @@ class DicomReader:
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame. MONOCHROME1, in which low values are white, is inverted."""
-        dataset = read_dataset(self._file)
+        dataset = _read_dataset(self._file)
         stored = _decode(dataset)
-        stored = stored[0] if frames(dataset) > 1 else stored
+        stored = stored[0] if _frames(dataset) > 1 else stored
         unused = dataset.BitsAllocated - dataset.BitsStored
         stored = stored << unused >> unused  # old files have overlays there
         values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(
@@ -93,13 +92,14 @@ class DicomReader:
         )
         if dataset.PhotometricInterpretation == "MONOCHROME1":
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
-        slope, intercept = (float(default if found is None else found) for found, default in _rescaling(dataset))
+        slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
+        slope, intercept = 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
         values = values * slope + intercept
         fractional = not (slope.is_integer() and intercept.is_integer())
         return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=fractional)
 
 
-def open_dicom(file: BinaryIO) -> DicomReader | None:
+def open_image(file: BinaryIO) -> DicomReader | None:
     """Return the reader of a DICOM file, `None` for other files."""
     return DicomReader(file) if is_dicom(file) else None
 
@@ -110,13 +110,8 @@ def is_dicom(file: BinaryIO) -> bool:
     return file.read(len(MAGIC)) == MAGIC
 
 
-def read_dataset(file: BinaryIO, **options: Any) -> Any:
-    """Return the `pydicom.Dataset` of a file.
-
-    Raises:
-        MissingPackageError: There is no pydicom.
-        ValueError: The whole file is compressed, or does not name its transfer syntax.
-    """
+def _read_dataset(file: BinaryIO, **options: Any) -> Any:
+    """Return the `pydicom.Dataset` of a file."""
     try:
         import pydicom
     except ImportError:
@@ -131,22 +126,13 @@ def read_dataset(file: BinaryIO, **options: Any) -> Any:
     return dataset
 
 
-def frames(dataset: Any) -> int:
+def _frames(dataset: Any) -> int:
     """Return the number of frames of a `pydicom.Dataset`."""
     return int(dataset.get("NumberOfFrames") or 1)
 
 
-def _rescaling(dataset: Any) -> tuple[tuple[Any, float], tuple[Any, float]]:
-    return (dataset.get("RescaleSlope"), 1.0), (dataset.get("RescaleIntercept"), 0.0)
-
-
 def _decode(dataset: Any) -> np.ndarray:
-    """Return the stored values of all frames.
-
-    Raises:
-        ValueError: A compressed frame has another size than the header, by which the memory was checked.
-        MissingPackageError: No installed package decodes the transfer syntax.
-    """
+    """Return the stored values of all frames, whose sizes must be the one by which the memory was checked."""
     size = dataset.Columns, dataset.Rows
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
         fragments = [*_fragments(dataset.PixelData)][1:]  # the first has the offsets of the frames
@@ -201,16 +187,9 @@ def write_copy(
     description: str,
     network: str,
 ) -> None:
-    """Write a copy of a DICOM file with other pixels, as a derived image of a new series.
+    """Write a copy of a DICOM file with other pixels, uint16 [h, w, 1], as a derived image of a new series.
 
-    Args:
-        path: The file to write.
-        original: The DICOM file to copy.
-        levels: uint16 [h, w, 1].
-        value_range: The values that 0 and 65535 stand for.
-        fractional: Whether to keep values between whole numbers, by a slope.
-        description: How the pixels were derived.
-        network: Text that no other network has.
+    With `fractional`, values between whole numbers are kept, by a slope. `network` is a text that no other network has.
 
     Raises:
         ValueError: The original lacks an identifier.
@@ -220,7 +199,7 @@ def write_copy(
 
     description = printable(description).encode("ascii", "backslashreplace").decode()  # fits every character set
     with open(original, "rb") as file:
-        dataset = read_dataset(file)
+        dataset = _read_dataset(file)
     for name in ("SOPClassUID", "SOPInstanceUID"):
         if not dataset.get(name):
             raise ValueError(f"no {name}: expected a DICOM file with one, or --format tiff or png")

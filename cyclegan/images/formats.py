@@ -1,51 +1,52 @@
-"""The formats of image files: their endings, and what reads and writes them."""
+"""The formats of image files: their endings, and the functions that read and write them."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from cyclegan.errors import UserError
 from cyclegan.images import dicom_format, pillow_format, tiff_format
-from cyclegan.images.image import ImageReader
+from cyclegan.images.image import DecodedImage, ImageReader
+from cyclegan.images.value_range import to_depth
+
+Write = Callable[[pathlib.Path, np.ndarray, bool, bytes], None]  # of (path, bands, has_opacity, profile)
 
 
 class Format(NamedTuple):
-    """A format of image files.
+    """A format of image files."""
 
-    Attributes:
-        endings: Endings of file names; the first is the one to write.
-        open: Function that returns the reader of a file, or `None` if its content has another format.
-        write: Function that writes `(path, bands, has_opacity, profile)`; `None` if files are copies of an original, see
-            `dicom_format.write_copy`.
-        deep: Whether it holds 16 bits.
-        opacity: Whether it holds opacity.
-    """
-
-    endings: tuple[str, ...]
-    open: Callable[[BinaryIO], ImageReader | None]
-    write: Callable[[pathlib.Path, np.ndarray, bool, bytes], None] | None
-    deep: bool = False
+    endings: tuple[str, ...]  # of file names; the first is the one to write
+    open: Callable[[BinaryIO], ImageReader | None]  # returns the reader of a file; `None` if it has another format
+    write: Write | None  # `None` if files are copies of an original, see `dicom_format.write_copy`
+    deep: bool = False  # whether it holds 16 bits
     opacity: bool = False
 
 
-def _pillow(name: str) -> Callable[[pathlib.Path, np.ndarray, bool, bytes], None]:
+def _opens(name: str) -> Callable[[BinaryIO], ImageReader | None]:
+    return functools.partial(pillow_format.open_image, format=name)
+
+
+def _writes(name: str) -> Write:
     return functools.partial(pillow_format.write, format=name)
 
 
 # Readers are asked in this order: a DICOM file may begin like a TIFF.
 FORMATS = {
-    "png": Format((".png",), pillow_format.open_png, pillow_format.write_png, deep=True, opacity=True),
-    "jpeg": Format((".jpg", ".jpeg"), pillow_format.open_jpeg, _pillow("jpeg")),
-    "webp": Format((".webp",), pillow_format.open_webp, _pillow("webp"), opacity=True),
-    "bmp": Format((".bmp",), pillow_format.open_bmp, _pillow("bmp")),
-    "gif": Format((".gif",), pillow_format.open_gif, _pillow("gif"), opacity=True),
-    "dicom": Format((".dcm", ".dicom"), dicom_format.open_dicom, None, deep=True),
-    "tiff": Format((".tif", ".tiff"), tiff_format.open_tiff, tiff_format.write, deep=True, opacity=True),
+    "png": Format((".png",), _opens("png"), _writes("png"), deep=True, opacity=True),
+    "jpeg": Format((".jpg", ".jpeg"), _opens("jpeg"), _writes("jpeg")),
+    "webp": Format((".webp",), _opens("webp"), _writes("webp"), opacity=True),
+    "bmp": Format((".bmp",), _opens("bmp"), _writes("bmp")),
+    "gif": Format((".gif",), _opens("gif"), _writes("gif"), opacity=True),
+    "dicom": Format((".dcm", ".dicom"), dicom_format.open_image, None, deep=True),
+    "tiff": Format((".tif", ".tiff"), tiff_format.open_image, tiff_format.write, deep=True, opacity=True),
 }
 
 
@@ -70,3 +71,39 @@ def open_image(file: BinaryIO) -> ImageReader:
         if reader := form.open(file):
             return reader
     raise ValueError("not an image")
+
+
+def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
+    """Write an image file, completely or not at all, and make its folder.
+
+    Drops opacity and the lower 8 of 16 bits if the format (by default the one of the file name) does not support them.
+
+    Raises:
+        UserError: The format does not support so many channels, or the name belongs to no format.
+        OSError: The file cannot be written.
+    """
+    path = pathlib.Path(path)
+    name = format or format_of(path.name)
+    form = FORMATS.get(name or "")
+    if form is None or form.write is None:
+        raise UserError(f"{path.name}: expected the ending of an image format that can be written, such as .png")
+    channels = image.pixels.shape[2]
+    if channels not in (1, 3) and name != "tiff":
+        raise UserError(f"{channels} channels don't fit into {name}: expected --format tiff")
+    opacity = image.opacity if form.opacity else None
+    bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
+    with partial_file(path) as partial:
+        form.write(partial, bands if form.deep else to_depth(bands, np.uint8), opacity is not None, image.profile)
+
+
+@contextlib.contextmanager
+def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Provide the path of a temporary file that becomes the file `path` if the context ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
+    partial.unlink(missing_ok=True)  # of a killed process, or a link
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

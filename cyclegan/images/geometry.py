@@ -20,12 +20,7 @@ def known_orientation(value: object) -> int:
 
 
 def upright(image: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of an image, rotated and mirrored as EXIF's orientation requires.
-
-    Args:
-        image: [h, w, C].
-        orientation: 1 to 8.
-    """
+    """Return a view of an image [h, w, C], rotated and mirrored as EXIF's orientation, 1 to 8, requires."""
     # `reorient` of tifffile is not public, and exchanges 7 and 8 in version 2024.8.30.
     if orientation in (5, 6, 7, 8):
         image = image.swapaxes(0, 1)
@@ -35,15 +30,7 @@ def upright(image: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize an image with Pillow's bicubic filter, which avoids aliasing.
-
-    Args:
-        image: uint8 or uint16 [h, w, C].
-        size: (height, width) in pixels.
-
-    Returns:
-        The same type [*size, C].
-    """
+    """Resize an image, uint8 or uint16 [h, w, C], to (height, width) with Pillow's bicubic filter, which avoids aliasing."""
     height, width = size
     if image.shape[:2] == (height, width):
         return image
@@ -60,16 +47,11 @@ def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: bool) -> np.ndarray:
     """Return the sizes to which images are resized before they are cropped.
 
-    Training images are then cropped at random, validation images in the middle.
-
     Args:
         data: The data section of the configuration.
         multiple: Pixels by which the sides of the networks' input must be divisible.
-        sizes: int [N, 2], heights and widths in pixels.
+        sizes: int [N, 2], heights and widths in pixels; so is the result.
         training: Whether these are training images; `resize_and_crop` crops no others.
-
-    Returns:
-        int [N, 2].
     """
     if data.preprocess == "resize_and_crop":
         return np.broadcast_to(data.load_shape if training else data.image_shape, sizes.shape)

@@ -1,4 +1,4 @@
-"""Decoded images, sequences of images, and the interface of the readers that decode them."""
+"""Decoded images: the interface of the readers that decode them, their colors, and the limits of their size."""
 
 from __future__ import annotations
 
@@ -12,52 +12,33 @@ import numpy as np
 MAX_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
+GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
 BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodedImage:
-    """An image at its own depth, as `reader.decode_whole` reads and `writer.write` writes it.
+    """An image at its own depth. Transparent pixels are blended with white."""
 
-    Attributes:
-        pixels: uint8 or uint16 [h, w, C]; or values of a value range, which may have other types. Transparent pixels are blended
-            with white.
-        opacity: uint8 or uint16 [h, w, 1], or `None` if the image is opaque.
-        profile: ICC profile, or empty.
-        fractional: Whether the file may hold values between whole numbers.
-    """
-
-    pixels: np.ndarray
-    opacity: np.ndarray | None = None
-    profile: bytes = b""
-    fractional: bool = False
+    pixels: np.ndarray  # uint8 or uint16 [h, w, C]; or values of a value range, which may have other types
+    opacity: np.ndarray | None = None  # uint8 or uint16 [h, w, 1]; `None` if the image is opaque
+    profile: bytes = b""  # ICC profile, or empty
+    fractional: bool = False  # whether the file may hold values between whole numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """Facts about an image that are known before it is decoded.
+    """Facts about an image that are known before it is decoded."""
 
-    Attributes:
-        height: Height of the upright image in pixels.
-        width: Width of the upright image in pixels.
-        bands: Number of bands of a pixel.
-        deep: Whether bands have more than 8 bits.
-        colors: Whether pixels are gray or RGB, or can be converted to them.
-        complete: Whether the file seems to be complete.
-        format: Name of the format, by content: "JPEG", "PNG" and so on.
-        mode: Pillow's name of the bands, such as "RGB"; empty if another library reads the file.
-        other_values: Type of the values if they are not unsigned ones of 8 or 16 bits, so that they need a value range.
-    """
-
-    height: int
+    height: int  # of the upright image, in pixels
     width: int
     bands: int
-    deep: bool
-    colors: bool
-    complete: bool
-    format: str
-    mode: str = ""
-    other_values: str = ""
+    deep: bool  # whether bands have more than 8 bits
+    colors: bool  # whether pixels are gray or RGB, or can be converted to them
+    complete: bool  # whether the file seems to be complete
+    format: str  # by content: "JPEG", "PNG" and so on
+    mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
+    other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
 
 class ImageReader(Protocol):
@@ -98,16 +79,7 @@ class ImageArray(Protocol):
 
 
 def check_size(width: int, height: int, memory: int = 0) -> None:
-    """Check the size of an image before it is decoded.
-
-    Args:
-        width: Width in pixels.
-        height: Height in pixels.
-        memory: Bytes of memory that decoding takes.
-
-    Raises:
-        ValueError: The image is empty, or has more than `MAX_PIXELS` pixels, or decoding takes more than `MAX_BYTES`.
-    """
+    """Raise `ValueError` for an empty or too large image, or if decoding takes more than `MAX_BYTES` of memory."""
     if min(width, height) < 1:
         raise ValueError(f"{width} x {height} pixels: expected at least 1")
     if width * height > MAX_PIXELS:
@@ -124,3 +96,55 @@ def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
     rows = max(1, BLOCK_VALUES // max(1, math.prod(shape[1:])))
     for top in range(0, shape[0], rows):
         yield slice(top, min(top + rows, shape[0]))
+
+
+def visible(pixels: np.ndarray) -> np.ndarray:
+    """Return the channels of an image [h, w, C] that are shown: the first three, or the first."""
+    return pixels[..., : 3 if pixels.shape[2] >= 3 else 1]
+
+
+def convert_bands(
+    image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the pixels [h, w, channels] of an image and its opacity, [h, w, 1] or `None`.
+
+    Transparent pixels are blended with white.
+
+    Args:
+        image: uint8 or uint16 [h, w, bands]; or floats, without opacity.
+        channels: 1 for gray, 3 for RGB; otherwise the bands are returned as they are.
+        has_opacity: Whether the last band is opacity.
+        premultiplied: Whether the other bands have been multiplied by the opacity.
+    """
+    if channels not in (1, 3):
+        return image, None
+    if not has_opacity and image.shape[2] == channels:
+        return image, None
+    converted = np.empty((*image.shape[:2], channels), image.dtype)
+    for rows in row_blocks(image.shape):
+        colors = image[rows]
+        if has_opacity:
+            colors = _blend_with_white(colors[..., :-1], colors[..., -1:], premultiplied)
+        converted[rows] = _convert_colors(colors, channels)
+    return converted, image[..., -1:] if has_opacity else None
+
+
+def _blend_with_white(colors: np.ndarray, opacity: np.ndarray, premultiplied: bool) -> np.ndarray:
+    highest = np.iinfo(colors.dtype).max
+    weight = opacity / highest
+    visible = np.minimum(colors, opacity) if premultiplied else colors * weight
+    return np.rint(visible + highest * (1 - weight)).astype(colors.dtype)
+
+
+def _convert_colors(colors: np.ndarray, channels: int) -> np.ndarray:
+    if colors.shape[2] == channels:
+        return colors
+    if channels == 3:
+        return np.repeat(colors, 3, axis=2)
+    if np.issubdtype(colors.dtype, np.floating):
+        return (colors @ (np.array(GRAY_WEIGHTS) / 0x10000))[..., None].astype(colors.dtype)
+    red, green, blue = (
+        band * weight for band, weight in zip(np.moveaxis(colors.astype(np.uint32), 2, 0), GRAY_WEIGHTS)
+    )
+    gray = (red + green + blue + 0x8000) >> 16
+    return gray[..., None].astype(colors.dtype)

@@ -16,9 +16,8 @@ import numpy as np
 from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 from PIL.ExifTags import Base as Tag
 
-from cyclegan.images.color import convert_bands
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, check_size, row_blocks
+from cyclegan.images.image import DecodedImage, Header, check_size, convert_bands, row_blocks
 
 END_MARKERS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}  # compressed pixels never look like them
 TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs append data to a file
@@ -29,32 +28,38 @@ USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # of TIFF, which Pillo
 PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
 PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has to follow
+OPENERS: dict[str, tuple[tuple[bytes, ...], Callable[[BinaryIO], ImageFile.ImageFile]]] = {
+    "png": ((b"\x89PNG\r\n\x1a\n",), PngImagePlugin.PngImageFile),
+    "jpeg": ((b"\xff\xd8\xff",), JpegImagePlugin.jpeg_factory),
+    "webp": ((b"RIFF",), WebPImagePlugin.WebPImageFile),
+    "bmp": ((b"BM",), BmpImagePlugin.BmpImageFile),
+    "gif": ((b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
+}
 OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "webp": {"quality": 95}}
 
 
-def open_jpeg(file: BinaryIO) -> PillowReader | None:
-    """Return the reader of a JPEG, or of the first image of an MPO; `None` for other files."""
-    return _open(file, (b"\xff\xd8\xff",), JpegImagePlugin.jpeg_factory)
+def open_image(file: BinaryIO, format: str) -> PillowReader | None:
+    """Return the reader of a file (of an MPO as a JPEG), or `None` if it has another format.
 
-
-def open_png(file: BinaryIO) -> PillowReader | None:
-    """Return the reader of a PNG file, `None` for other files."""
-    return _open(file, (b"\x89PNG\r\n\x1a\n",), PngImagePlugin.PngImageFile, PngReader)
-
-
-def open_bmp(file: BinaryIO) -> PillowReader | None:
-    """Return the reader of a BMP file, `None` for other files."""
-    return _open(file, (b"BM",), BmpImagePlugin.BmpImageFile)
-
-
-def open_gif(file: BinaryIO) -> PillowReader | None:
-    """Return the reader of a GIF file, `None` for other files."""
-    return _open(file, (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile)
-
-
-def open_webp(file: BinaryIO) -> PillowReader | None:
-    """Return the reader of a WebP file, `None` for other files."""
-    return _open(file, (b"RIFF",), WebPImagePlugin.WebPImageFile)
+    `Image.open` would refuse large images, by a limit of the whole process; `check_size` does here.
+    """
+    beginnings, make_image = OPENERS[format]
+    file.seek(0)
+    beginning = file.read(16)
+    file.seek(0)
+    if not beginning.startswith(beginnings):
+        return None
+    try:
+        return (PngReader if format == "png" else PillowReader)(make_image(file), file)
+    except (
+        SyntaxError,
+        EOFError,
+        IndexError,
+        TypeError,
+        KeyError,
+        struct.error,
+    ) as error:  # as `Image.open` knows them
+        raise OSError(f"damaged: {error}") from error
 
 
 class PillowReader:
@@ -95,11 +100,7 @@ class PngReader(PillowReader):
             check_size(*image.size, image.width * image.height * (2 * PNG_BANDS[color_type] + 8))
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the image, upright.
-
-        Raises:
-            OSError, SyntaxError: A checksum is wrong. Pillow alone would decode most damaged files without an error.
-        """
+        """Decode the image, upright, if its checksums are right. Pillow alone decodes most damaged files without an error."""
         position = self._file.tell()
         self._file.seek(0)
         PngImagePlugin.PngImageFile(self._file).verify()
@@ -114,11 +115,14 @@ class PngReader(PillowReader):
         pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
         has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
-        return DecodedImage(*converted, get_profile(self._image))
+        return DecodedImage(*converted, _get_profile(self._image))
 
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes, format: str) -> None:
-    """Write uint8 bands [h, w, C] as "jpeg", "png", "bmp", "gif" or "webp". JPEG and WebP get quality 95."""
+    """Write bands [h, w, C]: uint8, or uint16 as "png". JPEG and WebP get quality 95."""
+    if bands.dtype == np.uint16:
+        _write_deep_png(path, bands, profile)
+        return
     image = Image.fromarray(without_single_axis(bands))
     if format == "gif" and image.mode == "LA":  # Pillow would drop its opacity
         image = image.convert("RGBA")
@@ -126,11 +130,8 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: byt
     image.save(path, format, **OPTIONS.get(format, {}), **options)
 
 
-def write_png(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:
-    """Write uint8 or uint16 bands; 16 bits with imagecodecs, because Pillow has no 16-bit RGB."""
-    if bands.dtype == np.uint8:
-        write(path, bands, has_opacity, profile, "png")
-        return
+def _write_deep_png(path: pathlib.Path, bands: np.ndarray, profile: bytes) -> None:
+    """Write 16 bits with imagecodecs, because Pillow has no 16-bit RGB."""
     encoded = imagecodecs.png_encode(np.ascontiguousarray(without_single_axis(bands)))
     with open(path, "wb") as file:
         file.write(encoded[:PNG_HEADER_BYTES])
@@ -145,56 +146,18 @@ def without_single_axis(bands: np.ndarray) -> np.ndarray:
 
 
 def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -> DecodedImage:
-    """Convert a Pillow image.
-
-    Args:
-        image: The image.
-        channels: 1 for gray, 3 for RGB; otherwise the number of its bands, which are returned as they are.
-        any_type: Whether values other than 0 to 65535 are returned as they are, as floats.
-
-    Raises:
-        ValueError: The pixels are floats, and `any_type` is false.
-    """
-    if any_type and image.mode in ("F", "I"):
-        image.load()  # turns a TIFF
-        values = np.asarray(image, np.float64)[..., None]
-        values = upright(values, known_orientation(image.getexif().get(Tag.Orientation)))
-        return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=image.mode == "F")
-    if image.mode == "F":
+    """Convert a Pillow image; with `any_type`, values other than 0 to 65535 are returned as they are, as floats."""
+    if image.mode == "F" and not any_type:
         raise ValueError("a Pillow image of mode F: expected 8 or 16 bits; convert it, or use an array")
     image.load()  # turns a TIFF
-    return _from_pillow(image, channels, known_orientation(image.getexif().get(Tag.Orientation)))
+    orientation = known_orientation(image.getexif().get(Tag.Orientation))
+    if any_type and image.mode in ("F", "I"):
+        values = upright(np.asarray(image, np.float64)[..., None], orientation)
+        return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=image.mode == "F")
+    return _from_pillow(image, channels, orientation)
 
 
-def _open(
-    file: BinaryIO,
-    beginnings: tuple[bytes, ...],
-    make_image: Callable[[BinaryIO], ImageFile.ImageFile],
-    make_reader: Callable[[ImageFile.ImageFile, BinaryIO], PillowReader] = PillowReader,
-) -> PillowReader | None:
-    """Return the reader of a file with one of these beginnings; `None` for other files.
-
-    `Image.open` would refuse large images, by a limit of the whole process; `check_size` does here.
-    """
-    file.seek(0)
-    beginning = file.read(16)
-    file.seek(0)
-    if not beginning.startswith(beginnings):
-        return None
-    try:
-        return make_reader(make_image(file), file)
-    except (
-        SyntaxError,
-        EOFError,
-        IndexError,
-        TypeError,
-        KeyError,
-        struct.error,
-    ) as error:  # as `Image.open` knows them
-        raise OSError(f"damaged: {error}") from error
-
-
-def get_profile(image: Image.Image) -> bytes:
+def _get_profile(image: Image.Image) -> bytes:
     """Return the ICC profile of a Pillow image, or nothing."""
     return image.info.get("icc_profile") or b""
 
@@ -211,7 +174,7 @@ def _from_pillow(image: Image.Image, channels: int, orientation: int) -> Decoded
         for array, part in zip(arrays, parts):
             array[rows] = part
     pixels, *opacity = (upright(array, orientation) for array in arrays)
-    return DecodedImage(pixels, opacity[0] if opacity else None, get_profile(image))
+    return DecodedImage(pixels, opacity[0] if opacity else None, _get_profile(image))
 
 
 def _is_deep(image: Image.Image) -> bool:

@@ -25,22 +25,13 @@ _large_image_lock = threading.Lock()
 
 
 class ImageFacts(NamedTuple):
-    """Facts about an image from its header.
+    """Facts about an image from its header."""
 
-    Attributes:
-        length: Length of the file in bytes.
-        height: Height of the upright image in pixels.
-        width: Width of the upright image in pixels.
-        deep: Whether the image has more than 8 bits per band.
-        end: Checksum of the end of the file; 0 if the file may be uncompressed. Compressed files of one length with the same end
-            are equal.
-    """
-
-    length: int
-    height: int
+    length: int  # of the file, in bytes
+    height: int  # of the upright image, in pixels
     width: int
-    deep: bool
-    end: int
+    deep: bool  # whether it has more than 8 bits per band
+    end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
 
 
 FACTS_DTYPE = np.dtype(
@@ -49,10 +40,7 @@ FACTS_DTYPE = np.dtype(
 
 
 def decode(
-    source: Source,
-    channels: int = 3,
-    dtype: np.dtype | type = np.uint8,
-    value_range: ValueRange | None = None,
+    source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8, value_range: ValueRange | None = None
 ) -> np.ndarray:
     """Decode the first frame of an image, turned upright by its EXIF orientation.
 
@@ -104,13 +92,7 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
 
     Only an image without an end marker near the end of the file is decoded, because valid files may have other data behind it.
 
-    Args:
-        source: A path, or the content of a file.
-        channels: See `decode`.
-        has_range: Whether a value range will be given, so that values may be of any type and the depth is 16 bits.
-
-    Raises:
-        The errors of `decode`.
+    With `has_range`, values may be of any type and the depth is 16 bits. Raises the errors of `decode`.
     """
     with _open(source) as file:
         header = _open_reader(file, channels, has_range).header

@@ -15,9 +15,8 @@ from PIL import ImageFile, TiffImagePlugin
 from PIL.ExifTags import Base as Tag
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, SAMPLEFORMAT
 
-from cyclegan.images.color import convert_bands
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
+from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size, convert_bands
 from cyclegan.images.pillow_format import PillowReader, without_single_axis
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
@@ -34,7 +33,7 @@ OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float6
 logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
 
 
-def open_tiff(file: BinaryIO) -> ImageReader | None:
+def open_image(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a TIFF file, `None` for other files."""
     file.seek(0)
     beginning = file.read(4)
@@ -45,7 +44,7 @@ def open_tiff(file: BinaryIO) -> ImageReader | None:
         image = TiffImagePlugin.TiffImageFile(file)
     except (SyntaxError, KeyError, ValueError, struct.error):  # of many bands, which Pillow does not know
         return TiffReader(file)
-    return TiffReader(file) if is_beyond_pillow(image) else PillowReader(image, file)
+    return TiffReader(file) if _is_beyond_pillow(image) else PillowReader(image, file)
 
 
 class TiffReader:
@@ -82,11 +81,7 @@ class TiffReader:
         return self._more
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the page, upright.
-
-        Raises:
-            ValueError: The file is truncated.
-        """
+        """Decode the page, upright."""
         if not self.header.complete:  # tifffile would fill the missing part with zeros
             raise ValueError("truncated: it has fewer pixels than its header promises")
         # Bands lie in planes or in pixels, so the first or the last axis has length 1.
@@ -101,11 +96,8 @@ class TiffReader:
         return DecodedImage(*converted, profile, fractional="float" in self.header.other_values)
 
 
-def is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
-    """Return whether Pillow would change a TIFF.
-
-    It would with more than four bands, several bands of 16 bits, white as 0 in 16 bits, signed numbers, floats, and 32 bits.
-    """
+def _is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
+    """Return whether Pillow would change a TIFF: more than four bands, several of 16 bits, white as 0, signed numbers, floats."""
     bands, bits = (_values(image, tag).max() for tag in (Tag.SamplesPerPixel, Tag.BitsPerSample))
     is_other = (_values(image, Tag.SampleFormat) != SAMPLEFORMAT.UINT).any() or bits > 16
     is_inverted = _values(image, Tag.PhotometricInterpretation).max() == PHOTOMETRIC.MINISWHITE

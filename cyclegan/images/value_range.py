@@ -21,14 +21,7 @@ ArrayOrTensor = TypeVar("ArrayOrTensor", bound=Any)
 
 
 def to_float(images: ArrayOrTensor) -> ArrayOrTensor:
-    """Convert uint8 or uint16 images to float32 in [-1, 1].
-
-    Args:
-        images: uint8 or uint16, of any shape: a NumPy array, or a TensorFlow tensor, eager or symbolic.
-
-    Returns:
-        float32 of the same shape: an array for an array, a tensor for a tensor.
-    """
+    """Convert uint8 or uint16 images to float32 in [-1, 1]: a NumPy array, or a TensorFlow tensor, eager or symbolic."""
     half = 32767.5 if images.dtype == np.uint16 else 127.5
     # Tensors have no method that casts; TensorFlow's true division of uint8 and uint16 gives float32, exactly.
     levels: Any = images.astype(np.float32) if isinstance(images, np.ndarray) else images / 1
@@ -36,11 +29,7 @@ def to_float(images: ArrayOrTensor) -> ArrayOrTensor:
 
 
 def from_float(images: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
-    """Convert float32 images in [-1, 1] to the nearest levels of uint8 or uint16.
-
-    Args:
-        images: float32, of any shape. Values outside [-1, 1] are clipped.
-        dtype: `np.uint8` or `np.uint16`.
+    """Convert float32 images, clipped to [-1, 1], to the nearest levels of uint8 or uint16.
 
     Raises:
         ValueError: Some values are not numbers.
@@ -55,12 +44,7 @@ def from_float(images: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
 
 
 def to_depth(image: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
-    """Convert an image between uint8 and uint16; 255 corresponds to 65535.
-
-    Args:
-        image: uint8 or uint16, of any shape.
-        dtype: `np.uint8` or `np.uint16`.
-    """
+    """Convert an image between uint8 and uint16; 255 corresponds to 65535."""
     if image.dtype == dtype:
         return image
     if dtype == np.uint16:
@@ -81,10 +65,6 @@ def check_numbers(values: np.ndarray) -> np.ndarray:
 def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
     """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped.
 
-    Args:
-        values: Numbers, of any shape.
-        value_range: (LO, HI).
-
     Raises:
         ValueError: Some values are not numbers.
     """
@@ -97,13 +77,7 @@ def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
 
 
 def to_values(levels: np.ndarray, value_range: ValueRange, dtype: np.dtype | type) -> np.ndarray:
-    """Convert uint16 levels to values of a file, the inverse of `to_levels`.
-
-    Args:
-        levels: uint16, of any shape.
-        value_range: (LO, HI).
-        dtype: Type of the values. Whole numbers are rounded.
-    """
+    """Convert uint16 levels to values of a file, the inverse of `to_levels`; whole numbers are rounded."""
     low, high = value_range
     values = np.empty(levels.shape, dtype)
     for rows in row_blocks(levels.shape):
@@ -113,12 +87,7 @@ def to_values(levels: np.ndarray, value_range: ValueRange, dtype: np.dtype | typ
 
 
 def value_type(value_range: ValueRange, fractional: bool = False) -> type:
-    """Return the smallest type that holds the values of a range: uint8, uint16, int16 or float32.
-
-    Args:
-        value_range: (LO, HI).
-        fractional: Whether to keep values between whole numbers, as float32.
-    """
+    """Return the smallest type that holds the values of a range: uint8, uint16, int16; float32 also with `fractional`."""
     low, high = value_range
     if not fractional and high - low >= MIN_STEPS:
         for dtype in (np.uint8, np.uint16, np.int16):

@@ -22,8 +22,8 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.data.machine import available_cores
 from cyclegan.errors import MissingPackageError, UserError, printable
-from cyclegan.images import color, dicom_format, formats, geometry, reader, writer
-from cyclegan.images.image import DecodedImage
+from cyclegan.images import dicom_format, formats, geometry, reader
+from cyclegan.images.image import DecodedImage, visible
 from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
@@ -253,14 +253,14 @@ class _FileTranslator:
         image, value_range = conversions.with_pixels(original, output), self._ranges[1]
         format = self._format or formats.format_of(task.target)
         if format == "dicom":
-            with writer.partial_file(task.target) as path:
+            with formats.partial_file(task.target) as path:
                 dicom_format.write_copy(
                     path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
                 )
         else:
             if value_range:
                 image = image_to_values(image, value_range, image.fractional and format == "tiff")
-            writer.write(task.target, image, self._format)
+            formats.write(task.target, image, self._format)
         if self._page_folder:
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
@@ -279,7 +279,7 @@ def _write_item(
     """Write small copies of "input", "output" and "cycle" for the page; return the item of the page."""
     paths = {kind: f"{PAGE_FOLDER}/{task.number:06d}_{kind}.png" for kind in images}
     for kind, path in paths.items():
-        writer.write(folder / path, DecodedImage(make_thumbnail(images[kind])), "png")
+        formats.write(folder / path, DecodedImage(make_thumbnail(images[kind])), "png")
     original, scores = images["input"], {}
     for name, kind in (("cycle error", "cycle"), ("change", "output")):
         if kind in images and images[kind].shape == original.shape:
@@ -291,7 +291,7 @@ def _write_item(
 
 def make_thumbnail(pixels: np.ndarray) -> np.ndarray:
     """Return a copy for the page: uint8 [h, w, 1 or 3], its longer side at most `MAX_SIDE` pixels."""
-    pixels = color.visible(pixels)
+    pixels = visible(pixels)
     shrink = min(1.0, MAX_SIDE / max(pixels.shape[:2]))
     height, width = (max(1, round(side * shrink)) for side in pixels.shape[:2])
     return to_depth(geometry.resize(pixels, (height, width)), np.uint8)

@@ -126,11 +126,7 @@ def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -
     """Return the findings of groups of images that are alike.
 
     A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several times.
-
-    Args:
-        kind: Kind of the groups that lie inside one split.
-        groups: Indices of the images of each group.
-        splits: Index of the split of each image: trainA, trainB, testA, testB.
+    Only the last reason makes a finding of the given kind. `splits` has the index of the split of each image.
     """
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
@@ -151,15 +147,7 @@ def of_counts(splits: np.ndarray) -> Finding:
 
 
 def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about images that are blurred by resizing.
-
-    Args:
-        data: The data section of the configuration.
-        multiple: Pixels by which the sides of the networks' input must be divisible.
-        sizes: Heights and widths in pixels, [N, 2].
-        splits: Index of the split of each image.
-        indices: The images to look at, [K].
-    """
+    """Return the finding about images, of those with these indices, that are blurred by resizing; see `resized_sizes`."""
     training, testing = (
         geometry.resized_sizes(data, multiple, sizes[indices], is_training) for is_training in (True, False)
     )

@@ -16,8 +16,8 @@ from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import MissingPackageError, UserError, printable
-from cyclegan.images import color, formats, reader
-from cyclegan.images.image import Header, row_blocks
+from cyclegan.images import formats, reader
+from cyclegan.images.image import Header, row_blocks, visible
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
 from cyclegan.inspection import findings
@@ -65,10 +65,6 @@ class Inspection:
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
 
-    def path(self, index: int) -> str:
-        """Return the path of an image."""
-        return os.path.join(self.folder, self.names[index])
-
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
     """Decode all images of a folder, several at a time, and find what may harm training on them.
@@ -78,10 +74,6 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         data: The data section of the configuration of training, except for the folder.
         multiple: Pixels by which the sides of the networks' input must be divisible.
         bars: Whether to show a progress bar.
-
-    Raises:
-        UserError: A folder is missing or empty, or a value range cannot be measured.
-        MissingPackageError: The images need a package that is not installed.
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
@@ -128,7 +120,8 @@ def _find(
     misnamed = {
         index: f"is {format_}"
         for index, format_ in enumerate(measures["format"].tolist())
-        if format_ in EXTENSIONS and not _has_extension(names[index], EXTENSIONS[format_])
+        if folder_source.stem(names[index]) != names[index]  # a name without an extension contradicts nothing
+        and not names[index].lower().endswith(EXTENSIONS.get(format_, ""))
     }
     return [
         findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),
@@ -141,29 +134,20 @@ def _find(
     ]
 
 
-def _has_extension(name: str, expected: tuple[str, ...]) -> bool:
-    """Return whether a name has one of these extensions, or none."""
-    return folder_source.stem(name) == name or name.lower().endswith(expected)
-
-
 def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> list[Finding]:
     """Return the findings of equal and of similar images among those with these indices."""
-    equal = _to_indices(findings.equal_groups(measures["pixels"][rich]), rich)
+    equal = [rich[group].tolist() for group in findings.equal_groups(measures["pixels"][rich])]
     distinct = np.setdiff1d(rich, [index for group in equal for index in group[1:]])
     colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)
     looks = measures[distinct]
-    near = _to_indices(findings.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"]), distinct)
+    near = findings.near_groups(looks["look"], colors[distinct], SAME_COLORS, looks["miniature"])
     same = {group[0]: group for group in equal}
-    near = [sorted(index for first in group for index in same.pop(first, [first])) for group in near]
+    near = [sorted(i for first in distinct[group].tolist() for i in same.pop(first, [first])) for group in near]
     duplicates = findings.of_copies(findings.DUPLICATES, equal, splits)[-1]
     *leaks, near_duplicates = findings.of_copies(findings.NEAR_DUPLICATES, [*same.values(), *near], splits)
     known = set(map(tuple, duplicates.groups))
     others = [group for group in near_duplicates.groups if tuple(group) not in known]
     return [*leaks, duplicates, Finding(findings.NEAR_DUPLICATES, others)]
-
-
-def _to_indices(groups: Sequence[Sequence[int]], indices: np.ndarray) -> list[list[int]]:
-    return [indices[list(group)].tolist() for group in groups]
 
 
 def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -173,21 +157,12 @@ def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) 
 
 
 def measure(source: Source, channels: int, value_range: ValueRange | None = None) -> tuple:
-    """Decode an image; return its `MEASURES`.
-
-    Args:
-        source: A path, or the content of a file.
-        channels: Number of channels, see `reader.decode`.
-        value_range: Values of the file that become the lowest and the highest level.
-
-    Raises:
-        The errors of `reader.decode`.
-    """
+    """Decode an image (see `reader.decode` for the arguments and errors); return its `MEASURES`."""
     import imagehash  # slow to import
 
     header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
-    mean, deviation, spread = _colors(color.visible(pixels))
+    mean, deviation, spread = _colors(visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)
     look = int.from_bytes(np.packbits(imagehash.phash(reduced).hash).tobytes(), "big")
     miniature = np.asarray(reduced.convert("RGB").resize((MINIATURE, MINIATURE), Image.Resampling.BOX))
@@ -197,7 +172,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
     """Return a reduced image of 8 bits, at most `side` pixels wide and high; `pixels` are as decoded: [h, w, C]."""
-    levels = to_depth(color.visible(pixels), np.uint8)
+    levels = to_depth(visible(pixels), np.uint8)
     image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
     image.thumbnail((side, side))
     return image

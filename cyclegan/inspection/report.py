@@ -1,4 +1,4 @@
-"""Inspection of a dataset as text, and as an HTML page for current browsers, without a network or script."""
+"""Inspection of a dataset as text, in short at the start of training, and as an HTML page without a network or script."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import contextlib
 import html
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from cyclegan.data.sources import SPLITS
+from cyclegan import terminal
+from cyclegan.config import Config
+from cyclegan.config.data import DataConfig
+from cyclegan.data import loading
+from cyclegan.data.sources import SPLITS, Domains
 from cyclegan.errors import UserError, printable
 from cyclegan.images import reader
-from cyclegan.inspection.findings import UNREADABLE, Finding
-from cyclegan.inspection.inspection import Inspection, thumbnail
+from cyclegan.inspection.findings import DUPLICATES, UNREADABLE, Finding, equal_groups, of_copies, of_counts, of_sizes
+from cyclegan.inspection.inspection import FLAGS, Inspection, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
@@ -23,17 +28,10 @@ MAX_IMAGES = 60  # that are shown for a finding; the names of all others are lis
 SIDE = 192  # pixels of the images of the page at most
 MAX_GROUPS = 3  # that are named for a finding
 MAX_NAMES = 4  # that are named in a group
+MAX_SHORT_LINES = 5
 MAX_KINDS = 3  # kinds of files of a split
 LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."
-STATISTICS = (
-    "images",
-    "width, pixels",
-    "height, pixels",
-    "width / height",
-    "bands",
-    "mean",
-    "deviation",
-)
+STATISTICS = ("images", "width, pixels", "height, pixels", "width / height", "bands", "mean", "deviation")
 
 
 def statistics(inspection: Inspection) -> list[list[str]]:
@@ -91,6 +89,45 @@ def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:
         yield ", ".join([*named, "..."] if len(group) > MAX_NAMES else named)
     if len(finding.groups) > MAX_GROUPS:
         yield "..."
+
+
+def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
+    """Return the few lines for the start of training, about findings that need no decoding; none if there are none."""
+    sets = [part for part in (domains.train_x, domains.train_y, domains.test_x, domains.test_y) if part is not None]
+    names = [name for part in sets for name in part.names]
+    found = []
+    for finding in _find_without_decoding(data, multiple, [part.facts for part in sets]):
+        if finding.count:
+            example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
+            found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
+    if found and not (data.is_tfds or data.is_embedded):
+        command = " ".join(
+            [terminal.command("inspect"), shlex.quote(data.dataset), *_flags_of_inspection(data, domains.value_ranges)]
+        )
+        found = [*found[: MAX_SHORT_LINES - 1], f"Data: {command} explains these findings and looks for more"]
+    return found[:MAX_SHORT_LINES]
+
+
+def _flags_of_inspection(data: DataConfig, value_ranges: Mapping[str, str | None]) -> list[str]:
+    """Return the flags that give an inspection these settings, with value ranges as measured."""
+    sizes = {name: getattr(data, name) for name in ("preprocess", "image_size", "image_width")}
+    usual = {"load_size": Config.from_settings(**sizes).data.load_size, "image_width": data.image_size}
+    flags = {name: getattr(data, name) for name in FLAGS}
+    flags.update(value_ranges)
+    return [f"--{name} {value}" for name, value in flags.items() if value != usual.get(name, getattr(DataConfig, name))]
+
+
+def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[Finding]:
+    """Yield findings, empty ones included; `facts` has `reader.FACTS_DTYPE` [N] of each split."""
+    merged = np.concatenate(facts)
+    splits = np.repeat(np.arange(len(SPLITS)), [len(part) for part in facts])
+    known = np.flatnonzero(merged["end"])
+    keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
+    groups = [known[group].tolist() for group in equal_groups(keys)]
+    yield from of_copies(DUPLICATES, groups, splits)
+    sizes = loading.sizes_of(merged)
+    yield of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
+    yield of_counts(splits)
 
 
 def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]) -> None:
@@ -175,7 +212,7 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     with contextlib.suppress(ValueError, SyntaxError, OSError):
         domain = inspection.splits[index] % 2
         channels, value_range = inspection.channels[domain], inspection.value_ranges[domain]
-        pixels = reader.decode(inspection.path(index), channels, value_range=value_range)
+        pixels = reader.decode(inspection.folder / inspection.names[index], channels, value_range=value_range)
         thumbnail(pixels, SIDE).save(folder / file)
     name = _escape(finding.describe(inspection.names, index))
     return f'<figure><img loading="lazy" src="{html_report.url(file)}" alt="{name}"><figcaption>{name}</figcaption></figure>'

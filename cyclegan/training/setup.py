@@ -16,7 +16,7 @@ from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
-from cyclegan.inspection import summary as inspection_summary
+from cyclegan.inspection import report as inspection_report
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
@@ -113,7 +113,7 @@ def make_trainer(
         with terminal.phase("Loading the network for FID and KID", if_slow=True):
             evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     with terminal.phase("Comparing the images", if_slow=True):
-        notes = (*data.notes, *inspection_summary.lines(config.data, config.networks.multiple, data))
+        notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
     facts = overview.Facts(
         notes=notes,
         devices=workers.strategy.extended.worker_devices,

@@ -46,9 +46,4 @@ def test_drawn_images_replace_a_missing_dataset(data):
     images, text = comparison_images(data, "y2x", 4)
     assert [image.shape for image in images] == [(32, 32, 5)] * 2 + [(36, 40, 5)] * 2
     assert text.startswith("2 drawn images, ") and images[0].std() > 20 and (images[0] != images[1]).any()
-    np.testing.assert_array_equal(images[0][..., :2], images[0][..., 3:])
-
-
-def test_drawn_images_are_of_the_embedded_dataset(data):
-    images, _ = comparison_images(dataclasses.replace(data, dataset="scenes", channels_y=3), "y2x", 4, size=(32, 32))
-    np.testing.assert_array_equal(images[0], embedded.draw("scenes", "testB", 0, 32))
+    np.testing.assert_array_equal(images[0], embedded.draw("stripes", "testB", 0, 32)[..., [0, 1, 2, 0, 1]])

@@ -20,8 +20,7 @@ def labels_of(image):
 
 
 @pytest.mark.parametrize(
-    "draw, some, kinds",
-    [(stripes.draw, HORSES, ("horse", "zebra")), (scenes.draw, STREETS, ("labels", "rendering"))],
+    "draw, some, kinds", [(stripes.draw, HORSES, ("horse", "zebra")), (scenes.draw, STREETS, ("labels", "rendering"))]
 )
 def test_a_larger_drawing_shows_the_same_scene(draw, some, kinds):
     for scene, kind in itertools.product(some[:3], kinds):

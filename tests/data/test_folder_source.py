@@ -60,11 +60,6 @@ def test_loops_of_links_are_visited_once(tmp_path):
     assert sorted(found) == sorted(os.path.realpath(data / name) for name in ("a.png", "sub/b.png"))
 
 
-def test_an_unreadable_folder_is_refused(tmp_path):
-    with pytest.raises(UserError, match="nowhere: No such file or directory; expected a folder that can be read"):
-        folder_source.find_images(tmp_path / "nowhere")
-
-
 def test_without_test_folders_the_last_images_are_held_out(folder):
     domains = load(folder)
     assert domains.train_x.images.shape == (19, 24, 24, 3) and domains.test_x.images.shape == (1, 16, 16, 3)
@@ -82,7 +77,7 @@ def test_test_folders_are_used(folder):
     assert len(domains.notes) == 1 and "testB" in domains.notes[0]
 
 
-@pytest.mark.parametrize("count, held_out", [(2, 1), (29, 1), (30, 2)])
+@pytest.mark.parametrize("count, held_out", [(2, 1), (30, 2)])
 def test_five_percent_are_held_out(tmp_path, count, held_out):
     for domain in "AB":
         for i in range(count):
@@ -128,12 +123,7 @@ def find(x, y, x_size=(4, 5), y_size=(4, 5)):
 
 
 def test_equal_paths_but_for_the_extension_are_pairs():
-    assert find(X, Y) == [[1, 0], [2, 1], [3, 3]]
-
-
-def test_images_of_scenes_are_pairs_by_their_number():
-    names = [[f"scenes/64/{split}[{i}]" for i in range(count)] for split, count in (("trainA", 3), ("trainB", 4))]
-    assert find(*names) == [[0, 0], [1, 1], [2, 2]]
+    assert find(X, Y) == find([*X, "trainA/z.png", "trainA/z.jpg"], Y) == [[1, 0], [2, 1], [3, 3]]
 
 
 @pytest.mark.parametrize(
@@ -155,10 +145,6 @@ def test_images_of_scenes_are_pairs_by_their_number():
 def test_names_that_give_no_pairs_are_refused(x, y, text):
     with pytest.raises(UserError, match=re.escape(f"--paired_names: {text}")):
         find(x, y)
-
-
-def test_a_name_twice_without_a_partner_does_no_harm():
-    assert find([*X, "trainA/z.png", "trainA/z.jpg"], Y) == find(X, Y)
 
 
 def test_pairs_of_different_sizes_are_refused():

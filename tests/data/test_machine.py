@@ -40,7 +40,6 @@ def unified(limit, used, inactive=0):
     [
         ("0::/user.slice\n", {"user.slice": unified("max", 3 * GB)}, 64 * GB),  # no limit
         ("0::/\n", {".": unified(16 * GB, 15 * GB, 10 * GB)}, 11 * GB),  # just unpacked a dataset
-        ("0::/\n", {".": unified(GB, 2 * GB)}, 0),
         (
             "0::/slurm/job_7/step_0\n",
             {
@@ -58,7 +57,7 @@ def unified(limit, used, inactive=0):
                     "memory.limit_in_bytes": 8 * GB,
                     "memory.usage_in_bytes": 3 * GB,
                     "memory.stat": f"total_inactive_file {GB}",
-                },
+                }
             },
             6 * GB,
         ),
@@ -67,11 +66,6 @@ def unified(limit, used, inactive=0):
 def test_the_tightest_limit_counts(make, groups, files, free):
     make(groups, **files)
     assert machine.free_bytes() == free
-
-
-def test_without_proc_all_available_memory_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "PROC", tmp_path / "no such folder")
-    assert 0 < machine.free_bytes() <= psutil.virtual_memory().total
 
 
 def test_only_cores_of_this_process_count(monkeypatch):

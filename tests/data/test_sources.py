@@ -12,17 +12,7 @@ from cyclegan.data import embedded, machine, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images import reader
-from tests.data.image_folders import (
-    BANDS,
-    CACHES,
-    image_sets,
-    load,
-    load_config,
-    noise,
-    photograph,
-    save,
-    stack,
-)
+from tests.data.image_folders import BANDS, CACHES, image_sets, load, load_config, noise, photograph, save, stack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -95,6 +85,8 @@ def test_training_images_of_equal_names_are_pairs(photos, cache):
 
 def test_images_of_scenes_are_pairs():
     assert load("scenes", load_size=16, paired_names=True).pairs.tolist() == [[i, i] for i in range(5)]
+    assert load("stripes", load_size=16, paired_names=True).pairs is None
+    assert not Config.from_settings(dataset="stripes").data.is_tfds  # so no worker waits for the chief to prepare it
 
 
 def test_files_with_other_bands_are_named(bands, folder):
@@ -104,12 +96,9 @@ def test_files_with_other_bands_are_named(bands, folder):
             "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channels",
         ),
         ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .bands: 5; expected 4 .--channels_x, --channels_y"),
-        ({"channels_x": 2, "channels_y": 5}, "4 of 8 .*trainA/0.png .bands: 1; expected 2"),
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)
-    with pytest.raises(UserError, match="20 of 23 .*trainA/00.png .bands: 3; expected 4"):
-        load(folder, channels_x=4)
     assert load(folder, channels_x=1, channels_y=1).train_x.images.shape == (19, 24, 24, 1)
 
 
@@ -130,12 +119,6 @@ def test_without_a_crop_all_sizes_must_agree(photos, cache):
             photograph(photos / split / "s0" / f"{i}.png", i, 43 + i)
     domains = load(photos, cache=cache, preprocess="none")  # 43 x 38 and 44 x 39
     assert domains.size == (44, 40)
-
-
-def test_image_width_sets_another_width(folder):
-    domains = load(folder, image_width=32)
-    assert domains.size == (16, 32)
-    assert domains.train_x.images.shape == (19, 24, 48, 3) and domains.test_y.images.shape == (1, 16, 32, 3)
 
 
 @pytest.mark.parametrize("dataset", ["folder", "stripes"])
@@ -159,22 +142,14 @@ print(len(domains.train_x), slow & set(sys.modules))
 config = Config.from_settings(dataset="stripes", image_size=16, load_size=16)
 sources.load_domains(config.data, config.networks.multiple)
 print(slow & set(sys.modules))
-import tensorflow as tf
-tf.keras.layers.Layer  # Keras 3 imports matplotlib itself
-brought = set(sys.modules)
-from cyclegan.data import unpaired
-from cyclegan.training import trainer
-from cyclegan.run import summaries
-print({"tensorflow_datasets", "matplotlib"} & set(sys.modules) - brought)
 """
 
 
 @pytest.mark.slow
-def test_images_need_neither_tfds_nor_matplotlib(folder):
-    """Check the imported modules, except `requests`, which TensorFlow imports itself."""
+def test_folders_and_drawings_need_neither_tensorflow_nor_tfds(folder):
     command = [sys.executable, "-c", FOLDER_ALONE, str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["19 set()", "set()", "set()"], done.stderr
+    assert done.stdout.splitlines() == ["19 set()", "set()"], done.stderr
 
 
 def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_path):
@@ -200,29 +175,9 @@ def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
         np.testing.assert_array_equal(stack(part.images), expected)
 
 
-@pytest.mark.parametrize("mode", ["resize_and_crop", "crop", "scale_width", "scale_width_and_crop"])
-def test_16_bit_images_of_any_channels_are_the_same_in_every_cache(bands, mode):
-    (bands / "trainA" / "3.png").unlink()
-    for i in range(1, 3):  # all images then have one shape
-        noise(bands / "trainA" / f"{i}.png", i, (24, 30), 1)
-    for i in range(4):
-        noise(bands / "trainB" / f"{i}.tif", i, (48, 60), 5, np.uint8)
-    ram, none = (load(bands, cache=cache, preprocess=mode, **BANDS) for cache in CACHES)
-    for kept, decoded in zip(image_sets(ram), image_sets(none)):
-        assert kept.images.dtype == np.uint16
-        np.testing.assert_array_equal(stack(kept.images), stack(decoded.images))
-    assert ram.size == none.size == ((20, 24) if mode == "scale_width" else (16, 16))
-    assert ram.fingerprint() == none.fingerprint()
-
-
 @pytest.mark.parametrize(
     "cache, local_workers, at_start, decoded",
-    [
-        ("ram", 0, 13, 13),
-        ("ram", 1, 0, 13),
-        ("none", 0, 0, 26),
-        ("auto", 0, 13, 13),
-    ],
+    [("ram", 0, 13, 13), ("ram", 1, 0, 13), ("none", 0, 0, 26), ("auto", 0, 13, 13)],
 )
 def test_number_of_decodings_by_cache(photos, monkeypatch, cache, local_workers, at_start, decoded):
     decode, calls = reader.decode, []
@@ -267,24 +222,6 @@ def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monk
         load(photos)
     for cache in ("auto", "none"):
         assert not is_kept(load(photos, cache=cache))
-
-
-def test_broken_headers_and_ends_are_found_at_the_start(photos):
-    for name, damage in {
-        "trainA/s0/0.jpg": lambda whole: whole[: len(whole) // 2],
-        "trainA/s1/1.png": lambda whole: whole[:-30],
-        "trainB/s0/2.webp": lambda whole: b"RIFF" + bytes(20),
-        "trainB/s1/3.bmp": lambda whole: b"",
-        "testB/s1/1.png": lambda whole: b"<svg/>",
-    }.items():
-        (photos / name).write_bytes(damage((photos / name).read_bytes()))
-    texts = []
-    for cache in CACHES:
-        with pytest.raises(UserError) as error:
-            load(photos, cache=cache)
-        texts.append(str(error.value))
-    assert texts[0].startswith("5 of 13 images cannot be used; expected readable ones: repair or remove them")
-    assert texts[0] == texts[1] and "1.png (not an image)" in texts[0] and "0.jpg (" in texts[0]
 
 
 def test_an_image_that_changes_or_disappears_is_named(photos):

@@ -86,10 +86,6 @@ def test_several_files_are_read_in_their_order(tmp_path):
     assert [reader.decode(file)[0, 0, 0] for file in files["trainB"]] == [50 + i for i in range(12)]
 
 
-def truncate(paths):
-    paths[0].write_bytes(paths[0].read_bytes()[:-10])
-
-
 def change_a_byte(paths):
     content = bytearray(paths[1].read_bytes())
     content[len(content) // 2] ^= 1
@@ -98,12 +94,7 @@ def change_a_byte(paths):
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        truncate,
-        change_a_byte,
-        lambda paths: paths[1].unlink(),
-        lambda paths: paths[1].write_bytes(paths[0].read_bytes()),  # another number of images
-    ],
+    [change_a_byte, lambda paths: paths[1].unlink(), lambda paths: paths[1].write_bytes(paths[0].read_bytes())],
 )
 def test_damage_is_named(tmp_path, damage):
     builder = prepared(tmp_path, 3)

@@ -17,7 +17,7 @@ from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.evaluation.score_run import check_same_names, read_folder
-from cyclegan.images import writer
+from cyclegan.images import formats
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference.model import Model
 from cyclegan.networks import compat
@@ -191,7 +191,7 @@ def test_real_images_are_resized_like_held_out_images(run, tmp_path):
     model, names = Model(run), ("a.png", "b.png", "sub/c.jpg")
     exact, deep, _ = pixels = [images(32, 32, 1), images(32, 32, 1, dtype=np.uint16), images(33, 50, 3)]
     for name, image in zip(names, pixels):
-        writer.write(tmp_path / name, DecodedImage(image))
+        formats.write(tmp_path / name, DecodedImage(image))
     found = read_folder(tmp_path, model, "x2y", (32, 32))
     assert found.shape == (3, 32, 32, 3) and found.dtype == np.uint16  # one image of 16 bits makes all so
     np.testing.assert_array_equal(found[0][..., :1], exact * np.uint16(257))

@@ -1,4 +1,4 @@
-"""Reading with Pillow."""
+"""Reading with Pillow, and of PNG files."""
 
 import imagecodecs
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cyclegan.images import reader
+from cyclegan.images import pillow_format, reader
 from tests.images.samples import chunk, deep_png, deep_values, middle, save
 
 
@@ -38,6 +38,16 @@ def test_gray_equals_pillow(tmp_path):
     assert middle(save(tmp_path / "c.png", 90, mode="L"), 1) == [90]
     assert middle(save(tmp_path / "d.png", (10, 20), mode="LA"), 2) == [10, 20]
     assert middle(save(tmp_path / "e.png", (1, 2, 3, 4), mode="RGBA"), 4) == [1, 2, 3, 4]
+
+
+def test_float_images_are_refused():
+    with pytest.raises(ValueError, match="a Pillow image of mode F: expected 8 or 16 bits"):
+        pillow_format.from_pillow(Image.new("F", (4, 4)), 1)
+
+
+def test_lab_has_no_opacity():
+    image = pillow_format.from_pillow(Image.new("RGB", (4, 4), "red").convert("LAB"))
+    assert image.opacity is None and image.pixels.shape == (4, 4, 3)
 
 
 def test_orientation_in_the_xmp_of_a_tiff_counts_nowhere(tmp_path):

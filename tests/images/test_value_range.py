@@ -17,11 +17,6 @@ from cyclegan.images.value_range import (
 )
 
 
-def test_to_float_spans_minus_one_to_one():
-    assert to_float(np.array([0, 255], np.uint8)).tolist() == [-1.0, 1.0]
-    assert to_float(np.array([0, 65535], np.uint16)).tolist() == [-1.0, 1.0]
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_to_float_is_the_same_for_arrays_and_tensors(dtype):
     levels = np.arange(np.iinfo(dtype).max + 1).astype(dtype)
@@ -30,6 +25,7 @@ def test_to_float_is_the_same_for_arrays_and_tensors(dtype):
     assert array.dtype == np.float32 and tensor.dtype == tf.float32
     np.testing.assert_array_equal(array, expected)
     np.testing.assert_array_equal(tensor, expected)
+    assert (array[0], array[-1]) == (-1, 1)
     symbolic = tf.function(to_float)(levels)  # the graph optimizer multiplies by the reciprocal
     np.testing.assert_allclose(symbolic, expected, rtol=0, atol=1.2e-7)
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from cyclegan.errors import UserError
-from cyclegan.images import formats, reader, writer
+from cyclegan.images import formats, reader
 from cyclegan.images.image import DecodedImage
 
 
@@ -21,7 +21,7 @@ def test_lossless_formats_keep_every_bit(tmp_path, dtype, ending, channels, clea
     pixels = noise((5, 7, channels), dtype)
     opacity = noise((5, 7, 1), dtype, 1) if clear else None
     path = tmp_path / "new" / f"a{ending}"
-    writer.write(path, DecodedImage(pixels, opacity))
+    formats.write(path, DecodedImage(pixels, opacity))
     bands = reader.decode_whole(path, channels + 1).pixels if clear and dtype == np.uint16 else None
     found = reader.decode_whole(path, channels)
     assert found.pixels.dtype == dtype
@@ -42,10 +42,10 @@ def test_lossless_formats_keep_every_bit(tmp_path, dtype, ending, channels, clea
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_only_tiff_holds_other_channels(tmp_path, channels, dtype):
     pixels = noise((4, 6, channels), dtype)
-    writer.write(tmp_path / "a.tif", DecodedImage(pixels))
+    formats.write(tmp_path / "a.tif", DecodedImage(pixels))
     np.testing.assert_array_equal(reader.decode(tmp_path / "a.tif", channels, dtype), pixels)
     with pytest.raises(UserError, match=f"{channels} channels don't fit into png: expected --format tiff"):
-        writer.write(tmp_path / "a.png", DecodedImage(pixels))
+        formats.write(tmp_path / "a.png", DecodedImage(pixels))
     assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
 
 
@@ -56,7 +56,7 @@ def test_8_bit_formats_keep_the_upper_half(tmp_path, name, channels):
     pixels = np.broadcast_to(ramp[:, None, None], (32, 32, channels)).copy()
     opacity = np.full((32, 32, 1), 65535, np.uint16)
     opacity[:8] = 0
-    writer.write(tmp_path / name, DecodedImage(pixels, opacity))
+    formats.write(tmp_path / name, DecodedImage(pixels, opacity))
     found = reader.decode_whole(tmp_path / name, channels)
     with Image.open(tmp_path / name) as image:
         assert image.format == {"a.jpg": "JPEG", "a.jpeg": "JPEG"}.get(name, name[2:].upper())
@@ -77,13 +77,13 @@ def test_color_profile_is_kept(tmp_path):
         ("a.tif", np.uint8),
         ("b.tif", np.uint16),
     ):
-        writer.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
+        formats.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
         assert reader.decode_whole(tmp_path / name).profile == profile, name
 
 
 def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
-    writer.write(path, DecodedImage(noise((4, 4, 3))))
+    formats.write(path, DecodedImage(noise((4, 4, 3))))
     before = path.read_bytes()
 
     def full(self, file, format, **options):
@@ -93,12 +93,6 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image.Image, "save", full)
     with pytest.raises(OSError, match="No space"):
-        writer.write(path, DecodedImage(noise((4, 4, 3), seed=1)))
+        formats.write(path, DecodedImage(noise((4, 4, 3), seed=1)))
     assert path.read_bytes() == before
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
-
-
-def test_format_follows_from_the_extension():
-    assert [formats.format_of(name) for name in ("a.JPG", "b.c.tiff", "d.webp", "e", ".png", "f.txt")] == [
-        "jpeg", "tiff", "webp", None, None, None
-    ]  # fmt: skip

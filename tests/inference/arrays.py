@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cyclegan.images import writer
+from cyclegan.images import formats
 from cyclegan.images.image import DecodedImage
 
 
@@ -23,5 +23,5 @@ def write_originals(folder):
         "f.tif": (18, 19), "g.JPEG": (40, 30), "h.jpg": (40, 30), "i%20 ü#?.png": (24, 16),
     }  # fmt: skip
     for seed, (name, size) in enumerate(sizes.items()):
-        writer.write(folder / name, DecodedImage(images(*size, 3, seed=seed)))
+        formats.write(folder / name, DecodedImage(images(*size, 3, seed=seed)))
     return sizes

@@ -11,7 +11,7 @@ from PIL import Image
 import cyclegan
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
-from cyclegan.images import geometry, reader, writer
+from cyclegan.images import formats, geometry, reader
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference import model as model_module
 from cyclegan.inference.model import Model, load_on_devices
@@ -161,7 +161,7 @@ def test_arrays_of_16_bits_and_of_floats(models):
 def test_opacity_and_depth_of_files(models, tmp_path):
     model, _ = models
     pixels, opacity = images(20, 24, 3), images(20, 24, 1, seed=1)
-    writer.write(tmp_path / "clear.png", DecodedImage(pixels, opacity))
+    formats.write(tmp_path / "clear.png", DecodedImage(pixels, opacity))
     image = model.x2y(tmp_path / "clear.png")
     assert image.mode == "LA"
     np.testing.assert_array_equal(np.asarray(image)[..., 1:], opacity)
@@ -173,11 +173,11 @@ def test_opacity_and_depth_of_files(models, tmp_path):
     np.testing.assert_array_equal(half[..., 1:], geometry.resize(opacity, (10, 12)))
 
     deep = images(20, 24, 3, dtype=np.uint16)
-    writer.write(tmp_path / "deep.png", DecodedImage(deep))
+    formats.write(tmp_path / "deep.png", DecodedImage(deep))
     image = model.x2y(tmp_path / "deep.png")
     assert image.mode == "I;16"
     np.testing.assert_array_equal(np.asarray(image)[..., None], model.x2y(deep))
-    writer.write(tmp_path / "gray.png", DecodedImage(deep[..., :1]))
+    formats.write(tmp_path / "gray.png", DecodedImage(deep[..., :1]))
     with pytest.raises(UserError, match="Pillow has no images of 3 channels of 16 bits: expected an array"):
         model.y2x(tmp_path / "gray.png")
 
@@ -207,5 +207,5 @@ def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
         model.x2y(Image.new("RGB", (7, 5)))
     assert model.x2y(images(20, 24, 5)).shape == (20, 24, 2)
     with pytest.raises(UserError, match="Pillow has no images of 5 channels of 8 bits: expected an array"):
-        writer.write(tmp_path / "a.tif", DecodedImage(images(20, 24, 2)))
+        formats.write(tmp_path / "a.tif", DecodedImage(images(20, 24, 2)))
         model.y2x(tmp_path / "a.tif")

@@ -11,7 +11,7 @@ from PIL import Image
 
 import cyclegan
 from cyclegan.errors import UserError
-from cyclegan.images import reader, writer
+from cyclegan.images import formats, reader
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference import file_plan, translate_files
 from cyclegan.inference.model import Model
@@ -22,7 +22,7 @@ from tests.inference.runs import make_run
 
 def write_same_size(folder, count):
     for number in range(count):
-        writer.write(folder / f"{number:02d}.png", DecodedImage(images(16, 20, 3, seed=number)))
+        formats.write(folder / f"{number:02d}.png", DecodedImage(images(16, 20, 3, seed=number)))
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_every_image_of_a_folder_is_translated(model, originals, tmp_path):
 def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
     deep, opacity = images(20, 24, 3, dtype=np.uint16), images(20, 24, 1, seed=1)
     for name in ("deep.png", "deep.tif"):
-        writer.write(tmp_path / "in" / name, DecodedImage(deep))
-    writer.write(tmp_path / "in" / "clear.png", DecodedImage(images(20, 24, 3), opacity))
+        formats.write(tmp_path / "in" / name, DecodedImage(deep))
+    formats.write(tmp_path / "in" / "clear.png", DecodedImage(images(20, 24, 3), opacity))
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(images(20, 24, 3)).save(tmp_path / "in" / "turned.png", exif=exif)
@@ -80,7 +80,7 @@ def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
 def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
     profiles = {space: (bytes(16) + space + bytes(200)) for space in (b"RGB ", b"GRAY", b"CMYK")}
     for name, space in (("a.png", b"RGB "), ("c.tif", b"GRAY")):
-        writer.write(tmp_path / "in" / name, DecodedImage(images(16, 20, 3), None, profiles[space]))
+        formats.write(tmp_path / "in" / name, DecodedImage(images(16, 20, 3), None, profiles[space]))
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
     translate([model], tmp_path / "in", tmp_path / "out")
     kept = {name: reader.decode_whole(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
@@ -98,8 +98,8 @@ def test_files_with_several_frames_are_counted(model, tmp_path):
 
 def test_tiled_images_are_counted(run_folder, tmp_path):
     model = Model(run_folder, tile=512)
-    writer.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
-    writer.write(tmp_path / "in" / "b.png", DecodedImage(images(20, 20, 3)))
+    formats.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
+    formats.write(tmp_path / "in" / "b.png", DecodedImage(images(20, 20, 3)))
     report = translate([model], tmp_path / "in", tmp_path / "out")
     assert (report.done, report.tiled) == (2, 1)
     np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(images(520, 600, 3)))
@@ -173,7 +173,7 @@ def test_a_pattern_that_leads_out_is_refused():
 
 
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
-    writer.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(images(8, 8, 3)))
+    formats.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(images(8, 8, 3)))
     mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
     with pytest.raises(
         UserError, match=r"1 of 9 files to write exist, for example .*c\.webp: expected none; use --over"
@@ -209,7 +209,7 @@ def test_a_target_within_the_source_is_not_translated(model, originals, tmp_path
 
 def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_y=5)
-    writer.write(tmp_path / "in" / "a.png", DecodedImage(images(16, 16, 3)))
+    formats.write(tmp_path / "in" / "a.png", DecodedImage(images(16, 16, 3)))
     with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
         cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
@@ -218,7 +218,7 @@ def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
 
 def test_impossible_requests_are_refused(model, tmp_path):
     for name in ("in/a.png", "in/a.tif"):
-        writer.write(tmp_path / name, DecodedImage(images(8, 8, 3)))
+        formats.write(tmp_path / name, DecodedImage(images(8, 8, 3)))
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     for source, target, options, text in (
@@ -302,7 +302,7 @@ def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypa
 
 def test_ctrl_c(model, tmp_path, monkeypatch, calls):
     for number in range(40):
-        writer.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
+        formats.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
     monkeypatch.setattr(translate_files, "available_cores", lambda: 1)
 
     class Bar(translate_files.tqdm.tqdm):
@@ -317,7 +317,7 @@ def test_ctrl_c(model, tmp_path, monkeypatch, calls):
 
 
 def test_page(model, originals, tmp_path):
-    writer.write(tmp_path / "in" / "large.tif", DecodedImage(images(600, 90, 3, dtype=np.uint16)))
+    formats.write(tmp_path / "in" / "large.tif", DecodedImage(images(600, 90, 3, dtype=np.uint16)))
     report = translate([model], tmp_path / "in", tmp_path / "out", html=True)
     assert report.page == tmp_path / "out" / "index.html" and report.done == 10
     page = tmp_path / "out" / "index_files"
@@ -359,7 +359,7 @@ def test_page_images_that_cannot_be_written(model, originals, tmp_path, monkeypa
 
 def test_page_of_one_direction(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], objective="cut", channels_y=3)
-    writer.write(tmp_path / "a.png", DecodedImage(images(20, 24, 3)))
+    formats.write(tmp_path / "a.png", DecodedImage(images(20, 24, 3)))
     model = Model(tmp_path / "run")
     report = translate(model, tmp_path / "a.png", tmp_path / "out", html=True)
     assert (report.done, report.failed) == (1, [])

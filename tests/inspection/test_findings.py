@@ -3,30 +3,9 @@ import pytest
 
 from cyclegan.config import Config
 from cyclegan.inspection import findings
-from cyclegan.inspection.findings import (
-    BOTH_DOMAINS,
-    DUPLICATES,
-    SMALL,
-    TRAINING_AND_TEST,
-    UNEVEN_DOMAINS,
-    Finding,
-)
+from cyclegan.inspection.findings import BOTH_DOMAINS, DUPLICATES, SMALL, TRAINING_AND_TEST, UNEVEN_DOMAINS
 
 TRAIN_A, TRAIN_B, TEST_A, TEST_B = range(4)
-
-
-@pytest.mark.parametrize(
-    "groups, text",
-    [
-        ([], "a note"),
-        ([[7]], "1 image"),
-        ([[7], [9]], "2 images"),
-        ([[7, 9]], "2 images in 1 group"),
-        ([[0, 1], [2, 3, 4]], "5 images in 2 groups"),
-    ],
-)
-def test_images_and_groups_are_counted(groups, text):
-    assert Finding(DUPLICATES, groups, note="a note").count == text
 
 
 def groups_of(groups, splits):
@@ -104,21 +83,3 @@ def test_chains_are_one_group():
     for bit in range(0, 60, 10):
         steps.append(flip_bits(steps[-1], bit, bit + 1, bit + 2))
     assert near_groups(np.array(steps)) == [[*range(7)]]
-
-
-def test_all_pairs_are_found(count=300):
-    rng = np.random.default_rng(1)
-    hashes = rng.integers(0, 2**64, count, np.uint64, endpoint=False)
-    bits = [rng.choice(64, findings.MAX_DISTANCE, replace=False).tolist() for _ in range(count)]
-    other = np.array([flip_bits(value, *part) for value, part in zip(hashes, bits)])
-    groups = near_groups(np.concatenate([hashes, other]))
-    assert groups == [[i, count + i] for i in range(count)]
-
-
-@pytest.mark.parametrize("between, groups", [(findings.MAX_NEIGHBORS - 1, [[0, 1]]), (findings.MAX_NEIGHBORS, [])])
-def test_a_hash_is_compared_with_the_next_ones_of_a_band(between, groups):
-    first = np.uint64(0)
-    last = flip_bits(first, 51, 33, 23, 3)  # agrees in the first band only, and lies behind the others there
-    others = np.random.default_rng(2).integers(1, 2**51, between, np.uint64)
-    hashes = np.array([first, last, *others])
-    assert near_groups(hashes) == groups

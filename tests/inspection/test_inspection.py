@@ -7,7 +7,6 @@ import pytest
 from PIL import Image, ImageDraw
 
 from cyclegan.errors import MissingPackageError
-from cyclegan.inspection import report
 from cyclegan.inspection.findings import MIXED, UNREADABLE
 from cyclegan.inspection.inspection import MEASURES, measure
 from tests.images.dicom_samples import dicom, twelve_bits
@@ -48,18 +47,6 @@ def test_near_copies_across_splits_are_leaks(tmp_path):
     assert findings_of(inspect(tmp_path)) == {
         "images in both domains": [["testA/right.png", "testB/wrong.jpg"]],
         "images in training and test": [["trainB/full.png", "testB/resized.jpg"]],
-    }
-
-
-def test_near_copies_of_any_duplicate_are_leaks(tmp_path):
-    sound_folder(tmp_path)
-    for name in ("trainA/a", "trainB/b", "trainB/b2"):
-        save(texture(900), tmp_path / f"{name}.png")
-    save(texture(900).resize((56, 56)), tmp_path / "testB/c.jpg", quality=80)
-    assert findings_of(inspect(tmp_path)) == {
-        "images in both domains": [["trainA/a.png", "trainB/b.png", "trainB/b2.png", "testB/c.jpg"]],
-        "images in training and test": [["trainB/b.png", "trainB/b2.png", "testB/c.jpg"]],
-        "duplicates": [["trainB/b.png", "trainB/b2.png"]],
     }
 
 
@@ -110,15 +97,7 @@ def test_masks_and_drawings_are_no_copies(tmp_path):
     assert [finding.kind for finding in inspect(tmp_path).findings] == [MIXED]
 
 
-def test_gray_domains_are_not_mixed(tmp_path):
-    sound_folder(tmp_path)
-    for path in tmp_path.glob("t*A/*"):
-        save(texture(int(path.stem) + 700 + 50 * (path.parent.name == "testA")).convert("L"), path)
-    assert not inspect(tmp_path).findings
-    assert not inspect(tmp_path, channels_x=1).findings
-
-
-@pytest.mark.parametrize("colored", [1, 4, 7])
+@pytest.mark.parametrize("colored", [0, 1, 7])
 def test_the_rarer_kind_of_a_mixed_domain_is_found(tmp_path, colored):
     for domain in "AB":
         for i in range(8):
@@ -128,18 +107,10 @@ def test_the_rarer_kind_of_a_mixed_domain_is_found(tmp_path, colored):
             save(texture(900 + 100 * (domain == "B") + i), tmp_path / f"test{domain}" / f"{i}.png")
             if domain == "A":  # a gray test image for each
                 save(texture(700 + i).convert("L"), tmp_path / "testA" / f"{i}.png")
-    (finding,) = inspect(tmp_path).findings
-    expected = [f"trainA/{i}.png" for i in range(colored)]  # 1, 4 or 7 of 16
-    assert finding.kind == MIXED and sorted(inspect(tmp_path).names[i] for (i,) in finding.groups) == expected
-
-
-def test_equal_files_are_found_with_other_ranges_of_the_domains(tmp_path):
-    sound_folder(tmp_path)
-    content = tiff_of(np.random.default_rng(0).integers(0, 65536, (64, 64, 3)).astype(np.uint16))
-    for domain in "AB":
-        (tmp_path / f"train{domain}" / "same.tif").write_bytes(content)
-    found = findings_of(inspect(tmp_path, value_range_x="0:30000", value_range_y="0:60000"))
-    assert found["images in both domains"] == [["trainA/same.tif", "trainB/same.tif"]]
+    found = inspect(tmp_path)
+    assert {finding.kind for finding in found.findings} == ({MIXED} if colored else set())  # a gray domain is not mixed
+    expected = [f"trainA/{i}.png" for i in range(colored)]  # of 16
+    assert sorted(found.names[i] for finding in found.findings for (i,) in finding.groups) == expected
 
 
 def test_a_range_may_be_measured(tmp_path):
@@ -160,12 +131,6 @@ def test_files_with_other_bands_are_unreadable(tmp_path):
     assert finding.kind == UNREADABLE and len(finding) == 9
     assert uneven.count == "6 in trainA, 0 in trainB"
     assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y)"
-
-
-def test_nothing_but_unreadable_files(tmp_path):
-    inspection = inspect(sound_folder(tmp_path), channels_x=5, channels_y=5)
-    assert [(finding.kind, len(finding)) for finding in inspection.findings] == [(UNREADABLE, 18)]
-    assert report.statistics(inspection)[1] == ["images", "0", "0", "0", "0"]
 
 
 def test_dicom_under_another_name(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from cyclegan.data import stripes
-from cyclegan.images import geometry, reader, writer
+from cyclegan.images import formats, geometry, reader
 from cyclegan.images.image import DecodedImage
 from cyclegan.images.value_range import to_depth
 
@@ -67,11 +67,11 @@ def mixed(tmp_path_factory):
     sizes = {"small.png": (17, 23), "large.jpg": (2000, 3000), "odd <&\"' #?%.png": (64, 80), "a/b.webp": (90, 64)}
     sizes.update({"a/c.tif": (50, 64), "d.bmp": (64, 64), "e.gif": (70, 64)})
     for name, size in sizes.items():
-        writer.write(folder / name, DecodedImage(geometry.resize(horse, size)))
+        formats.write(folder / name, DecodedImage(geometry.resize(horse, size)))
     clear = np.linspace(0, 255, 256 * 256).reshape(256, 256, 1).astype(np.uint8)
-    writer.write(folder / "clear.png", DecodedImage(horse, clear))
+    formats.write(folder / "clear.png", DecodedImage(horse, clear))
     for name in ("deep.png", "deep.tiff"):
-        writer.write(folder / name, DecodedImage(to_depth(horse, np.uint16)))
+        formats.write(folder / name, DecodedImage(to_depth(horse, np.uint16)))
     image, exif = Image.fromarray(horse[:, :200]), Image.Exif()
     exif[0x0112] = 6
     image.save(folder / "turned.jpg", exif=exif)

@@ -1,3 +1,5 @@
+"""Reading and writing of DICOM files."""
+
 import io
 import struct
 import sys
@@ -9,6 +11,7 @@ from PIL import Image
 from cyclegan.data import loading
 from cyclegan.errors import MissingPackageError
 from cyclegan.images import reader
+from cyclegan.images.dicom_format import write_copy
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
@@ -27,15 +30,9 @@ def values(content, channels=1):
 def test_rescaled_values_of_12_and_16_bits(syntax):
     stored = twelve_bits()
     assert (values(dicom(stored, syntax=syntax, RescaleSlope=2, RescaleIntercept=-1024)) == 2.0 * stored - 1024).all()
-    deep = stored.astype(np.uint16) * 16
-    assert (values(dicom(deep, bits=16)) == deep).all()
+    assert (values(compressed(dicom(stored, RescaleIntercept=-1024))) == stored - 1024.0).all()
     signed = (stored.astype(np.int16) - 2048) * 16
     assert (values(dicom(signed, bits=16, RescaleIntercept="")) == signed).all()
-
-
-def test_compressed_values_are_decoded():
-    stored = twelve_bits()
-    assert (values(compressed(dicom(stored, RescaleIntercept=-1024))) == stored - 1024.0).all()
 
 
 def jpeg(width, height):
@@ -87,6 +84,13 @@ def test_monochrome1_is_inverted():
     assert (values(dicom(signed, PhotometricInterpretation="MONOCHROME1")) == -1.0 - signed).all()
 
 
+def test_bits_above_the_stored_ones_are_ignored():
+    stored = twelve_bits()
+    assert (values(dicom(stored | 0xA000)) == stored).all()
+    signed = (stored.astype(np.int16) - 2048) & 0x0FFF  # the sign bit is bit 11
+    assert (values(dicom(signed.astype(np.int16))) == stored - 2048.0).all()
+
+
 def test_channels_and_frames(tmp_path):
     stored = twelve_bits()
     assert (values(dicom(stored), 3) == stored[..., None]).all()
@@ -113,6 +117,7 @@ def test_a_range_is_needed_and_applied():
         (lambda: dicom(twelve_bits(), Rows=60000, Columns=60000), "60000 x 60000 pixels: expected at most 180 million"),
         (lambda: dicom(twelve_bits()).replace(b"\2\0\x10\0UI", b"\2\0\x11\0UI"), "no TransferSyntaxUID: expected"),
         (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected a DICOM image"),
+        (lambda: dicom(twelve_bits() * 16, HighBit=15), "HighBit 15 with 12 BitsStored: expected 11"),
         (lambda: dicom(twelve_bits())[:-20], "pixel data"),
         (
             lambda: dicom(
@@ -122,7 +127,7 @@ def test_a_range_is_needed_and_applied():
         ),
         (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
     ],
-    ids=["palette", "huge", "no syntax", "no rows", "cut", "bloated", "deflated"],
+    ids=["palette", "huge", "no syntax", "no rows", "high bits", "cut", "bloated", "deflated"],
 )
 def test_other_files_are_refused(content, text):
     with pytest.raises(Exception, match=text):
@@ -157,3 +162,111 @@ def test_a_video_is_no_image(monkeypatch, syntax):
 
 def missing_decoder(dataset):
     raise RuntimeError("Unable to decompress because all plugins are missing dependencies:\n\tgdcm")
+
+
+pydicom = pytest.importorskip("pydicom")
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Return a function that writes a copy of a DICOM file with other pixels, and reads it."""
+
+    def copy(levels, value_range, fractional=False, **tags):
+        (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits(), WindowCenter=40, WindowWidth=400, **tags))
+        write_copy(
+            tmp_path / "out.dcm",
+            tmp_path / "in.dcm",
+            levels[..., None],
+            value_range,
+            fractional,
+            "CycleGAN x2y, run",
+            "net",
+        )
+        return pydicom.dcmread(tmp_path / "out.dcm")
+
+    return copy
+
+
+def real_values(dataset):
+    """Return the values of a dataset as viewers compute them."""
+    return dataset.pixel_array * float(dataset.RescaleSlope) + float(dataset.RescaleIntercept)
+
+
+@pytest.mark.parametrize(
+    "value_range, fractional, stored_type, step",
+    [
+        ((0, 4095), False, np.uint16, 1),
+        ((-1000, 2000), False, np.int16, 1),
+        ((-70000, 2000), False, np.uint16, 72000 / 65535),
+        ((0, 1), False, np.uint16, 1 / 65535),
+        ((0, 4095), True, np.uint16, 4095 / 65535),
+        (None, False, np.uint16, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("syntax", ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2"])
+def test_values_are_those_of_the_range(copied, syntax, value_range, fractional, stored_type, step):
+    levels = np.random.default_rng(1).integers(0, 65536, (7, 9)).astype(np.uint16)
+    dataset = copied(levels, value_range, fractional, syntax=syntax)
+    low, high = value_range or (0, 65535)
+    assert dataset.pixel_array.dtype.newbyteorder("=") == stored_type and dataset.pixel_array.shape == (7, 9)
+    assert np.abs(real_values(dataset) - (low + levels / 65535 * (high - low))).max() <= step / 2 + 1e-6 * (high - low)
+    assert (dataset.WindowCenter, dataset.WindowWidth) == ((low + high) / 2, high - low)
+
+
+def test_a_copy_is_a_derived_image_of_the_patient(copied):
+    levels = np.zeros((7, 9), np.uint16)
+    stale = {"SmallestImagePixelValue": 3, "Units": "BQML", "RealWorldValueMappingSequence": []}
+    first = copied(levels, (0, 4095), PhotometricInterpretation="MONOCHROME1", RescaleType="HU", **stale)
+    second = copied(levels, (0, 4095), NumberOfFrames=1)
+    assert len({"1.2.3.4", first.SOPInstanceUID, second.SOPInstanceUID}) == 3
+    assert first.file_meta.MediaStorageSOPInstanceUID == first.SOPInstanceUID
+    assert first.SeriesInstanceUID == second.SeriesInstanceUID != "1.2.3"  # one new series
+    assert first.RescaleType == "US"  # a CT image without a type has Hounsfield units
+    assert first.ImageType == ["DERIVED", "SECONDARY", "AXIAL"] and first.DerivationDescription == "CycleGAN x2y, run"
+    assert first.SourceImageSequence[0].ReferencedSOPInstanceUID == "1.2.3.4" and first.PatientName == "Doe^Jane"
+    assert first.PhotometricInterpretation == "MONOCHROME2"
+    assert not any(name in first for name in stale) and "NumberOfFrames" not in second
+
+
+def test_the_description_is_ascii_and_each_network_has_its_own_series(tmp_path):
+    (tmp_path / "in.dcm").write_bytes(dicom(twelve_bits()))
+    series = set()
+    for name, expected in (("Läufe", "L\\xe4ufe"), ("実験", "\\u5b9f\\u9a13"), ("caf\udce9", "caf\\udce9")):
+        levels = np.zeros((7, 9, 1), np.uint16)
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", levels, None, False, name, network=expected)
+        dataset = pydicom.dcmread(tmp_path / "out.dcm")
+        assert dataset.DerivationDescription == expected
+        series.add(dataset.SeriesInstanceUID)
+    assert len(series) == 3  # each network has its own
+
+
+def test_pixels_of_another_size_fill_the_same_area(copied):
+    spacings = {"PixelSpacing": [0.5, 0.7], "ImagerPixelSpacing": [1, 1], "NominalScannedPixelSpacing": None}
+    resized = copied(np.zeros((15, 36), np.uint16), (0, 4095), **spacings)  # of 10 x 12 pixels
+    assert resized.PixelSpacing == [0.3333333333, 0.2333333333]
+    assert resized.ImagerPixelSpacing == [0.6666666667, 0.3333333333] and not resized.NominalScannedPixelSpacing
+    same = copied(np.zeros((10, 12), np.uint16), (0, 4095), **spacings)
+    assert same.PixelSpacing == [0.5, 0.7]
+    shapes = {size: copied(np.zeros(size, np.uint16), None, PixelAspectRatio=[1, 2]) for size in ((20, 24), (20, 20))}
+    assert [("PixelAspectRatio" in dataset) for dataset in shapes.values()] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["SOPClassUID", "SOPInstanceUID"])
+def test_an_original_without_identifier_is_refused(tmp_path, name):
+    dataset = pydicom.dcmread(io.BytesIO(dicom(twelve_bits())))
+    delattr(dataset, name)
+    dataset.save_as(tmp_path / "in.dcm")
+    with pytest.raises(ValueError, match=f"no {name}: expected"):
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, False, "", "net")
+
+
+def test_a_copy_of_a_compressed_file_is_uncompressed(tmp_path):
+    (tmp_path / "in.dcm").write_bytes(compressed(dicom(twelve_bits())))
+    levels = np.random.default_rng(1).integers(0, 65536, (7, 9)).astype(np.uint16)
+    write_copy(
+        tmp_path / "out.dcm", tmp_path / "in.dcm", levels[..., None], (0, 65535), False, "CycleGAN x2y, run", "net"
+    )
+    dataset = pydicom.dcmread(tmp_path / "out.dcm")
+    assert not dataset.file_meta.TransferSyntaxUID.is_compressed
+    assert (real_values(dataset) == levels).all()
