@@ -109,11 +109,11 @@ def test_overflow_only_halves_the_loss_scale(float16_run, six_pairs):
     _, good, metrics = float16_run.train(*six_pairs, 1)
     assert good.all() and metrics[LOSS_SCALE] == [2.0**15]  # summed over the replicas
     scale.assign(1e30)
-    before = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.variables]
+    before = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.state.variables]
     _, good, metrics = float16_run.train(*six_pairs, 1)
     assert not good.any() and all(np.isfinite(metrics[name]) for name in LOSSES)
     assert not np.isfinite(metrics[GRADIENTS[0]]) and float(scale.numpy()) == pytest.approx(5e29)
-    after = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.variables]
+    after = weights(float16_run.gan) + [v.numpy() for v in float16_run.gan.generator_optimizer.state.variables]
     assert all(np.array_equal(a, b) for a, b in zip(before, after))
     for _ in range(40):
         _, good, _ = float16_run.train(*six_pairs, 3)

@@ -81,7 +81,7 @@ def test_first_update_is_pytorchs_with_a_smaller_epsilon():
 @pytest.mark.parametrize("value", [1.0, np.nan, np.inf, -np.inf, 3e38])
 def test_nonfinite_step_changes_nothing(before, value):
     adam, variables = made()
-    kept = [*variables, *adam.variables]
+    kept = [*variables, *adam.state.variables]
     for gradients in several_gradients()[:before]:
         adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
     was = [v.numpy().tobytes() for v in kept]
@@ -96,7 +96,7 @@ def test_steps_after_a_nonfinite_one():
             other.apply([tf.fill(shape, np.float32(np.nan)) for shape in SHAPES], others, RATE, NOT_FINITE)
         adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
         other.apply([tf.constant(g) for g in gradients], others, RATE, FINITE)
-    for one, same in zip([*variables, *adam.variables], [*others, *other.variables]):
+    for one, same in zip([*variables, *adam.state.variables], [*others, *other.state.variables]):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
     assert int(adam.iterations.numpy()) == 6
 
@@ -112,8 +112,8 @@ def test_replicas_match_one_process(strategies, replicas):
         good = tf.constant(number != 2)
         alone.apply([tf.constant(g) for g in gradients], variables, RATE, good)
         step(good, *map(tf.constant, gradients))
-    expected = [v.numpy() for v in (*variables, *alone.variables)]
-    values = copies(strategy, *mirrored, *adam.variables)
+    expected = [v.numpy() for v in (*variables, *alone.state.variables)]
+    values = copies(strategy, *mirrored, *adam.state.variables)
     assert len(values) == replicas and int(adam.iterations.numpy()) == 5
     for replica in values:
         for value, first, same in zip(replica, values[0], expected):
@@ -133,7 +133,7 @@ def test_adam_resumes_bit_exactly(tmp_path):
     for gradients in several_gradients()[3:]:
         adam.apply([tf.constant(g) for g in gradients], variables, RATE, FINITE)
         other.apply([tf.constant(g) for g in gradients], others, RATE, FINITE)
-    for one, same in zip([*variables, *adam.variables], [*others, *other.variables]):
+    for one, same in zip([*variables, *adam.state.variables], [*others, *other.state.variables]):
         np.testing.assert_array_equal(one.numpy(), same.numpy())
 
 

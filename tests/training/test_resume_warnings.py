@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from cyclegan.config import Config
-from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
+from cyclegan.training.setup import batch_size_warnings, learning_rate_warnings
 
 
 def test_no_warning_for_the_same_batch_or_a_new_run():

@@ -1,4 +1,5 @@
 import math
+import types
 
 import pytest
 
@@ -66,10 +67,11 @@ def test_more_epochs_resume_as_if_given_from_the_start():
 
 def test_steps_use_the_rates_at_their_first_pair(make_images):
     dataset = make_dataset(make_images(7, 16), 3, seed=0, steps_per_call=2)
-    rates = StepLearningRates(lambda epochs_done: (epochs_done, 2 * epochs_done), dataset)
+    settings = types.SimpleNamespace(lr=1, lr_discriminator=2, decay_factor=lambda epochs_done: epochs_done)
+    rates = StepLearningRates(settings, dataset)
     state = TrainState(epoch=1)
     assert rates.of_next_call(state) == [(1, 2), (1 + 3 / 7, 2 * (1 + 3 / 7))]
     state.train.pairs_done = 7  # the last step began with pair 6
     assert rates.of_last_step(state) == {"learning_rate": 1 + 6 / 7, "learning_rate_discriminators": 2 * (1 + 6 / 7)}
-    rates.schedule = lambda epochs_done: (0.5, 0.5)
-    assert rates.of_last_step(state) == {"learning_rate": 0.5}
+    settings.lr_discriminator = 1
+    assert rates.of_last_step(state) == {"learning_rate": 1 + 6 / 7}
