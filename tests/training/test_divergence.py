@@ -9,7 +9,7 @@ from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
-from tests.training.fakes import RATES, Recorder, without_times
+from tests.training.fakes import RATES, without_times
 
 
 def test_a_bad_step_is_left_out_counted_and_named(fit):
@@ -91,19 +91,6 @@ def test_the_second_time_training_stops(fit):
         fit(2, bad=range(2, 99), max_bad_steps=2)
     assert fit.recorder.epochs_of("save") == [0]
     assert TrainingError.exit_code == 1
-
-
-@pytest.mark.slow
-def test_going_back_to_sums_of_other_losses(fit, monkeypatch):
-    state = TrainState(step=1, global_batch_size=3)
-    state.train.pairs_done = 3
-    state.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
-    saved = state.to_json()
-    monkeypatch.setattr(Recorder, "restore", lambda self, newest_last: (TrainState.from_json(saved), "the checkpoint"))
-    _, recorder, trainer = fit(2, state, bad=(1, 2), max_bad_steps=2)
-    assert trainer.state.reshuffles == 1
-    for values in recorder.values_of("train"):
-        assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("validated", [True, False])

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.methods.metric_names import LOSS_SCALE
-from cyclegan.networks import normalization
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step, update
 from tests.training.helpers import TINY, as_trained
@@ -59,29 +58,6 @@ def test_loss_scale_cancels_out(in_float32):
     assert one == pytest.approx(other, rel=1e-3)
     for a, b in zip(ones, others):
         assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(a)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_compute_types_of_the_layers(precision):
-    gan = GAN(1, Config.from_settings(**{**TINY, "precision": precision}))
-    normal = type(normalization.make_instance_normalization())
-    for network in (
-        gan.networks["G"],
-        gan.networks["F"],
-        gan.networks["D_X"],
-        gan.networks["D_Y"],
-    ):
-        kinds = {
-            kind: {tf.as_dtype(layer.output.dtype).name for layer in network.layers if isinstance(layer, kind)}
-            for kind in (tf.keras.layers.Conv2D, tf.keras.layers.Conv2DTranspose)
-        }
-        assert {layer.compute_dtype for layer in network.layers if isinstance(layer, normal)} == {"float32"}
-        assert set.union(*kinds.values()) == {precision}
-        operations = tf.function(network).get_concrete_function(tf.zeros([1, 16, 16, 3])).graph.get_operations()
-        outputs = [node.outputs[0].dtype for node in operations if node.type == "Tanh"]
-        assert outputs == ([tf.float32] if network in (gan.networks["G"], gan.networks["F"]) else [])
-        assert network(tf.zeros([1, 16, 16, 3])).dtype == tf.float32
 
 
 def test_penalties_in_float16(make_images):

@@ -4,7 +4,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import Config, serialization
@@ -26,20 +25,6 @@ def test_precision_follows_the_devices_only_if_it_is_not_given(monkeypatch):
     for given, expected in (("auto", "bfloat16"), ("float32", "float32"), ("float16", "float16")):
         config = Config.from_settings(precision=given, verbose=2)
         assert config_of_worker(config, CHIEF) == config.replace(precision=expected)
-
-
-@pytest.mark.parametrize("tf32", ["off", "on"])  # the default last, for the tests of other files
-def test_tf32_is_set_before_anything_is_computed(monkeypatch, tf32):
-    class Measured(Exception):
-        pass
-
-    def measure(precision):
-        raise Measured(tf.config.experimental.tensor_float_32_execution_enabled())
-
-    monkeypatch.setattr(hardware, "measure_peak", measure)
-    with pytest.raises(Measured) as measured:
-        make_trainer(Config.from_settings(precision="float32", tf32=tf32), None, None, None, None)
-    assert measured.value.args == (tf32 == "on",)
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

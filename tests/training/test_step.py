@@ -1,5 +1,4 @@
 import itertools
-import types
 
 import numpy as np
 import pytest
@@ -146,16 +145,6 @@ def test_weight_decay_adds_kernels_to_the_gradients(make_images):
     )
 
 
-def test_weight_decay_of_a_padded_batch(make_images):
-    gan = as_trained(GAN(3, Config.from_settings(**{**TINY, "weight_decay": 0.1})))
-    x, y = make_images(3, seed=1), make_images(3, seed=2)
-    means = []
-    for weight in ([1.0, 1, 1], [1.0, 0, 0]):
-        metrics, _, _ = train_step(gan, x, y, tf.constant(weight))
-        means.append([float(metrics[name] / metrics["samples"]) for name in WEIGHT_DECAY])
-    assert means[0] == pytest.approx(means[1], rel=1e-5) and min(means[0]) > 0
-
-
 def test_biases_that_training_leaves_out_have_gradient_0(make_images):
     gan = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, "variant": "paper"}))
     images = make_images(1)
@@ -230,19 +219,6 @@ def test_networks_update_only_on_their_turn(make_images):
         int(gan.generator_optimizer.iterations.numpy()) == 1
         and int(gan.discriminator_optimizer.iterations.numpy()) == 2
     )
-
-
-def test_learning_rates_of_both_optimizers(make_images):
-    x, y = make_images(2, seed=1), make_images(2, seed=2)
-    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
-    for rates, expected in ((None, (0.0125, 0.05)), (tf.constant([0.25, 0.5]), (0.25, 0.5))):
-        seen = []
-        gan.generator_optimizer = gan.discriminator_optimizer = types.SimpleNamespace(
-            apply=lambda gradients, variables, learning_rate, finite, seen=seen: seen.append(float(learning_rate))
-        )
-        _, received, carry = train_step(gan, x, y, tf.ones([2]))
-        update(gan, received, tf.constant(True), carry, 0, rates)
-        assert seen == pytest.approx(expected)
 
 
 def test_nonfinite_step_changes_no_state(make_images):
