@@ -39,23 +39,15 @@ WON = 0.01  # discriminator loss of an epoch, below which it is nearly always ri
 
 @dataclasses.dataclass
 class Epoch:
-    """The end of an epoch.
+    """The end of an epoch; the evaluation adds its scores to the metrics, and may decide that training ends."""
 
-    Attributes:
-        state: Position in training after the epoch.
-        is_last: Whether training ends here. The evaluation may decide that it does.
-        metrics: Metrics of the epoch, by split ("train", "test") and name. The evaluation adds its scores.
-        is_sound: Whether the newest step was finite, so that the weights are worth scoring.
-        best_kid: Lowest KID so far by direction, for the directions that reached it in this epoch. Only the chief knows it.
-        is_best: Whether a direction reached its lowest KID so far. All workers know it.
-    """
-
-    state: TrainState
+    state: TrainState  # after the epoch
     is_last: bool
-    metrics: dict[str, dict[str, float]]
-    is_sound: bool = True
+    metrics: dict[str, dict[str, float]]  # by split ("train", "test") and name
+    is_sound: bool = True  # whether the newest step was finite, so that the weights are worth scoring
+    # Lowest KID so far of each direction that reached it in this epoch; only the chief knows it.
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
-    is_best: bool = False
+    is_best: bool = False  # whether there is one; all workers know it
 
 
 class Callback(Protocol):

@@ -57,12 +57,8 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     same = {"dataset of TensorFlow Datasets": is_tfds, "output_dir": os.path.abspath(config.run.output_dir)}
     workers.check_equal({**config.shared_settings, **compat.stack(), **same})
     with workers.chief_first(is_tfds):  # the others read what the chief has prepared
-        data = sources.load_domains(
-            run.config.data,
-            config.networks.multiple,
-            local_workers=workers.count_on_this_host(),
-            bars=config.run.verbose > 0,
-        )
+        local_workers, bars = workers.count_on_this_host(), config.run.verbose > 0
+        data = sources.load_domains(run.config.data, config.networks.multiple, local_workers=local_workers, bars=bars)
     run.check_data(data.fingerprint())
     with terminal.phase("Waiting for the other workers", if_slow=True):
         workers.check_equal({**data.fingerprint(), **data.value_ranges})
@@ -76,12 +72,7 @@ def make_trainer(
 ) -> Trainer:
     """Return a trainer with new networks, or with the networks of the newest checkpoint; log the overview of the run.
 
-    Args:
-        config: The configuration.
-        workers: All workers.
-        run: Folder of the run. It is written to only if epochs are left to train.
-        data: The images.
-        make_evaluator: Function that makes the evaluator, called on the chief if --evaluate_every is given and epochs are left.
+    If no epochs are left, the folder of the run is not written to, and `make_evaluator` is not called.
 
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
@@ -93,9 +84,8 @@ def make_trainer(
         with workers.strategy.scope():
             global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
             model = workers.keep_alive(GAN(global_batch_size, config, data.size))
-            checkpoints = workers.keep_alive(
-                CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
-            )
+            checkpoints = CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
+            workers.keep_alive(checkpoints)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         state = restored[0] if restored else TrainState()
         splits = train, test = make_splits(config, workers, model, data, peak)
@@ -173,13 +163,8 @@ def start_run(
     workers: Workers, run: RunDirectory, data: Domains, state: TrainState, dataset: UnpairedDataset, has_pools: bool
 ) -> Summary:
     """Warn of the changes in a resumed run, write its folder, and return the writer of its log."""
-    warnings = batch_size_warnings(
-        state.global_batch_size,
-        dataset.global_batch_size,
-        workers.strategy.num_replicas_in_sync,
-        dataset.epoch_size,
-        has_pools,
-    )
+    replicas, before, now = workers.strategy.num_replicas_in_sync, state.global_batch_size, dataset.global_batch_size
+    warnings = batch_size_warnings(before, now, replicas, dataset.epoch_size, has_pools)
     if run.saved_config:
         warnings += learning_rate_warnings(run.saved_config.optimization, run.config.optimization, state.epoch)
     for text in (*run.warnings, *warnings):

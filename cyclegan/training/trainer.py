@@ -131,7 +131,6 @@ class Trainer:
         self._checkpoints = checkpoints
         self._summary = summary
         self._callbacks = callbacks
-        self._run = run
         self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
         self._is_complete = False
         self.splits, self.state = splits, state
@@ -226,13 +225,7 @@ class Trainer:
         return metrics
 
     def _run_pass(self, split: Split) -> None:
-        """Run the calls of a pass from the position to the end of the pass; the host is at most `AHEAD` calls ahead of the devices.
-
-        Raises:
-            DivergenceError: Too many steps in a row were not finite.
-            Stopped: A signal asked to stop.
-            TrainingError: An image can't be read any more, or the devices have not enough memory.
-        """
+        """Run the calls of a pass from the position to its end; the host is at most `AHEAD` calls ahead of the devices."""
         state, dataset, progress = self.state, split.dataset, split.progress(self.state)
         if progress.pairs_done >= dataset.epoch_size:
             return
@@ -241,7 +234,7 @@ class Trainer:
                 self._workers.strategy, state.epoch, progress.pairs_done, state.reshuffles
             )
         split.begin_pass(state)
-        start = time.perf_counter()
+        start = time.perf_counter()  # of the time that counts for the next call
         with _progress_bar(split, state, self._config.run.verbose > 0) as bar:
             while progress.pairs_done < dataset.epoch_size:
                 self._watchdog.beat()
@@ -250,7 +243,7 @@ class Trainer:
                     self._inspect(split, 0)
                     began = time.perf_counter()
                     self._profiler.start(state.step)
-                    start += time.perf_counter() - began  # does not count
+                    start += time.perf_counter() - began
                 began = time.perf_counter()
                 batches = self._next_batches(split)
                 waited = time.perf_counter() - began

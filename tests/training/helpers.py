@@ -53,7 +53,7 @@ class SGD:
     """Update by gradient descent, which shows gradients that are summed twice or not at all; Adam hides them."""
 
     def __init__(self, lr):
-        self.lr = lr
+        self.lr, self.state = lr, tf.Module()
         self.iterations = tf.Variable(0, trainable=False)
 
     def apply(self, gradients, variables, learning_rate, finite):
@@ -91,9 +91,8 @@ def state_values(gan):
     """Return the values of all variables in a checkpoint; of the image pools, the values of all replicas."""
     values = []
     for part in gan.state().values():
-        variables = getattr(part, "variables", [])  # SGD of `with_sgd` has none
         sharded = isinstance(part, ShardedState)
-        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in variables]
+        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in part.variables]
     return values
 
 

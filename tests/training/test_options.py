@@ -17,7 +17,6 @@ from cyclegan.distribution.strategy import make_strategy
 from cyclegan.training import schedule, setup
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_train_step, train_step, update
-from tests.training.fakes import Scored
 from tests.training.helpers import as_trained, flat, per_replica_batches, weights
 
 STEPS = 3
@@ -176,14 +175,3 @@ def test_an_option_of_the_arithmetic_reaches_tensorflow(monkeypatch, name, value
             setup.make_trainer(Config.from_settings(precision="float32", **flag), None, None, None, None)
     plain, changed = calls[: calls.index("measured")], calls[calls.index("measured") + 1 : -1]
     assert plain != changed and calls[-1] == "measured"
-
-
-@pytest.mark.parametrize("name, value", [("patience", 2), ("max_bad_steps", 3)])
-def test_an_option_of_the_end_changes_where_training_ends(fit, name, value):
-    """Train with scores that never improve, and with steps that are not finite in the second epoch."""
-    ends = []
-    for flag in ({}, {name: value}):
-        options = {"evaluation": Scored([0.5] * 99), "evaluate_every": 1, "bad": (4, 5, 6)}
-        state = fit(9, **options, **flag)[2].state
-        ends.append((state.epoch, state.step, state.reshuffles))
-    assert ends[0] != ends[1]
