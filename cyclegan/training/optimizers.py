@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import OptimizationConfig
@@ -42,21 +42,6 @@ def zero_unless(applies: tf.Tensor, gradients: Sequence[tf.Tensor]) -> list[tf.T
     return [tf.math.multiply_no_nan(each, tf.cast(applies, tf.float32)) for each in gradients]
 
 
-class Optimizer(Protocol):
-    """Rule that updates variables, and its state for checkpoints."""
-
-    state: tf.Module
-
-    def apply(
-        self,
-        gradients: Sequence[tf.Tensor],
-        variables: Sequence[tf.Variable],
-        learning_rate: tf.Tensor | float,
-        applies: tf.Tensor,
-    ) -> None:
-        """Update the variables on this replica; see `Adam.apply`."""
-
-
 def _make_state(**variables: Any) -> tf.Module:
     """Return variables as an object for checkpoints; a subclass of `tf.Module` would import TensorFlow too early."""
     state = tf.Module()
@@ -82,7 +67,7 @@ class AdamSettings(OptimizationConfig):
         self.check_finite("epsilon", positive=True)
         self.check_fraction("beta_1", "beta_2")
 
-    def make_optimizer(self, variables: Sequence[tf.Variable]) -> Optimizer:
+    def make_optimizer(self, variables: Sequence[tf.Variable]) -> Adam:
         """Return Adam for these variables; call it in the scope of the strategy."""
         return Adam(variables, self.beta_1, self.beta_2, self.epsilon)
 

@@ -166,8 +166,7 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1).
     """
     counts = optimization.generator_steps, optimization.discriminator_steps
-    period = max(counts)
-    generators, discriminators = (step % period >= period - count for count in counts)
+    generators, discriminators = (step % max(counts) >= max(counts) - count for count in counts)
     return generators, discriminators
 
 

@@ -7,13 +7,8 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step, update
 
 FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
-
-
 TINY = {"filters": 4, **FEW_LAYERS, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
-
-
 TINIER = {**TINY, **FEW_LAYERS, "image_size": 16}
-
 
 # All options of the method that change a step, in as few runs as possible.
 SETS = {
@@ -39,12 +34,7 @@ SETS = {
     },
     "unet": {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
-        **{
-            "discriminator": "pixel",
-            "init": "xavier",
-            "pool_size": 2,
-            "lr_schedule": "cosine",
-        },
+        **{"discriminator": "pixel", "init": "xavier", "pool_size": 2, "lr_schedule": "cosine"},
     },
 }
 

@@ -106,15 +106,12 @@ def seen(folder, options):
     """Return the size of the images and the batches of an epoch."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
-    pairs = UnpairedDataset(
-        domains.train_x.images,
-        domains.train_y.images,
-        1,
-        domains.size,
-        0,
-        flip=not config.data.no_flip,
-        epoch_size=config.data.epoch_size,
+    images, flip, epoch_size = (
+        (domains.train_x.images, domains.train_y.images),
+        not config.data.no_flip,
+        config.data.epoch_size,
     )
+    pairs = UnpairedDataset(*images, 1, domains.size, 0, flip=flip, epoch_size=epoch_size)
     if domains.pairs is not None:
         pairs.set_pairs(domains.pairs, config.data.paired_share)
     batches = [np.asarray(part).tobytes() for pair in range(pairs.epoch_size) for part in pairs.batches(0, pair, 1)]

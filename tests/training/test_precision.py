@@ -67,10 +67,7 @@ def test_penalties_in_float16(make_images):
         gan = as_trained(
             GAN(2, Config.from_settings(**{**TINY, "precision": precision, "adversarial": "wgan-gp", "pool_size": 0}))
         )
-        for network in (
-            gan.networks["D_X"],
-            gan.networks["D_Y"],
-        ):  # gradients as small as those of a large network
+        for network in (gan.networks["D_X"], gan.networks["D_Y"]):  # gradients as small as in a large network
             network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
         metrics, _, _ = train_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
         outcomes.append([5 - float(metrics[f"loss_{domain}/penalty"]) for domain in "XY"])  # 5 for a gradient of 0

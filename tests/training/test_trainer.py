@@ -1,5 +1,4 @@
 import pathlib
-import time
 
 import pytest
 import tensorflow as tf
@@ -113,25 +112,6 @@ def test_too_little_memory_is_explained(fit):
 
     with pytest.raises(TrainingError, match="not enough memory for a step: try a smaller --batch_size"):
         fit(1, on_call=run_out)
-
-
-def test_speed_covers_all_calls_but_the_first(fit, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    distributed = UnpairedDataset.distributed
-
-    def slow(pairs, *args):
-        for batch in distributed(pairs, *args):
-            clock[0] += 3
-            yield batch
-
-    def work(split):
-        clock[0] += 1
-
-    monkeypatch.setattr(UnpairedDataset, "distributed", slow)
-    metrics, _, _ = fit(2, on_call=work)
-    for split in ("train", "test"):
-        assert (metrics[split]["speed/data_wait"], metrics[split]["speed/ms_per_step"]) == (0.75, 4000)
 
 
 def test_progress_bars_follow_verbose(fit, capsys):
