@@ -34,7 +34,13 @@ SETS = {
     },
     "unet": {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
-        **{"discriminator": "pixel", "init": "xavier", "pool_size": 2, "lr_schedule": "cosine"},
+        **{
+            "discriminator": "pixel",
+            "discriminator_layers": None,
+            "init": "xavier",
+            "pool_size": 2,
+            "lr_schedule": "cosine",
+        },
     },
 }
 
