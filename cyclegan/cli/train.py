@@ -35,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         from cyclegan.evaluation.evaluator import make_evaluator
         from cyclegan.networks import compat
         from cyclegan.run.run_directory import RunDirectory
-        from cyclegan.training.out_of_memory import name_checkpoint
         from cyclegan.training.setup import config_of_worker, load_data, make_trainer
 
         workers = start_workers(config.distribution)
@@ -43,11 +42,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     terminal.configure_logging(config.run.verbose, workers.index)
     if notice := explain_unseen_gpus(GPU_REQUIREMENTS):
         logger.warning(notice)
-    with (
-        workers.report_lost(last_checkpoint),
-        RunDirectory(config, compat.stack(), workers.is_chief) as run,
-        name_checkpoint(run.path),
-    ):
+    with workers.report_lost(last_checkpoint), RunDirectory(config, compat.stack(), workers.is_chief) as run:
         data = load_data(config, workers, run)
         trainer = make_trainer(config, workers, run, data, make_evaluator)
         return trainer.fit()

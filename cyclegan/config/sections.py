@@ -186,7 +186,7 @@ class OptimizationConfig(Section):
         raise NotImplementedError
 
     def make_optimizer(self, variables: Sequence[tf.Variable]) -> Any:
-        """Return a `training.optimizers.Optimizer` of these variables, with new state; call it in the scope of the strategy."""
+        """Return an optimizer like `training.optimizers.Adam`, with new state; call it in the scope of the strategy."""
         raise NotImplementedError
 
     def _check(self) -> None:

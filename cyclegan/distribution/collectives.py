@@ -9,17 +9,9 @@ import tensorflow as tf
 
 
 def reduce_dict(scalars: Mapping[str, tf.Tensor], tensors: Any = ()) -> tuple[dict[str, tf.Tensor], Any]:
-    """Sum named scalars and further tensors over the replicas in one all-reduce; every replica gets the sums.
+    """Return the sums over the replicas of float32 scalars and of a `tf.nest` structure of float32 tensors.
 
-    For functions that `tf.distribute.Strategy.run` calls. A single replica needs no operation. The sums have no
-    gradients.
-
-    Args:
-        scalars: Scalars of this replica by name, float32. The mapping is not changed.
-        tensors: float32 tensors of this replica in lists, tuples and dicts, as `tf.nest` has them.
-
-    Returns:
-        (scalars, tensors): a new dict and a new structure with the sums.
+    Call it on every replica. All sums take one all-reduce, a single replica takes none. They have no gradients.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
+from cyclegan.errors import TrainingError
 
 Scalars = dict[str, tf.Tensor]
 Outcome = tuple[Scalars, tf.Tensor]  # metrics of a step over all replicas, and whether all are finite
 
 
 def make_train_function(
-    strategy: tf.distribute.Strategy,
-    on_replica: Callable[..., Outcome],
-    global_batch_size: int,
+    strategy: tf.distribute.Strategy, on_replica: Callable[..., Outcome], global_batch_size: int
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
-    """Compile a function that runs steps on all replicas and adds up their metrics.
+    """Compile `run` below, which runs steps on all replicas and adds up their metrics.
 
     Its results stay on the first device, so that the host need not wait for a step.
 
@@ -28,9 +27,6 @@ def make_train_function(
         on_replica: Called on each replica with its shard of a batch, the number of the step, its learning rates and the requests;
             returns the metrics and requests, summed over the replicas, and whether all are finite.
         global_batch_size: Number of samples by which `on_replica` divides the metrics.
-
-    Returns:
-        The function `run` below.
     """
 
     def replica_step(
@@ -88,6 +84,17 @@ def make_train_function(
             return totals, good.stack(), dict(zip(names, metrics))
 
     return tf.function(run, autograph=False)
+
+
+@contextlib.contextmanager
+def explain_out_of_memory() -> Iterator[None]:
+    """Turn TensorFlow's error about exhausted memory into a `TrainingError` that names the flags to change."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise TrainingError(
+            "the device has not enough memory for a step: try a smaller --batch_size, --image_size or --filters"
+        ) from error
 
 
 def all_finite(scalars: Scalars) -> tf.Tensor:

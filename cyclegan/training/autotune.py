@@ -13,12 +13,12 @@ from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
+from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import first_line
 from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.gan import GAN
-from cyclegan.training.out_of_memory import explain_out_of_memory
 
 RUNS = 3  # timed calls, of which the fastest counts
 
@@ -34,23 +34,15 @@ def choose_xla(
     dataset: UnpairedDataset,
     watchdog: Watchdog,
 ) -> str:
-    """Return the value of --xla from here on: "on", "off", or on a CPU also "auto", which means "off" there; collective.
+    """Return the value of --xla from here on, where "auto" means "off"; collective.
 
     On GPUs "auto" becomes the choice of the run so far or else the faster one. Nothing is timed with --deterministic, because times
     differ between two runs, with --dropout, because XLA would make other masks, or with --norm batch: there XLA is off.
 
-    Args:
-        config: The configuration.
-        earlier: --xla of the run so far; `None` for a new run.
-        workers: All workers; they agree on the choice.
-        model: The networks.
-        functions: Train functions without ("off") and with XLA ("on").
-        dataset: The training pairs.
-        watchdog: Watchdog of the timed steps.
+    `earlier` is --xla of the run so far, or `None`. `functions` are train functions without ("off") and with XLA ("on").
     """
     xla: str = config.performance.xla
-    if xla == "auto" and earlier:
-        xla = earlier
+    xla = earlier if xla == "auto" and earlier else xla
     if xla == "auto" and config.performance.deterministic:
         xla = "off"
     if xla != "auto" or not hardware.has_accelerator() or config.networks.norm == "batch" or config.networks.dropout:
@@ -74,15 +66,10 @@ def time_steps(
     spoiled = tf.function(lambda *parts: workers.strategy.run(lambda *each: [p * math.nan for p in each], args=parts))
     totals = {name: tf.constant(0.0, tf.float64) for name in (*model.metric_names["train"], SAMPLES)}
     steps = dataset.call(0, 0, 0).steps
-    arguments = (
-        (x, y, *spoiled(*others)),
-        totals,
-        tf.constant(steps),
-        tf.constant(0),
-        tf.zeros([dataset.steps_per_call, 2]),
-    )
+    rates = tf.zeros([dataset.steps_per_call, 2])
+    arguments = (x, y, *spoiled(*others)), totals, tf.constant(steps), tf.constant(0), rates
     requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
-    scale, seconds = [(variable, variable.numpy()) for variable in model.loss_scale.variables], {}
+    scale, seconds = [(variable, variable.numpy()) for variable in model.loss_scale.state.variables], {}
     for name, function in functions.items():
         times = []
         try:

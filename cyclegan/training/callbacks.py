@@ -7,8 +7,7 @@ import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Protocol, Union, cast
+from typing import Any, Protocol, Union, cast
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.config.sections import DIRECTIONS, EvaluationConfig
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images.value_range import to_float
@@ -24,7 +24,6 @@ from cyclegan.run.sample_images import Cycle
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.gan import GAN
-from cyclegan.training.out_of_memory import explain_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -40,23 +39,15 @@ WON = 0.01  # discriminator loss of an epoch, below which it is nearly always ri
 
 @dataclasses.dataclass
 class Epoch:
-    """The end of an epoch.
+    """The end of an epoch; the evaluation adds its scores to the metrics, and may decide that training ends."""
 
-    Attributes:
-        state: Position in training after the epoch.
-        is_last: Whether training ends here. The evaluation may decide that it does.
-        metrics: Metrics of the epoch, by split ("train", "test") and name. The evaluation adds its scores.
-        is_sound: Whether the newest step was finite, so that the weights are worth scoring.
-        best_kid: Lowest KID so far by direction, for the directions that reached it in this epoch. Only the chief knows it.
-        is_best: Whether a direction reached its lowest KID so far. All workers know it.
-    """
-
-    state: TrainState
+    state: TrainState  # after the epoch
     is_last: bool
-    metrics: dict[str, dict[str, float]]
-    is_sound: bool = True
+    metrics: dict[str, dict[str, float]]  # by split ("train", "test") and name
+    is_sound: bool = True  # whether the newest step was finite, so that the weights are worth scoring
+    # Lowest KID so far of each direction that reached it in this epoch; only the chief knows it.
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
-    is_best: bool = False
+    is_best: bool = False  # whether there is one; all workers know it
 
 
 class Callback(Protocol):
@@ -74,40 +65,18 @@ def make_callbacks(
     summary: Summary,
     evaluator: Evaluator | None,
 ) -> list[Callback]:
-    """Return the callbacks of a run, in the order of an epoch.
-
-    Args:
-        config: The configuration.
-        workers: All workers.
-        model: The networks.
-        dataset: The held-out pairs.
-        summary: Writer of the metrics, events and sample images.
-        evaluator: Evaluator of the generators, on the chief.
-    """
-    objective = config.objective
-    callbacks: list[Callback] = [
-        EvaluationCallback(evaluator, config.evaluation, workers),
-        SilentFailureCallback(summary, objective.adversarial, hasattr(objective, "lambda_cycle")),
-    ]
+    """Return the callbacks of a run in their order; `dataset` has the held-out pairs, and only the chief has an evaluator."""
+    callbacks: list[Callback] = [EvaluationCallback(evaluator, config.evaluation, workers)]
     if workers.is_chief:
         callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
     return callbacks
-
-
-class Extractor(Protocol):
-    """The part of `evaluation.features.FeatureExtractor` that training needs."""
-
-    name: str
 
 
 class Evaluator(Protocol):
     """The part of `evaluation.evaluator.Evaluator` that training needs."""
 
     directions: tuple[str, ...]
-
-    @property
-    def extractor(self) -> Extractor:
-        """Features that FID and KID compare."""
+    extractor: Any  # an `evaluation.features.FeatureExtractor`
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
         """Return the scores of a direction by name."""
@@ -116,12 +85,7 @@ class Evaluator(Protocol):
 class EvaluationCallback:
     """Score the generators every few epochs and at the end, and find the epochs with the lowest KID.
 
-    Training ends after `patience` evaluations without a new lowest KID.
-
-    Args:
-        evaluator: Evaluator of the generators; `None` on workers other than the chief.
-        config: The evaluation section of the configuration.
-        workers: All workers.
+    Training ends after `patience` evaluations without a new lowest KID. Only the chief has an evaluator.
     """
 
     def __init__(self, evaluator: Evaluator | None, config: EvaluationConfig, workers: Workers) -> None:
@@ -140,11 +104,8 @@ class EvaluationCallback:
             epoch.metrics["test"].update(scores)
         outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else bool(scores))
         epoch.is_best = outcome == 2
-        if outcome:  # an epoch without scores does not count
-            self._count(epoch)
-
-    def _count(self, epoch: Epoch) -> None:
-        """Count the evaluations since the best one; end training if they exceed the patience."""
+        if not outcome:
+            return  # an epoch without scores does not count
         state = epoch.state
         state.evaluations_since_best = 0 if epoch.is_best else state.evaluations_since_best + 1
         if not epoch.is_last and state.is_stalled(self._patience):
@@ -156,40 +117,26 @@ class EvaluationCallback:
 
     def _scores(self, evaluator: Evaluator, state: TrainState) -> tuple[dict[str, float], dict[str, float]]:
         """Return the finite scores by metric name, and the KID of each direction if it is the lowest so far."""
-        self._check_features(evaluator.extractor.name, state)
+        if (name := evaluator.extractor.name) != state.best_kid_features:
+            if state.best_kid:
+                logger.warning(
+                    f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for the best"
+                    " starts again"
+                )
+            state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name
         try:
             with explain_out_of_memory():
                 scores = {direction: evaluator.scores(direction, errors=False) for direction in evaluator.directions}
         except TrainingError as error:
             logger.warning(f"epoch {state.epoch} has no scores: {error}")
             return {}, {}
-        metrics = {
-            f"score/{direction}/{key}": value for direction in scores for key, value in scores[direction].items()
-        }
+        metrics = {f"score/{d}/{key}": value for d in scores for key, value in scores[d].items()}
         best = {d: s["KID"] for d, s in scores.items() if s["KID"] < state.best_kid.get(d, math.inf)}
         return {name: value for name, value in metrics.items() if math.isfinite(value)}, best
 
-    def _check_features(self, name: str, state: TrainState) -> None:
-        """Reset the best scores if they were measured with other features."""
-        if state.best_kid_features == name:
-            return
-        if state.best_kid:
-            logger.warning(
-                f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for the best starts"
-                " again"
-            )
-        state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name
-
 
 class PlotCallback:
-    """Write sample images every few epochs and at the end; warn if translations of different images are all alike.
-
-    Args:
-        model: The networks.
-        dataset: Held-out pairs.
-        summary: Writer of the images.
-        every: Epochs between sample images.
-    """
+    """Write sample images every few epochs and at the end; warn if translations of different images are all alike."""
 
     def __init__(self, model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, every: int) -> None:
         self._model = model
@@ -243,38 +190,13 @@ def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, 
 
 
 def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:
-    """Write samples from `translate_samples`."""
+    """Write the samples from `translate_samples`."""
     count = max(len(cycle[0]) for cycle in samples if cycle)
     summary.write_cycles(epoch, *samples, [part[:count] for part in dataset.names])
 
 
-class SilentFailureCallback:
-    """Warn once about each silent failure.
-
-    Args:
-        summary: Writer of the events.
-        adversarial: Kind of the adversarial loss.
-        has_cycle: Whether there are cycle and identity losses.
-    """
-
-    def __init__(self, summary: Summary, adversarial: str, has_cycle: bool = True) -> None:
-        self._summary = summary
-        self._adversarial, self._has_cycle = adversarial, has_cycle
-
-    def on_epoch_end(self, epoch: Epoch) -> None:
-        """Warn about the failures that the metrics of the epoch show."""
-        train, test = epoch.metrics["train"], epoch.metrics["test"]
-        warn_once(self._summary, epoch, find_silent_failures(train, test, self._adversarial, self._has_cycle))
-
-
 def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
-    """Log the failures that no earlier epoch had, and mark the epoch in TensorBoard.
-
-    Args:
-        summary: Writer of the events.
-        epoch: The epoch.
-        failures: Descriptions by a short name.
-    """
+    """Log the failures that no earlier epoch had, given as descriptions by a short name, and mark the epoch in TensorBoard."""
     state = epoch.state
     for name, text in failures.items():
         if name not in state.warned:
@@ -286,16 +208,13 @@ def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> No
 def find_silent_failures(
     train: Mapping[str, float], test: Mapping[str, float], adversarial: str = "lsgan", has_cycle: bool = True
 ) -> dict[str, str]:
-    """Describe the failures that the metrics of an epoch show.
+    """Describe the failures that the metrics of an epoch show, each with a remedy, by a short name.
 
     Args:
         train: Metrics of the training pass; metrics may be missing if no step was finite.
         test: Metrics of the test pass.
         adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
         has_cycle: Whether there are cycle and identity losses.
-
-    Returns:
-        A description of each failure with a remedy, by a short name.
     """
     found = {}
     for network, other, domain in (("G", "F", "X"), ("F", "G", "Y")):
@@ -321,18 +240,10 @@ def find_silent_failures(
 
 
 def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
-    """Describe a generator that translates different images to nearly the same one.
+    """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy, by a short name.
 
-    Translations need not differ more than the real images of their domain do, which may have little contrast.
-
-    Args:
-        network: Name of the generator, "G" or "F".
-        images: Images, [N, H, W, C] in [-1, 1].
-        translations: Their translations.
-        targets: Real images of the domain of the translations.
-
-    Returns:
-        A description with a remedy, by a short name; empty if all is well, or the images or the targets are alike themselves.
+    Translations need not differ more than the targets do, real images of their domain, which may have little contrast. All images
+    are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are alike themselves.
     """
     before, after, usual = (_mean_distance(each) for each in (images, translations, targets))
     if min(before, usual) < UNCHANGED or not after < COLLAPSED * min(before, usual):
@@ -349,18 +260,15 @@ def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, ta
 
 
 def _mean_distance(images: np.ndarray) -> float:
-    """Return the mean absolute difference between two of these images [N, ...], over all pairs; 0 for fewer than two images."""
+    """Return the mean absolute difference of two images, over all pairs; 0 for fewer than two images."""
     pairs = itertools.combinations(images, 2)
     return float(np.mean([np.abs(one - other).mean() for one, other in pairs])) if len(images) > 1 else 0.0
 
 
 def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: bool) -> None:
-    """Log the errors and scores of an epoch for the terminal, and at the end of training the best and the last scores.
+    """Log the errors and scores of an epoch, with `all_losses` also all losses, and at the end of training the best scores.
 
-    Args:
-        epoch: The epoch.
-        names: Names of the metrics by split.
-        all_losses: Whether to log all losses, too.
+    `names` has the names of the metrics by split.
     """
     train, test = epoch.metrics["train"], epoch.metrics["test"]
     for pair in (ERRORS[::2], ERRORS[1::2]):
@@ -377,17 +285,16 @@ def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: b
 
 
 def report_best(
-    state: TrainState,
-    best_now: Mapping[str, float] = MappingProxyType({}),
-    test: Mapping[str, float] = MappingProxyType({}),
+    state: TrainState, best_now: Mapping[str, float] | None = None, test: Mapping[str, float] | None = None
 ) -> None:
     """Log the best KID of each direction that has one, and the last one.
 
     Args:
         state: Position in training.
-        best_now: Lowest KID by direction, where the last epoch reached it; not yet in `state`.
+        best_now: Lowest KID of each direction that reached it in the last epoch; not yet in `state`.
         test: Metrics of the test pass of the last epoch.
     """
+    best_now, test = best_now or {}, test or {}
     for direction, (source, target) in DIRECTIONS.items():
         best = {**state.best_kid, **best_now}.get(direction)
         if best is not None:
@@ -405,13 +312,7 @@ def _last_part(name: str) -> str:
 
 
 def check_profile(steps: tuple[int, int] | None, state: TrainState, dataset: UnpairedDataset, epochs: int) -> None:
-    """Warn if --profile covers no remaining step.
-
-    Args:
-        steps: (START, END); `None` for no profile.
-        state: Position in training.
-        dataset: Training pairs.
-        epochs: Length of the whole training, in epochs.
+    """Warn if --profile, (START, END), covers no remaining step of a training of some epochs.
 
     Raises:
         UserError: It covers no step of the whole run.

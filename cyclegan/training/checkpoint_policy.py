@@ -26,7 +26,7 @@ class CheckpointPolicy:
     """Decide when to save a checkpoint within an epoch, on a timer or a signal, and what to do if that fails.
 
     Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each worker obeys
-    the merged requests. A single worker acts on its requests at once.
+    the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
 
     Args:
         checkpoints: Manager of the checkpoints.
@@ -36,10 +36,6 @@ class CheckpointPolicy:
         minutes: Minutes between checkpoints; 0 saves at every opportunity.
         check_folder: Function that raises an error if the folder of the run was removed or moved.
         beat: Function that is called again and again while the end of training waits for free space.
-
-    Attributes:
-        checkpoints: Manager of the checkpoints.
-        signals: Requests of the user.
     """
 
     def __init__(
@@ -91,25 +87,21 @@ class CheckpointPolicy:
 
     def restart_timer(self, seconds: float | None = None) -> None:
         """Let the timer run out after some seconds, by default after the usual minutes."""
-        # Not the time of day, which may be set back.
         self._next_save = time.monotonic() + (self._seconds if seconds is None else seconds)
 
     def save(
         self, state: TrainState, best_kid: Mapping[str, float] | None = None, meanwhile: str = "Training continues"
     ) -> pathlib.Path | None:
-        """Save a checkpoint.
+        """Save a checkpoint; return its folder, or `None` after a failure, which sets the timer to the next attempt.
 
         If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again, except when
         training must stop; then all older checkpoints are kept.
 
         Args:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
-            best_kid: Lowest KID so far, for the directions that reached it here ("x2y"). A copy of the checkpoint is kept for
-                each ("best-x2y").
-            meanwhile: What happens until the next attempt, for the warning.
-
-        Returns:
-            The folder of the checkpoint; `None` if it could not be saved. Then the timer is set to the next attempt.
+            best_kid: Lowest KID so far of each direction that reached it here ("x2y"). A copy of the checkpoint is kept for each
+                ("best-x2y").
+            meanwhile: Description of what happens until the next attempt, for the warning.
 
         Raises:
             TrainingError: The folder of the run was removed or moved.

@@ -29,34 +29,19 @@ class DivergenceError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class PendingCall:
-    """A call of a train function that was started, and its future results.
+    """A call of a train function that was started, and its future results."""
 
-    Attributes:
-        split: "train" or "test".
-        first_pair: Pairs of the pass that were done before the call.
-        first_step: Training steps that were done before the call.
-        is_finite: Whether all metrics of each step are finite, bool [steps].
-        metrics: Metrics of each step by name, float32 [steps].
-    """
-
-    split: str
-    first_pair: int
-    first_step: int
-    is_finite: tf.Tensor
-    metrics: dict[str, tf.Tensor]
+    split: str  # "train" or "test"
+    first_pair: int  # pairs of the pass that were done before the call
+    first_step: int  # training steps that were done before the call
+    is_finite: tf.Tensor  # whether all metrics of each step are finite, bool [steps]
+    metrics: dict[str, tf.Tensor]  # of each step by name, float32 [steps]
 
 
 class DivergencePolicy:
-    """Count the steps in a row that are not finite, and return training to a checkpoint once.
+    """Count the steps in a row that are not finite, which update nothing, and return training to a checkpoint once.
 
-    A step that is not finite updates nothing.
-
-    Args:
-        max_bad_steps: Number of bad steps in a row after which training has diverged.
-        datasets: The datasets by split, for the names of the images.
-        checkpoints: Checkpoints to return to.
-        summary: Writer of the events.
-        strategy: Strategy of the variables.
+    Training has diverged after `max_bad_steps` of them. The datasets, by split, name the images.
 
     Attributes:
         is_sound: Whether the newest step was finite, so that the weights are worth saving.
@@ -88,12 +73,7 @@ class DivergencePolicy:
         self._is_checkpoint_confirmed = state.validated
 
     def inspect(self, call: PendingCall, is_finite: np.ndarray, state: TrainState) -> None:
-        """Look at each step of a call: count the steps that are not finite, log them, and name their images.
-
-        Args:
-            call: The call.
-            is_finite: Whether all metrics of each step are finite, bool [steps].
-            state: State that counts the bad steps.
+        """Count the steps of a call that are not finite, log them, and name their images.
 
         Raises:
             DivergenceError: There are too many in a row.
@@ -131,9 +111,6 @@ class DivergencePolicy:
 
     def go_back(self, state: TrainState) -> TrainState:
         """Restore the last good checkpoint and return its state, with another order of the images.
-
-        Args:
-            state: Position at which training diverged.
 
         Raises:
             TrainingError: Training went back before, or there is no checkpoint.

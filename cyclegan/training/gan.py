@@ -15,8 +15,8 @@ from cyclegan.training.optimizers import LossScale
 class GAN:
     """Networks, optimizers, loss scale and image pools of a run; create it in the scope of the strategy.
 
-    The functions of `step` and `update` train it. There are two optimizers, as in the paper and pytorch-CycleGAN-and-pix2pix: Adam
-    updates each weight separately, so one optimizer for the generators and the heads equals several with the same settings.
+    There are two optimizers, as in the paper and pytorch-CycleGAN-and-pix2pix: Adam updates each weight separately, so one
+    optimizer for the generators and the heads equals several with the same settings.
 
     Attributes:
         global_batch_size: Image pairs of a step, over all replicas.
@@ -33,13 +33,7 @@ class GAN:
     """
 
     def __init__(self, global_batch_size: int, config: Config, image_shape: tuple[int, int] | None = None) -> None:
-        """Create all variables from the seed.
-
-        Args:
-            global_batch_size: Image pairs of a step, over all replicas.
-            config: The configuration.
-            image_shape: (height, width) of the images in training; by default the size in the configuration.
-        """
+        """Create all variables from the seed. `image_shape` is by default the size in the configuration."""
         self.optimization, data, precision = config.optimization, config.data, config.performance.precision
         tf.keras.utils.set_random_seed(self.optimization.seed)
         self.global_batch_size = global_batch_size
@@ -62,11 +56,9 @@ class GAN:
         self.discriminator_optimizer = self.optimization.make_optimizer(self.networks.discriminator_variables)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
         size = config.objective.pool_size
-        domains = sorted(pair.domain for pair in self.objective.adversaries)
+        domains = sorted(pair.domain for pair in self.objective.adversaries) if size else ()
         self.pools = {
-            domain: ImagePool(size, global_batch_size, (*self.image_shape, channels[domain]))
-            for domain in domains
-            if size
+            domain: ImagePool(size, global_batch_size, (*self.image_shape, channels[domain])) for domain in domains
         }
         weight_decay = WEIGHT_DECAY if self.optimization.weight_decay else ()
         paired = self.objective.paired_names if config.uses_pairs else ()

@@ -14,17 +14,11 @@ from cyclegan.run.checkpoints import ShardedState
 
 
 class PoolUpdate(NamedTuple):
-    """Change of a replica's slots of an image pool.
+    """Change of a replica's slots of an image pool."""
 
-    Attributes:
-        rows: Rows of `ImagePool.images` that change, one for each slot, int64 [N].
-        images: New images of these rows, float32 [N, H, W, C].
-        counts: New number of images in each slot, int64 [N].
-    """
-
-    rows: tf.Tensor
-    images: tf.Tensor
-    counts: tf.Tensor
+    rows: tf.Tensor  # of `ImagePool.images` that change, one for each slot, int64 [N]
+    images: tf.Tensor  # new images of these rows, float32 [N, H, W, C]
+    counts: tf.Tensor  # new number of images in each slot, int64 [N]
 
 
 class ImagePool(ShardedState):
@@ -46,12 +40,7 @@ class ImagePool(ShardedState):
     """
 
     def __init__(self, size: int, global_batch_size: int, shape: tuple[int, int, int]) -> None:
-        """Create an empty pool.
-
-        Args:
-            size: Number of images that the pool can hold; rounded up to a multiple of the global batch.
-            global_batch_size: Samples on all replicas.
-            shape: (height, width, channels) of an image.
+        """Create an empty pool of `size` images, rounded up to a multiple of the global batch.
 
         Raises:
             UserError: The device has not enough memory.
@@ -82,7 +71,7 @@ class ImagePool(ShardedState):
 
         Args:
             fakes: Translations of this replica, float32 [N, H, W, C].
-            is_sample: bool [N]; where it is false, the image is padding: it is shown, and not stored.
+            is_sample: bool [N]; an image whose value is false is padding: it is shown, and not stored.
             random: float32 [N, 2], uniform in [0, 1).
 
         Returns:
@@ -95,17 +84,12 @@ class ImagePool(ShardedState):
         chosen = tf.minimum(tf.cast(random[:, 1] * self.capacity, tf.int64), self.capacity - 1)
         rows = tf.range(counts.shape[0], dtype=tf.int64) * self.capacity + tf.where(fills, counts, chosen)
         stored = self._read(rows)
-        shown = tf.where(_per_image(swaps), stored, fakes)
-        images = tf.where(_per_image(fills | swaps), fakes, stored)
+        shown = tf.where(swaps[:, None, None, None], stored, fakes)
+        images = tf.where((fills | swaps)[:, None, None, None], fakes, stored)
         return shown, PoolUpdate(rows, images, counts + tf.cast(fills, tf.int64))
 
     def store(self, update: PoolUpdate, applies: tf.Tensor) -> None:
-        """Apply a change on this replica.
-
-        Args:
-            update: The change, from `query`.
-            applies: Whether the update applies, a bool scalar; if not, nothing changes.
-        """
+        """Apply a change from `query` on this replica, if the bool scalar `applies` is true."""
         images = tf.where(applies, update.images, self._read(update.rows))
         tf.raw_ops.ResourceScatterUpdate(resource=self.images.handle, indices=update.rows, updates=images)
         counts = tf.where(applies, update.counts, tf.convert_to_tensor(self.counts))
@@ -117,10 +101,7 @@ class ImagePool(ShardedState):
         return {"images": images.reshape(self.slots, self.capacity, *images.shape[1:]), "counts": counts}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give each replica its slots; redistribute the images if the arrays have another number of slots or another capacity.
-
-        Args:
-            arrays: "images" and "counts" as `read` returns them, of any number of slots and of any capacity.
+        """Give each replica its slots of the arrays from `read`, which may have another number of slots or another capacity.
 
         Raises:
             ValueError: Images have another shape.
@@ -167,7 +148,3 @@ class ImagePool(ShardedState):
     def _read(self, rows: tf.Tensor) -> tf.Tensor:
         """Return images of the pool; reading the variable instead would copy all of it, because it is written in parts."""
         return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=rows, dtype=self.images.dtype)
-
-
-def _per_image(flags: tf.Tensor) -> tf.Tensor:
-    return flags[:, None, None, None]

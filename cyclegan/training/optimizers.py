@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import OptimizationConfig
@@ -42,34 +42,12 @@ def zero_unless(applies: tf.Tensor, gradients: Sequence[tf.Tensor]) -> list[tf.T
     return [tf.math.multiply_no_nan(each, tf.cast(applies, tf.float32)) for each in gradients]
 
 
-class Optimizer(Protocol):
-    """Rule that updates variables, and its state."""
-
-    state: tf.Module
-
-    def apply(
-        self,
-        gradients: Sequence[tf.Tensor],
-        variables: Sequence[tf.Variable],
-        learning_rate: tf.Tensor | float,
-        applies: tf.Tensor,
-    ) -> None:
-        """Update the variables on this replica; see `Adam.apply`."""
-
-
-class _Stateful:
-    """Object with variables. `state` holds them for checkpoints: a subclass of `tf.Module` would import TensorFlow too early."""
-
-    def __init__(self, **variables: Any) -> None:
-        self.state = tf.Module()
-        for name, variable in variables.items():
-            setattr(self.state, name, variable)
-
-    @property
-    def variables(self) -> Sequence[tf.Variable]:
-        """All variables of the state."""
-        found: Sequence[tf.Variable] = self.state.variables
-        return found
+def _make_state(**variables: Any) -> tf.Module:
+    """Return variables as an object for checkpoints; a subclass of `tf.Module` would import TensorFlow too early."""
+    state = tf.Module()
+    for name, variable in variables.items():
+        setattr(state, name, variable)
+    return state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +69,7 @@ class AdamSettings(OptimizationConfig):
         self.check_finite("epsilon", positive=True)
         self.check_fraction("beta_1", "beta_2")
 
-    def make_optimizer(self, variables: Sequence[tf.Variable]) -> Optimizer:
+    def make_optimizer(self, variables: Sequence[tf.Variable]) -> Adam:
         """Return Adam for these variables; call it in the scope of the strategy."""
         return Adam(variables, self.beta_1, self.beta_2, self.epsilon)
 
@@ -99,7 +77,7 @@ class AdamSettings(OptimizationConfig):
 OPTIMIZERS: dict[str, type[OptimizationConfig]] = {"adam": AdamSettings}  # by --optimizer
 
 
-class Adam(_Stateful):
+class Adam:
     """Adam (Kingma and Ba 2015), with the bias correction in the learning rate (section 2, last paragraph).
 
     Update t of a variable with the decaying mean m and the decaying mean square v of its gradients is
@@ -113,26 +91,14 @@ class Adam(_Stateful):
     number once; the ten operations of Keras take a noticeable part of a step.
 
     Create it in the scope of the strategy.
-
-    Attributes:
-        iterations: Updates so far.
-        means: Decaying means of the gradients.
-        squares: Decaying means of the squared gradients.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], beta_1: float, beta_2: float, epsilon: float) -> None:
-        """Create the state.
-
-        Args:
-            variables: Variables that will be updated; only their shapes are used here.
-            beta_1: Decay of the means of the gradients.
-            beta_2: Decay of the means of the squared gradients.
-            epsilon: Term added to the root of v.
-        """
+        """Create the state for these variables, of which only the shapes are used here."""
         self.iterations = tf.Variable(0, trainable=False, dtype=tf.int64, name="iterations")
         self.means = [tf.Variable(tf.zeros(v.shape), trainable=False, name="mean") for v in variables]
         self.squares = [tf.Variable(tf.zeros(v.shape), trainable=False, name="square") for v in variables]
-        super().__init__(iterations=self.iterations, means=self.means, squares=self.squares)
+        self.state = _make_state(iterations=self.iterations, means=self.means, squares=self.squares)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def apply(
@@ -166,62 +132,37 @@ class Adam(_Stateful):
         }
         gradients = unpack(zero_unless(applies, gradients), variables)
         for gradient, variable, mean, square in zip(gradients, variables, self.means, self.squares):
-            tf.raw_ops.ResourceApplyAdam(
-                var=variable.handle,
-                m=mean.handle,
-                v=square.handle,
-                grad=gradient,
-                **settings,
-            )
+            handles = {"var": variable.handle, "m": mean.handle, "v": square.handle}
+            tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **settings)
 
 
 def update_ema(
     averages: Sequence[tf.Variable], variables: Sequence[tf.Variable], decay: float, applies: tf.Tensor
 ) -> None:
-    """Move EMA variables on this replica to decay x average + (1 - decay) x variable.
-
-    Args:
-        averages: EMA variables.
-        variables: Variables in training, in the same order.
-        decay: Decay of the averages, in [0, 1).
-        applies: Whether the update applies, a bool scalar. If not, nothing changes.
-    """
+    """Move EMA variables on this replica to decay x average + (1 - decay) x variable, if the bool scalar `applies` is true."""
     step = tf.where(applies, 1.0 - decay, 0.0)
     for average, variable in zip(averages, variables):
         value = (tf.convert_to_tensor(average) - tf.convert_to_tensor(variable)) * step
         tf.raw_ops.AssignSubVariableOp(resource=average.handle, value=value)
 
 
-class LossScale(_Stateful):
+class LossScale:
     """Factor that keeps float16 gradients away from zero (Micikevicius et al. 2018, section 3.2), adapted in training.
 
     It is halved after a step that was not finite, and doubled after `patience` finite steps in a row. A limit keeps
     gradients of zero from doubling it to infinity, which halving cannot undo. Keras's LossScaleOptimizer skips steps silently, and
     differs between Keras 2 and Keras 3.
-
-    Attributes:
-        scale: The factor.
-        good_steps: Finite steps since the factor changed.
     """
 
     def __init__(self, initial: float = 2.0**15, patience: int = 2000) -> None:
-        """Create the state.
-
-        Args:
-            initial: The first factor.
-            patience: Finite steps in a row after which the factor is doubled.
-        """
+        """Create the factor `scale` and `good_steps`, the number of finite steps since it changed."""
         self.scale = tf.Variable(initial, trainable=False, name="scale")
         self.good_steps = tf.Variable(0, trainable=False, dtype=tf.int64, name="good_steps")
-        super().__init__(scale=self.scale, good_steps=self.good_steps)
+        self.state = _make_state(scale=self.scale, good_steps=self.good_steps)
         self.patience = patience
 
     def update(self, finite: tf.Tensor) -> None:
-        """Adapt the factor; call it on every replica after each step.
-
-        Args:
-            finite: Whether the step was finite, a bool scalar.
-        """
+        """Adapt the factor to whether a step was finite, a bool scalar; call it on every replica after each step."""
         scale, steps = tf.convert_to_tensor(self.scale), tf.convert_to_tensor(self.good_steps) + 1
         grow = steps >= self.patience
         larger = tf.where(grow, tf.minimum(2.0 * scale, LARGEST_SCALE), scale)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cyclegan.config.fields import WARN, flag
@@ -67,30 +66,23 @@ def learning_rates(optimization: OptimizationConfig, epochs_done: float) -> tupl
 
 
 class StepLearningRates:
-    """Learning rates of the training steps.
+    """Learning rates of the training steps on a dataset."""
 
-    Args:
-        schedule: Function from the epochs done to the learning rates of the generators and of the discriminators.
-        dataset: Training pairs.
-    """
-
-    def __init__(self, schedule: Callable[[float], tuple[float, float]], dataset: UnpairedDataset) -> None:
-        self.schedule = schedule
+    def __init__(self, optimization: OptimizationConfig, dataset: UnpairedDataset) -> None:
+        self._optimization = optimization
         self._dataset = dataset
 
     def of_next_call(self, state: TrainState) -> list[tuple[float, float]]:
         """Return the learning rates of each step of the next call."""
         dataset = self._dataset
         pairs = (state.train.pairs_done + step * dataset.global_batch_size for step in range(dataset.steps_per_call))
-        return [self.schedule(state.epoch + pair / dataset.epoch_size) for pair in pairs]
+        return [learning_rates(self._optimization, state.epoch + pair / dataset.epoch_size) for pair in pairs]
 
     def of_last_step(self, state: TrainState) -> dict[str, float]:
         """Return the learning rates of the last step by metric name; one if both are the same."""
         dataset = self._dataset
         last_pair = state.train.pairs_done - 1
         first_pair = max(last_pair - last_pair % dataset.global_batch_size, 0)  # of the batch
-        generators, discriminators = self.schedule(state.epoch + first_pair / dataset.epoch_size)
-        rates = {"learning_rate": generators}
-        if discriminators != generators:
-            rates["learning_rate_discriminators"] = discriminators
-        return rates
+        generators, discriminators = learning_rates(self._optimization, state.epoch + first_pair / dataset.epoch_size)
+        rates = {"learning_rate": generators, "learning_rate_discriminators": discriminators}
+        return rates if generators != discriminators else {"learning_rate": generators}

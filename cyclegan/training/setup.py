@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.config.sections import choose_steps_per_call
+from cyclegan.config.sections import OptimizationConfig, choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
@@ -27,7 +28,7 @@ from cyclegan.run.train_state import TrainState
 from cyclegan.training.autotune import choose_xla
 from cyclegan.training.callbacks import Evaluator, Summary, make_callbacks
 from cyclegan.training.gan import GAN
-from cyclegan.training.resume_warnings import batch_size_warnings, learning_rate_warnings
+from cyclegan.training.schedule import learning_rates
 from cyclegan.training.step import compile_test_step, compile_train_step
 from cyclegan.training.trainer import Split, Trainer, make_watchdog
 
@@ -56,12 +57,8 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     same = {"dataset of TensorFlow Datasets": is_tfds, "output_dir": os.path.abspath(config.run.output_dir)}
     workers.check_equal({**config.shared_settings, **compat.stack(), **same})
     with workers.chief_first(is_tfds):  # the others read what the chief has prepared
-        data = sources.load_domains(
-            run.config.data,
-            config.networks.multiple,
-            local_workers=workers.count_on_this_host(),
-            bars=config.run.verbose > 0,
-        )
+        local_workers, bars = workers.count_on_this_host(), config.run.verbose > 0
+        data = sources.load_domains(run.config.data, config.networks.multiple, local_workers=local_workers, bars=bars)
     run.check_data(data.fingerprint())
     with terminal.phase("Waiting for the other workers", if_slow=True):
         workers.check_equal({**data.fingerprint(), **data.value_ranges})
@@ -75,12 +72,7 @@ def make_trainer(
 ) -> Trainer:
     """Return a trainer with new networks, or with the networks of the newest checkpoint; log the overview of the run.
 
-    Args:
-        config: The configuration.
-        workers: All workers.
-        run: Folder of the run. It is written to only if epochs are left to train.
-        data: The images.
-        make_evaluator: Function that makes the evaluator, called on the chief if --evaluate_every is given and epochs are left.
+    If no epochs are left, the folder of the run is not written to, and `make_evaluator` is not called.
 
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
@@ -92,9 +84,8 @@ def make_trainer(
         with workers.strategy.scope():
             global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
             model = workers.keep_alive(GAN(global_batch_size, config, data.size))
-            checkpoints = workers.keep_alive(
-                CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
-            )
+            checkpoints = CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
+            workers.keep_alive(checkpoints)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
         state = restored[0] if restored else TrainState()
         splits = train, test = make_splits(config, workers, model, data, peak)
@@ -135,15 +126,7 @@ def make_trainer(
 
 
 def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
-    """Return the training pairs and the held-out pairs with their steps.
-
-    Args:
-        config: The configuration.
-        workers: All workers.
-        model: The networks.
-        data: The images.
-        peak: FLOP/s of all devices together; 0 if not measured.
-    """
+    """Return the training pairs and the held-out pairs with their steps; `peak` is the FLOP/s of all devices, 0 if not measured."""
     flops = model.flops(*data.size) * model.global_batch_size
     steps_per_call = config.performance.steps_per_call or 1
     if not config.performance.steps_per_call and peak and config.run.checkpoint_minutes:
@@ -169,38 +152,19 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
     )
     if config.uses_pairs and data.pairs is not None:
         train.set_pairs(data.pairs, config.data.paired_share)
+    train_step, test_step = compile_train_step(workers.strategy, model), compile_test_step(workers.strategy, model)
     return (
-        Split(
-            "train",
-            train,
-            compile_train_step(workers.strategy, model),
-            model.metric_names["train"],
-            Throughput(flops, peak),
-        ),
-        Split("test", test, compile_test_step(workers.strategy, model), model.metric_names["test"], Throughput()),
+        Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak)),
+        Split("test", test, test_step, model.metric_names["test"], Throughput()),
     )
 
 
 def start_run(
     workers: Workers, run: RunDirectory, data: Domains, state: TrainState, dataset: UnpairedDataset, has_pools: bool
 ) -> Summary:
-    """Warn of what changes in a resumed run, write its folder, and return the writer of its log.
-
-    Args:
-        workers: All workers.
-        run: Folder of the run.
-        data: The images.
-        state: Position to start from.
-        dataset: The training pairs.
-        has_pools: Whether training uses image pools.
-    """
-    warnings = batch_size_warnings(
-        state.global_batch_size,
-        dataset.global_batch_size,
-        workers.strategy.num_replicas_in_sync,
-        dataset.epoch_size,
-        has_pools=has_pools,
-    )
+    """Warn of the changes in a resumed run, write its folder, and return the writer of its log."""
+    replicas, before, now = workers.strategy.num_replicas_in_sync, state.global_batch_size, dataset.global_batch_size
+    warnings = batch_size_warnings(before, now, replicas, dataset.epoch_size, has_pools)
     if run.saved_config:
         warnings += learning_rate_warnings(run.saved_config.optimization, run.config.optimization, state.epoch)
     for text in (*run.warnings, *warnings):
@@ -214,3 +178,38 @@ def start_run(
         summary = SummaryWriter(run.path, started)
         summary.rewind(state.log_bytes, state.epoch)
     return summary
+
+
+def batch_size_warnings(
+    before: int, now: int, replicas: int, pairs: float = math.inf, has_pools: bool = False
+) -> list[str]:
+    """Describe the effect of a global batch that is larger than an epoch, or that differs from the batch so far.
+
+    `before` is the global batch of the run so far, 0 before its first step, and `pairs` the training pairs of an epoch.
+    """
+    idle = f"the global batch of {now} is larger than an epoch of {pairs} pairs: most of each step is idle"
+    warnings = [idle] if now > pairs else []
+    if before in (0, now):
+        return warnings
+    devices = max(n for n in range(1, replicas + 1) if before % n == 0)
+    pools = " image pools are redistributed and may drop images," if has_pools else ""
+    fewer = f"--devices {devices} " if devices < replicas else ""
+    return [
+        *warnings,
+        f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
+        f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes,{pools}"
+        " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same batch use"
+        f" {fewer}--batch_size {before // devices}",
+    ]
+
+
+def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfig, epochs_done: int) -> list[str]:
+    """Describe the jump of the learning rate if a run, saved after some epochs, is resumed with other --epochs."""
+    before, now = (each.decay_factor(epochs_done) for each in (saved, present))
+    if present.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
+        return []
+    rate, rate_as_saved = (learning_rates(each, epochs_done)[0] for each in (present, saved))
+    return [
+        f"epochs {saved.epochs} -> {present.epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on;"
+        f" with the saved settings it would have been {rate_as_saved:.3g}"
+    ]

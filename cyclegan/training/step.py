@@ -27,17 +27,11 @@ Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of 
 
 
 class Carry(NamedTuple):
-    """Tensors of this replica that `update` needs besides the gradients.
+    """Tensors of this replica that `update` needs besides the gradients."""
 
-    Attributes:
-        pool_updates: Changes of the image pools, in the order of the objective's adversaries; empty without pools.
-        statistics: Statistics of the batch normalizations before the step.
-        norms: Norms of this replica's gradients of the generators and of the discriminators, without the loss scale.
-    """
-
-    pool_updates: list[PoolUpdate]
-    statistics: list[tf.Tensor]
-    norms: list[tf.Tensor]
+    pool_updates: list[PoolUpdate]  # in the order of the objective's adversaries; empty without pools
+    statistics: list[tf.Tensor]  # of the batch normalizations before the step
+    norms: list[tf.Tensor]  # of this replica's gradients of generators and of discriminators, without the loss scale
 
 
 def make_noise(gan: GAN, random: StepRandomness) -> Noise:
@@ -66,7 +60,7 @@ def train_step(
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
         noise: Random numbers from `make_noise`, which this function calls by default.
-        is_pair: Where x and y show the same, float32 [N]: 1 or 0; `None` without losses of pairs.
+        is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, penalties, weight
@@ -134,15 +128,10 @@ def update(
     step: tf.Tensor | int = 0,
     learning_rates: tf.Tensor | None = None,
 ) -> None:
-    """Update all networks on this replica; call it on every replica with the same arguments.
+    """Update all networks on this replica; call it on every replica with the sums of the gradients from `train_step`.
 
-    Args:
-        gan: The networks and all other state.
-        gradients: Gradients from `train_step`, summed over the replicas.
-        finite: Whether all metrics of the step are finite, a bool scalar. If not, only the loss scale changes.
-        carry: Carry from `train_step`.
-        step: Number of the step.
-        learning_rates: Learning rates of the generators and of the discriminators, float32 [2]; by default the initial ones.
+    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes. The learning
+    rates of the generators and of the discriminators are by default the initial ones.
     """
     optimization, networks = gan.optimization, gan.networks
     initial_rates = [optimization.lr, optimization.lr_discriminator]
@@ -177,8 +166,7 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1).
     """
     counts = optimization.generator_steps, optimization.discriminator_steps
-    period = max(counts)
-    generators, discriminators = (step % period >= period - count for count in counts)
+    generators, discriminators = (step % max(counts) >= max(counts) - count for count in counts)
     return generators, discriminators
 
 
@@ -190,10 +178,7 @@ def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalar
 def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
     """Return the train function: steps on all replicas, with one all-reduce and an update each; see `make_train_function`.
 
-    Args:
-        strategy: The strategy of the replicas.
-        gan: The networks and all other state.
-        xla: Whether XLA compiles a step: all of it, or on several replicas the parts before and after the all-reduce.
+    With `xla`, XLA compiles all of a step, or on several replicas the parts before and after the all-reduce.
     """
     is_split = strategy.num_replicas_in_sync > 1
 
@@ -242,7 +227,7 @@ def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomn
 def _query_pools(
     gan: GAN, fakes: Sequence[tf.Tensor], weight: tf.Tensor, noise: Noise
 ) -> tuple[list[tf.Tensor] | None, list[PoolUpdate]]:
-    """Return the translations that the discriminators learn from, and the changes of the pools; `None` without pools."""
+    """Return the translations that the discriminators learn from, `None` without pools, and the changes of the pools."""
     if not gan.pools:
         return None, []
     pools = [gan.pools[pair.domain] for pair in gan.objective.adversaries]

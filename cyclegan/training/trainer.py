@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import logging
 import math
 import sys
@@ -16,6 +15,7 @@ import tqdm
 from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.methods.metric_names import SAMPLES
@@ -23,18 +23,18 @@ from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.throughput import Profiler, Throughput
 from cyclegan.run.train_state import PassState, TrainState
-from cyclegan.training import schedule
 from cyclegan.training.callbacks import (
     Callback,
     Epoch,
     Summary,
     check_profile,
+    find_silent_failures,
     report_best,
     report_epoch,
+    warn_once,
 )
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
-from cyclegan.training.out_of_memory import explain_out_of_memory
 from cyclegan.training.schedule import StepLearningRates
 
 logger = logging.getLogger(__name__)
@@ -49,9 +49,7 @@ class Split:
 
     Attributes:
         name: "train" or "test".
-        dataset: The pairs.
-        function: Compiled function that runs steps.
-        metric_names: Names of the metrics.
+        function: Compiled function that runs steps of the dataset.
         throughput: Counter of the steps of a pass.
         batches: Iterator over the batches of all calls; `None` before the first. All epochs share it, so that the images of the
             next epoch are prefetched and nothing is traced again.
@@ -113,12 +111,6 @@ class Trainer:
         callbacks: Objects that react to the end of an epoch, in this order.
         run: Folder of the run, which is checked before each checkpoint; `None` for no check.
 
-    Attributes:
-        state: Position in training.
-        splits: See above.
-        policy: The policy about checkpoints, and about stopping on a signal.
-        divergence: The policy about steps that are not finite.
-
     Raises:
         UserError: The position does not fit the datasets.
     """
@@ -139,12 +131,17 @@ class Trainer:
         self._checkpoints = checkpoints
         self._summary = summary
         self._callbacks = callbacks
-        self._run = run
         self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
         self._is_complete = False
-        self.splits = splits
-        self.state = self._adopt(state)
+        self.splits, self.state = splits, state
         train = splits[0]
+        for split in splits:
+            done, size = split.progress(state).pairs_done, split.dataset.epoch_size
+            if done > size:
+                raise UserError(
+                    f"the checkpoint has done {done} {split.name} pairs; expected at most {size}: it belongs to another run; use"
+                    " another --output_dir"
+                )
         self._watchdog = make_watchdog(config, workers, checkpoints)
         minutes, check_folder = config.run.checkpoint_minutes, run.check if run else lambda: None
         datasets = {split.name: split.dataset for split in splits}
@@ -154,21 +151,9 @@ class Trainer:
         self.policy = CheckpointPolicy(
             checkpoints, summary, self.divergence, workers, minutes, check_folder, self._watchdog.beat
         )
-        rates = functools.partial(schedule.learning_rates, config.optimization)
-        self._learning_rates = StepLearningRates(rates, train.dataset)
+        self._learning_rates = StepLearningRates(config.optimization, train.dataset)
         self._throughput = Throughput(train.throughput.flops, train.throughput.peak)  # since the last log line
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
-
-    def _adopt(self, state: TrainState) -> TrainState:
-        """Return a state whose positions fit the pairs."""
-        for split in self.splits:
-            done, size = split.progress(state).pairs_done, split.dataset.epoch_size
-            if done > size:
-                raise UserError(
-                    f"the checkpoint has done {done} {split.name} pairs; expected at most {size}: it belongs to another run; use"
-                    " another --output_dir"
-                )
-        return state
 
     @property
     def _is_done(self) -> bool:
@@ -176,10 +161,7 @@ class Trainer:
 
     @tf.autograph.experimental.do_not_convert  # Keras 2 would convert every layer, which takes a second
     def fit(self) -> dict[str, dict[str, float]]:
-        """Train.
-
-        Returns:
-            The metrics of the last epoch that ran, by split ("train", "test") and name; empty if nothing was left to do.
+        """Train; return the metrics of the last epoch by split ("train", "test") and name, empty if nothing was left to do.
 
         Raises:
             Stopped: A signal asked to stop. A checkpoint was saved first.
@@ -225,6 +207,9 @@ class Trainer:
         metrics["train"]["epoch_seconds"] = state.train.seconds + state.test.seconds
         state.next_epoch()
         epoch = Epoch(state, state.epoch == self._epochs, metrics, self.divergence.is_sound)
+        adversarial, has_cycle = self._config.objective.adversarial, hasattr(self._config.objective, "lambda_cycle")
+        failures = find_silent_failures(metrics["train"], metrics["test"], adversarial, has_cycle)
+        warn_once(self._summary, epoch, failures)
         for callback in self._callbacks:
             self._watchdog.beat()
             callback.on_epoch_end(epoch)  # the evaluation adds scores to the metrics, and may decide that training ends
@@ -240,13 +225,7 @@ class Trainer:
         return metrics
 
     def _run_pass(self, split: Split) -> None:
-        """Run the calls of a pass from the position to the end of the pass; the host is at most `AHEAD` calls ahead of the devices.
-
-        Raises:
-            DivergenceError: Too many steps in a row were not finite.
-            Stopped: A signal asked to stop.
-            TrainingError: An image can't be read any more, or the devices have not enough memory.
-        """
+        """Run the calls of a pass from the position to its end; the host is at most `AHEAD` calls ahead of the devices."""
         state, dataset, progress = self.state, split.dataset, split.progress(self.state)
         if progress.pairs_done >= dataset.epoch_size:
             return
@@ -255,7 +234,7 @@ class Trainer:
                 self._workers.strategy, state.epoch, progress.pairs_done, state.reshuffles
             )
         split.begin_pass(state)
-        start = time.perf_counter()
+        start = time.perf_counter()  # of the time that counts for the next call
         with _progress_bar(split, state, self._config.run.verbose > 0) as bar:
             while progress.pairs_done < dataset.epoch_size:
                 self._watchdog.beat()
@@ -264,7 +243,7 @@ class Trainer:
                     self._inspect(split, 0)
                     began = time.perf_counter()
                     self._profiler.start(state.step)
-                    start += time.perf_counter() - began  # does not count
+                    start += time.perf_counter() - began
                 began = time.perf_counter()
                 batches = self._next_batches(split)
                 waited = time.perf_counter() - began
@@ -272,12 +251,18 @@ class Trainer:
                     bar.set_postfix_str("first step")
                 with terminal.phase("Running the first step", not bar.disable and not split.is_traced, if_slow=True):
                     split.pending.append(self._start_call(split, steps, batches))
-                pairs = _advance(split, state, steps)
+                pairs = min(steps * dataset.global_batch_size, dataset.epoch_size - progress.pairs_done)
+                progress.pairs_done += pairs
+                state.step += steps if split.is_train else 0
+                state.global_batch_size = dataset.global_batch_size
                 ends = self._ends_with_call(split) or progress.pairs_done == dataset.epoch_size
                 self._inspect(split, 0 if ends else AHEAD)
                 now = time.perf_counter()
-                self._count(split, pairs, steps, now - start, waited)
-                start = now
+                progress.seconds += now - start
+                if split.is_traced:  # else the call has no speed, because it traced the graph
+                    for counter in (split.throughput, self._throughput) if split.is_train else (split.throughput,):
+                        counter.add(2 * pairs, steps, now - start, waited)
+                split.is_traced, start = True, now
                 bar.set_postfix_str(str(split.throughput), refresh=False)
                 bar.update(steps)
                 if ends:
@@ -286,11 +271,7 @@ class Trainer:
                     start = time.perf_counter()
 
     def _next_batches(self, split: Split) -> tuple[tf.Tensor, ...]:
-        """Return the batches of the next call.
-
-        Raises:
-            TrainingError: An image can't be read. A checkpoint was saved, unless there are several workers.
-        """
+        """Return the batches of the next call; if an image can't be read, save a checkpoint and raise a `TrainingError`."""
         assert split.batches is not None
         try:
             return next(split.batches)
@@ -327,15 +308,6 @@ class Trainer:
             if self.policy.is_shared:
                 self.policy.merge_requests({name: float(call.metrics.pop(name)[-1]) for name in REQUESTS})
             self.divergence.inspect(call, is_finite, self.state)
-
-    def _count(self, split: Split, pairs: int, steps: int, seconds: float, waited: float) -> None:
-        """Count the steps and the time of a call; the first call of a function has no speed, as it traces the graph."""
-        split.progress(self.state).seconds += seconds
-        if split.is_traced:
-            split.throughput.add(2 * pairs, steps, seconds, waited)
-            if split.is_train:
-                self._throughput.add(2 * pairs, steps, seconds, waited)
-        split.is_traced = True
 
     def _ends_with_call(self, split: Split) -> bool:
         """Return whether something must happen after the call that was started last, once its outcome is known."""
@@ -375,7 +347,7 @@ class Trainer:
 
     def _go_back(self) -> None:
         """Continue from the last good checkpoint."""
-        self.state = self._adopt(self.divergence.go_back(self.state))
+        self.state = self.divergence.go_back(self.state)
         for split in self.splits:
             split.batches = None
         self.policy.restart_timer()
@@ -391,16 +363,6 @@ def make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManag
     """Return a new watchdog for the steps of a run, see --step_timeout."""
     prefix = f"worker {workers.index}: " if workers.count > 1 else ""
     return Watchdog(config.distribution.step_timeout, lambda: checkpoints.newest, prefix)
-
-
-def _advance(split: Split, state: TrainState, steps: int) -> int:
-    """Move the position past a call; return the pairs of the call."""
-    progress, batch = split.progress(state), split.dataset.global_batch_size
-    pairs = min(steps * batch, split.dataset.epoch_size - progress.pairs_done)
-    progress.pairs_done += pairs
-    state.step += steps if split.is_train else 0
-    state.global_batch_size = batch
-    return pairs
 
 
 def _progress_bar(split: Split, state: TrainState, visible: bool) -> tqdm.tqdm:

@@ -145,7 +145,7 @@ def test_a_training_state_of_another_version_is_refused_in_one_line(run, monkeyp
 def test_three_replicas_restore_without_a_strategy(tmp_path, strategies):
     with strategies[3].scope():
         three = GAN(3, Config.from_settings(filters=2, residual_blocks=0, discriminator_layers=1, seed=1))
-        for i, moment in enumerate(three.generator_optimizer.variables):
+        for i, moment in enumerate(three.generator_optimizer.state.variables):
             if moment.shape.rank and moment.shape.rank > 0:
                 moment.assign(tf.fill(moment.shape, tf.cast(i, moment.dtype)))
         CheckpointManager(tmp_path, three.state()).save(at(4))

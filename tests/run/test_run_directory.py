@@ -24,7 +24,7 @@ def test_free_settings_change_on_resume_without_a_warning(run_folder):
 
 def test_other_settings_of_the_training_cause_warnings(run_folder):
     with open_run(run_folder, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0) as again:
-        # `resume_warnings.batch_size_warnings` warns of another global batch.
+        # `setup.batch_size_warnings` warns of another global batch.
         expected = ("lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0", "lr_discriminator 0.0002 -> 1.0")
         assert again.warnings == [f"{change} from here on" for change in expected]
 

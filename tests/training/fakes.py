@@ -50,9 +50,6 @@ class Recorder:
     def flush(self):
         return True
 
-    def all(self):
-        return ["a checkpoint"]
-
     def save(self, state, is_sound=True, best=()):
         self.saved = copy.deepcopy(state)
         self.calls.append(("save", state.epoch, state.step))

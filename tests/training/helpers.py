@@ -7,13 +7,8 @@ from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step, update
 
 FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
-
-
 TINY = {"filters": 4, **FEW_LAYERS, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
-
-
 TINIER = {**TINY, **FEW_LAYERS, "image_size": 16}
-
 
 # All options of the method that change a step, in as few runs as possible.
 SETS = {
@@ -41,6 +36,7 @@ SETS = {
         **{"generator": "unet_128", "residual_blocks": None, "image_size": 128, "image_width": 128, "load_size": 128},
         **{
             "discriminator": "pixel",
+            "discriminator_layers": None,
             "init": "xavier",
             "pool_size": 2,
             "lr_schedule": "cosine",
@@ -53,7 +49,7 @@ class SGD:
     """Update by gradient descent, which shows gradients that are summed twice or not at all; Adam hides them."""
 
     def __init__(self, lr):
-        self.lr = lr
+        self.lr, self.state = lr, tf.Module()
         self.iterations = tf.Variable(0, trainable=False)
 
     def apply(self, gradients, variables, learning_rate, finite):
@@ -91,9 +87,8 @@ def state_values(gan):
     """Return the values of all variables in a checkpoint; of the image pools, the values of all replicas."""
     values = []
     for part in gan.state().values():
-        variables = getattr(part, "variables", [])  # SGD of `with_sgd` has none
         sharded = isinstance(part, ShardedState)
-        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in variables]
+        values += part.read().values() if sharded else [tf.convert_to_tensor(v).numpy() for v in part.variables]
     return values
 
 

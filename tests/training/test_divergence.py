@@ -9,7 +9,7 @@ from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
-from tests.training.fakes import RATES, Recorder, without_times
+from tests.training.fakes import RATES, without_times
 
 
 def test_a_bad_step_is_left_out_counted_and_named(fit):
@@ -47,14 +47,8 @@ def test_too_many_bad_steps_go_back_and_reshuffle(fit):
     seen = []
     _, recorder, trainer = fit(3, bad=(4, 5, 6), max_bad_steps=3, seen=seen)  # the second epoch
     kinds = [call[:3] for call in recorder.calls if call[0] in ("rewind", "went back", "save")]
-    assert kinds == [
-        ("save", 0, 0),
-        ("save", 1, 3),
-        ("rewind", 1),
-        ("went back", 2, 3),
-        ("save", 2, 6),
-        ("save", 3, 9),
-    ]
+    first, rest = [("save", 0, 0), ("save", 1, 3)], [("save", 2, 6), ("save", 3, 9)]
+    assert kinds == [*first, ("rewind", 1), ("went back", 2, 3), *rest]
     assert "goes back to checkpoint of step 3" in fit.warnings()[-1]
     assert trainer.state.reshuffles == 1 and trainer.state.step == 9
     first_try, second_try = seen[7:14], seen[14:21]
@@ -91,19 +85,6 @@ def test_the_second_time_training_stops(fit):
         fit(2, bad=range(2, 99), max_bad_steps=2)
     assert fit.recorder.epochs_of("save") == [0]
     assert TrainingError.exit_code == 1
-
-
-@pytest.mark.slow
-def test_going_back_to_sums_of_other_losses(fit, monkeypatch):
-    state = TrainState(step=1, global_batch_size=3)
-    state.train.pairs_done = 3
-    state.train.sums = {**dict.fromkeys(LOSSES, 3.0), "loss_X/penalty": 3.0, SAMPLES: 3.0}
-    saved = state.to_json()
-    monkeypatch.setattr(Recorder, "restore", lambda self, newest_last: (TrainState.from_json(saved), "the checkpoint"))
-    _, recorder, trainer = fit(2, state, bad=(1, 2), max_bad_steps=2)
-    assert trainer.state.reshuffles == 1
-    for values in recorder.values_of("train"):
-        assert "loss_X/penalty" not in values and values[LOSSES[0]] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("validated", [True, False])

@@ -64,14 +64,6 @@ def test_each_slot_follows_the_published_procedure_whatever_is_padding(size, bat
         np.testing.assert_array_equal(images[:count].reshape(-1, *SHAPE), np.reshape(oracle.images, (-1, *SHAPE)))
 
 
-def test_nonfinite_step_stores_nothing():
-    pool = ImagePool(2, 2, SHAPE)
-    fakes = tf.constant(np.stack([make_image(1), make_image(np.nan)]))
-    _, update = pool.query(fakes, tf.ones([2], bool), tf.zeros([2, 2]))
-    pool.store(update, tf.constant(False))
-    assert not pool.counts.numpy().any() and not pool.images.numpy().any()
-
-
 def test_a_step_reads_only_the_images_that_it_needs():
     """Reading the variable would copy all of it, because it is written in parts."""
     pool = ImagePool(50, 2, SHAPE)

@@ -17,8 +17,7 @@ from cyclegan.distribution.strategy import make_strategy
 from cyclegan.training import schedule, setup
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_train_step, train_step, update
-from tests.training.fakes import Scored
-from tests.training.helpers import as_trained, eager_step, flat, per_replica_batches, weights
+from tests.training.helpers import as_trained, flat, per_replica_batches, weights
 
 STEPS = 3
 BASE = {
@@ -104,27 +103,19 @@ def folder(tmp_path_factory):
 
 
 def seen(folder, options):
-    """Train up to three steps; return the size and the images of an epoch, and the weights."""
+    """Return the size of the images and the batches of an epoch."""
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
-    pairs = UnpairedDataset(
-        domains.train_x.images,
-        domains.train_y.images,
-        1,
-        domains.size,
-        0,
-        flip=not config.data.no_flip,
-        epoch_size=config.data.epoch_size,
+    images, flip, epoch_size = (
+        (domains.train_x.images, domains.train_y.images),
+        not config.data.no_flip,
+        config.data.epoch_size,
     )
+    pairs = UnpairedDataset(*images, 1, domains.size, 0, flip=flip, epoch_size=epoch_size)
     if domains.pairs is not None:
         pairs.set_pairs(domains.pairs, config.data.paired_share)
-    gan = GAN(1, config, domains.size)
-    for pair in range(min(STEPS, pairs.epoch_size)):
-        eager_step(gan, *(part[0] for part in pairs.batches(0, pair, 1)[:3]))
-    trained = flat(weights(gan))
-    assert np.isfinite(trained).all()
-    images = [pairs.image(d, 0, pair).tobytes() for d in "XY" for pair in range(pairs.epoch_size)]
-    return domains.size, images, trained.tobytes()
+    batches = [np.asarray(part).tobytes() for pair in range(pairs.epoch_size) for part in pairs.batches(0, pair, 1)]
+    return domains.size, batches
 
 
 IMAGE_OPTIONS = [
@@ -135,25 +126,12 @@ IMAGE_OPTIONS = [
     *({"value_range_x": "10:200"}, {"value_range_y": "10:200"}),
     *({"paired_names": True}, {"paired_names": True, "paired_share": 0.5}),
 ]
-SAME_IMAGES = [
-    {"cache": "ram"},
-    {"cache": "none"},
-    {"cache_gb": 0.0},
-    {"preprocess": "resize_and_crop"},
-]
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("options", IMAGE_OPTIONS, ids=str)
 def test_an_image_option_makes_a_difference(folder, options):
-    got, plain = seen(folder, options), seen(folder, {})
-    assert got[:2] != plain[:2] and got[2] != plain[2]
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("options", [{"cache": "ram"}, {"cache": "none"}, {"cache_gb": 0.0}], ids=str)
-def test_the_cache_makes_no_difference(folder, options):
-    assert seen(folder, options) == seen(folder, {})
+    assert seen(folder, options) != seen(folder, {})
 
 
 @functools.cache
@@ -194,14 +172,3 @@ def test_an_option_of_the_arithmetic_reaches_tensorflow(monkeypatch, name, value
             setup.make_trainer(Config.from_settings(precision="float32", **flag), None, None, None, None)
     plain, changed = calls[: calls.index("measured")], calls[calls.index("measured") + 1 : -1]
     assert plain != changed and calls[-1] == "measured"
-
-
-@pytest.mark.parametrize("name, value", [("patience", 2), ("max_bad_steps", 3)])
-def test_an_option_of_the_end_changes_where_training_ends(fit, name, value):
-    """Train with scores that never improve, and with steps that are not finite in the second epoch."""
-    ends = []
-    for flag in ({}, {name: value}):
-        options = {"evaluation": Scored([0.5] * 99), "evaluate_every": 1, "bad": (4, 5, 6)}
-        state = fit(9, **options, **flag)[2].state
-        ends.append((state.epoch, state.step, state.reshuffles))
-    assert ends[0] != ends[1]

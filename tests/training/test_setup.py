@@ -1,10 +1,10 @@
 """Parts of the set-up; the trainer as a whole is tested by `test_trainer` with fakes, and by real runs in `tests/system`."""
 
+import dataclasses
 import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import Config, serialization
@@ -15,7 +15,13 @@ from cyclegan.errors import UserError
 from cyclegan.networks import compat
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.training import setup
-from cyclegan.training.setup import config_of_worker, load_data, make_trainer
+from cyclegan.training.setup import (
+    batch_size_warnings,
+    config_of_worker,
+    learning_rate_warnings,
+    load_data,
+    make_trainer,
+)
 from tests.training.helpers import TINIER
 
 CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
@@ -28,20 +34,6 @@ def test_precision_follows_the_devices_only_if_it_is_not_given(monkeypatch):
         assert config_of_worker(config, CHIEF) == config.replace(precision=expected)
 
 
-@pytest.mark.parametrize("tf32", ["off", "on"])  # the default last, for the tests of other files
-def test_tf32_is_set_before_anything_is_computed(monkeypatch, tf32):
-    class Measured(Exception):
-        pass
-
-    def measure(precision):
-        raise Measured(tf.config.experimental.tensor_float_32_execution_enabled())
-
-    monkeypatch.setattr(hardware, "measure_peak", measure)
-    with pytest.raises(Measured) as measured:
-        make_trainer(Config.from_settings(precision="float32", tf32=tf32), None, None, None, None)
-    assert measured.value.args == (tf32 == "on",)
-
-
 @pytest.mark.parametrize("verbose", [0, 1, 2])
 def test_only_the_chief_shows_progress(verbose):
     config = Config.from_settings(precision="float32", verbose=verbose)
@@ -49,12 +41,18 @@ def test_only_the_chief_shows_progress(verbose):
     assert config_of_worker(config, OTHER) == config.replace(verbose=0)
 
 
-def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
+@pytest.fixture
+def folder(tmp_path):
+    """Make a dataset of two gray images, of the values 100 and 200, in each split."""
     for split in SPLITS:
         (tmp_path / "data" / split).mkdir(parents=True)
-        for number in range(2):
-            Image.fromarray(np.full((16, 20, 3), number, np.uint8)).save(tmp_path / "data" / split / f"{number}.png")
-    config = Config.from_settings(dataset=str(tmp_path / "data"), image_size=16, load_size=24, cache="none", verbose=0)
+        for value in (100, 200):
+            Image.fromarray(np.full((16, 20, 3), value, np.uint8)).save(tmp_path / "data" / split / f"{value}.png")
+    return str(tmp_path / "data")
+
+
+def test_loaded_images_are_compared_with_the_run(folder, tmp_path, strategies):
+    config = Config.from_settings(dataset=folder, image_size=16, load_size=24, cache="none", verbose=0)
     checked = []
     run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append, config=config)
     data = load_data(config, Workers(strategies[1]), run)
@@ -64,20 +62,13 @@ def test_loaded_images_are_compared_with_the_run(tmp_path, strategies):
     def refuse(fingerprint):
         raise UserError("other images")
 
+    run.check_data = refuse
     with pytest.raises(UserError, match="other images"):
-        run = types.SimpleNamespace(path=run.path, check_data=refuse, config=config)
         load_data(config, Workers(strategies[1]), run)
 
 
-def test_config_json_gets_the_measured_range(tmp_path, strategies):
-    for split in SPLITS:
-        (tmp_path / "data" / split).mkdir(parents=True)
-        for number in range(1, 3):
-            Image.fromarray(np.full((16, 20, 3), 100 * number, np.uint8)).save(
-                tmp_path / "data" / split / f"{number}.png"
-            )
-    settings = {"dataset": str(tmp_path / "data"), "image_size": 16, "load_size": 16, "verbose": 0}
-    config = Config.from_settings(value_range_y="auto", **settings)
+def test_config_json_gets_the_measured_range(folder, tmp_path, strategies):
+    config = Config.from_settings(value_range_y="auto", dataset=folder, image_size=16, load_size=16, verbose=0)
     run = types.SimpleNamespace(path=tmp_path, check_data=lambda fingerprint: None, config=config)
     data = load_data(config, Workers(strategies[1]), run)
     assert run.config == config.replace(value_range_y="100:200")
@@ -139,3 +130,53 @@ def test_short_steps_share_a_call(make, monkeypatch, flags, steps):
     monkeypatch.setattr(hardware, "measure_peak", lambda precision: 1e15)
     trainer, _ = make(**{"no_peak": False, "log_every": 10, **flags})
     assert [split.dataset.steps_per_call for split in trainer.splits] == [steps, steps]
+
+
+def test_a_batch_of_another_size_than_before_or_than_an_epoch_causes_a_warning():
+    assert batch_size_warnings(6, 6, 3) == batch_size_warnings(6, 6, 2) == batch_size_warnings(0, 8, 2) == []
+    (text,) = batch_size_warnings(0, 8, 2, pairs=5)
+    assert text == "the global batch of 8 is larger than an epoch of 5 pairs: most of each step is idle"
+
+
+@pytest.mark.parametrize(
+    "replicas, batch, steps, advice",
+    [
+        (3, 3, "more", "--batch_size 2"),
+        (3, 12, "fewer", "--batch_size 2"),
+        (1, 1, "more", "--batch_size 6"),
+        (6, 12, "fewer", "--batch_size 1"),
+        (4, 4, "more", "--devices 3 --batch_size 2"),
+        (8, 8, "fewer", "--devices 6 --batch_size 1"),
+    ],
+)
+def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps, advice):
+    (text,) = batch_size_warnings(6, batch, replicas)
+    assert text.startswith(f"the global batch is {batch} pairs instead of 6 from here on")
+    assert f"has {steps} steps, " in text and text.endswith(f"For the same batch use {advice}")
+
+
+def test_image_pools_may_drop_images():
+    with_pools, without = (batch_size_warnings(6, 3, 3, has_pools=each)[0] for each in (True, False))
+    assert with_pools == without.replace("changes,", "changes, image pools are redistributed and may drop images,")
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
+    saved = Config.from_settings(lr=0.5, epochs=8, decay_from=4, lr_schedule=kind).optimization
+    longer = dataclasses.replace(saved, epochs=12)
+    (text,) = learning_rate_warnings(saved, longer, 8)
+    assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
+    assert not learning_rate_warnings(saved, longer, 4)
+    assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # warned of as a changed setting
+    constant = Config.from_settings(lr_schedule="constant", epochs=8).optimization
+    assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
+
+
+@pytest.mark.parametrize("epochs, rate", [(300, "0.00015"), (160, "3.33e-05")])
+def test_other_epochs_warn_of_the_new_learning_rate(epochs, rate):
+    saved = Config.from_settings().optimization
+    present = Config.from_settings(epochs=epochs, decay_from=100).optimization
+    assert learning_rate_warnings(saved, present, 150) == [
+        f"epochs 200 -> {epochs}: after epoch 150 the learning rate is {rate} from here on; with the saved settings it would have"
+        " been 0.0001"
+    ]

@@ -1,5 +1,4 @@
 import itertools
-import types
 
 import numpy as np
 import pytest
@@ -47,12 +46,7 @@ def test_gradients_match_a_tape_per_network(make_images, adversarial):
 def oracle(gan, x, y, adversarial):
     """Return the gradients from a tape for each network, with all images computed anew each time."""
     x, y = to_float(x), to_float(y)
-    G, F, D_X, D_Y = (
-        gan.networks["G"],
-        gan.networks["F"],
-        gan.networks["D_X"],
-        gan.networks["D_Y"],
-    )
+    G, F, D_X, D_Y = (gan.networks[name] for name in ("G", "F", "D_X", "D_Y"))
 
     def adversarial_loss(logits, target):
         if adversarial == "lsgan":
@@ -75,23 +69,6 @@ def oracle(gan, x, y, adversarial):
             value = loss()
         result += tape.gradient(value, network.trainable_variables)
     return [tf.convert_to_tensor(g).numpy() for g in result]
-
-
-@pytest.mark.parametrize("pool_size, runs", [(0, 6), (50, 8)])
-def test_no_network_runs_twice_on_an_input(make_images, pool_size, runs):
-    gan = GAN(1, Config.from_settings(pool_size=pool_size, **TINY))
-    seen = []
-    for networks in (gan.networks.generators, gan.networks.discriminators):
-        for name, network in networks.items():
-
-            def count(x, training=None, name=name, network=network):
-                seen.append((name, x.numpy().tobytes()))
-                return network(x, training=training)
-
-            networks[name] = count
-    eager_step(gan, make_images(1, seed=1), make_images(1, seed=2))
-    # G and F run on (x, y) and on the fakes; D_X and D_Y on (real, fake), and on the new fake if the pool shows another one.
-    assert len(seen) == len(set(seen)) == runs
 
 
 def test_padding_has_no_effect(make_images):
@@ -146,16 +123,6 @@ def test_weight_decay_adds_kernels_to_the_gradients(make_images):
     )
 
 
-def test_weight_decay_of_a_padded_batch(make_images):
-    gan = as_trained(GAN(3, Config.from_settings(**{**TINY, "weight_decay": 0.1})))
-    x, y = make_images(3, seed=1), make_images(3, seed=2)
-    means = []
-    for weight in ([1.0, 1, 1], [1.0, 0, 0]):
-        metrics, _, _ = train_step(gan, x, y, tf.constant(weight))
-        means.append([float(metrics[name] / metrics["samples"]) for name in WEIGHT_DECAY])
-    assert means[0] == pytest.approx(means[1], rel=1e-5) and min(means[0]) > 0
-
-
 def test_biases_that_training_leaves_out_have_gradient_0(make_images):
     gan = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, "variant": "paper"}))
     images = make_images(1)
@@ -164,9 +131,8 @@ def test_biases_that_training_leaves_out_have_gradient_0(make_images):
     for part, of in zip(gradients, variables):
         assert [gradient.shape for gradient in part] == [variable.shape for variable in of]
         zeros = [not tf.reduce_any(gradient != 0) for gradient in part]
-        assert (
-            0 < sum(zeros) < sum(len(variable.shape) == 1 for variable in of)
-        )  # some biases have no normalization behind
+        # Some biases have no normalization behind.
+        assert 0 < sum(zeros) < sum(len(variable.shape) == 1 for variable in of)
 
 
 def test_gradients_are_clipped_by_their_global_norm(make_images):
@@ -226,23 +192,8 @@ def test_networks_update_only_on_their_turn(make_images):
         moved = [not np.array_equal(a, b) for a, b in zip(before, weights(gan))]
         count = len(gan.networks.generator_variables)
         assert any(moved[:count]) is turn and all(moved[count:])
-    assert (
-        int(gan.generator_optimizer.iterations.numpy()) == 1
-        and int(gan.discriminator_optimizer.iterations.numpy()) == 2
-    )
-
-
-def test_learning_rates_of_both_optimizers(make_images):
-    x, y = make_images(2, seed=1), make_images(2, seed=2)
-    gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "lr": 0.0125, "lr_discriminator": 0.05})))
-    for rates, expected in ((None, (0.0125, 0.05)), (tf.constant([0.25, 0.5]), (0.25, 0.5))):
-        seen = []
-        gan.generator_optimizer = gan.discriminator_optimizer = types.SimpleNamespace(
-            apply=lambda gradients, variables, learning_rate, finite, seen=seen: seen.append(float(learning_rate))
-        )
-        _, received, carry = train_step(gan, x, y, tf.ones([2]))
-        update(gan, received, tf.constant(True), carry, 0, rates)
-        assert seen == pytest.approx(expected)
+    optimizers = gan.generator_optimizer, gan.discriminator_optimizer
+    assert [int(optimizer.iterations.numpy()) for optimizer in optimizers] == [1, 2]
 
 
 def test_nonfinite_step_changes_no_state(make_images):

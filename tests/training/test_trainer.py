@@ -1,5 +1,4 @@
 import pathlib
-import time
 
 import pytest
 import tensorflow as tf
@@ -9,7 +8,6 @@ from cyclegan.errors import TrainingError, UserError
 from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
 from cyclegan.run.train_state import TrainState
-from cyclegan.training import trainer
 from cyclegan.training.divergence import DivergencePolicy
 from tests.training.fakes import RATES, Recorder, Steps, calls_without_times, make_dataset, make_trainer, without_times
 
@@ -35,17 +33,6 @@ def test_calls_of_several_steps_log_the_same_as_single_steps(fit, options):
     assert written(1) == written(2) == written(3) == written(6)
 
 
-@pytest.mark.parametrize("options", [{}, {"bad": (2, 5)}, {"bad": (2, 5), "steps": 2}])
-def test_inspecting_calls_later_changes_nothing(fit, monkeypatch, options):
-    def written(ahead):
-        monkeypatch.setattr(trainer, "AHEAD", ahead)
-        metrics, recorder, trained = fit(3, **options)
-        values = {split: without_times(values) for split, values in metrics.items()}
-        return calls_without_times(recorder), fit.warnings(), trained.state.step, values
-
-    assert written(0) == written(2) == written(5)
-
-
 def test_plots_and_checkpoints_follow_their_intervals(fit):
     _, recorder, trainer = fit(5, plot_every=2, checkpoint_every=3)
     assert recorder.epochs_of("train") == recorder.epochs_of("test") == [1, 2, 3, 4, 5]
@@ -67,16 +54,6 @@ def test_a_resumed_run_does_only_the_rest(fit):
 def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
     monkeypatch.setattr(Recorder, "restored", pathlib.Path("epoch_0000-1"))
     assert fit(2)[1].epochs_of("save") == [1, 2]
-
-
-def test_the_log_is_closed_if_the_first_checkpoint_fails(fit, monkeypatch):
-    def fail(*_):
-        raise UserError("no space left")
-
-    monkeypatch.setattr(Recorder, "save", fail)
-    with pytest.raises(UserError, match="no space left"):
-        fit(2)
-    assert fit.recorder.is_complete is False
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 9])
@@ -135,25 +112,6 @@ def test_too_little_memory_is_explained(fit):
 
     with pytest.raises(TrainingError, match="not enough memory for a step: try a smaller --batch_size"):
         fit(1, on_call=run_out)
-
-
-def test_speed_covers_all_calls_but_the_first(fit, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    distributed = UnpairedDataset.distributed
-
-    def slow(pairs, *args):
-        for batch in distributed(pairs, *args):
-            clock[0] += 3
-            yield batch
-
-    def work(split):
-        clock[0] += 1
-
-    monkeypatch.setattr(UnpairedDataset, "distributed", slow)
-    metrics, _, _ = fit(2, on_call=work)
-    for split in ("train", "test"):
-        assert (metrics[split]["speed/data_wait"], metrics[split]["speed/ms_per_step"]) == (0.75, 4000)
 
 
 def test_progress_bars_follow_verbose(fit, capsys):
