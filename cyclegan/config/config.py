@@ -217,7 +217,7 @@ def all_settings() -> dict[str, tuple[str, str]]:
     for setting in COMPONENTS:
         owners: dict[str, list[str]] = {}
         for pattern, component in components(setting).items():
-            for name in {field.name for field in dataclasses.fields(component)} - {*found}:
+            for name in (field.name for field in dataclasses.fields(component) if field.name not in found):
                 owners.setdefault(name, []).append(pattern)
         found.update({name: (found[setting][0], f"--{setting} {' or '.join(each)}") for name, each in owners.items()})
     return found
