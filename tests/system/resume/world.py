@@ -57,7 +57,6 @@ class World:
             "test": compile_test_step(strategy, self.gan),
         }
         self.first = self.values()
-        self.together = set()  # numbers of steps per call; a step is traced for each
 
     def values(self):
         return state_values(self.gan)
@@ -73,7 +72,6 @@ class World:
     ):
         """Start the program on a folder; `before_step` gets the number of each call from 1, test calls included."""
         self.train.steps_per_call = self.test.steps_per_call = steps_per_call
-        self.together.add(steps_per_call)
         with self.strategy.scope():
             assign_state(self.gan, self.first)
             checkpoints = CheckpointManager(folder / "checkpoints", self.gan.state(), keep)
