@@ -85,6 +85,7 @@ def test_kernels_and_bytes_are_counted(benchmark):
     assert census.count(graph) == pytest.approx(expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("variant, most", [("keras", 2209), ("paper", 2053)])
 def test_the_step_on_a_gpu_starts_no_more_kernels_than_recorded(main, variant, most):
     before = hardware.has_accelerator()

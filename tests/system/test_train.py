@@ -26,6 +26,7 @@ from cyclegan.training import step as step_module
 from tests.system.runs import ROOT, SMALLEST, TINY, all_finite, assert_same, lines, photograph, run, start, variables
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line_and_code_2(tmp_path):
     result = run("--dataset", "nowhere", cwd=tmp_path)
     shown = {line.partition(":")[0] for line in result.stdout.splitlines()}  # a slow phase adds its time
