@@ -10,6 +10,7 @@ import sys
 import zipfile
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -92,7 +93,7 @@ def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_pa
 
 @pytest.mark.slow
 def test_resume_refuses_and_warns(finished, photos, capsys):
-    folder, small = pathlib.Path(finished[3]), [*SMALLEST, "--epochs", "1"]
+    folder = pathlib.Path(finished[3])
 
     def files():
         return {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*")}  # not the lock
@@ -104,7 +105,9 @@ def test_resume_refuses_and_warns(finished, photos, capsys):
     with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):
         train.main([*finished, *SMALLEST])
     (photos / "trainA" / "new.jpg").unlink()
-    train.main([*finished, *small, "--lr", "0.5"])  # one epoch is done already: nothing is left to change
+    train.main(
+        [*finished, *SMALLEST, "--epochs", "1", "--lr", "0.5"]
+    )  # one epoch is done already: nothing is left to change
     assert files() == before
     capsys.readouterr()
     train.main([*finished, *SMALLEST, "--epochs", "2", "--lr", "0.5", "--batch_size", "9"])
@@ -113,11 +116,6 @@ def test_resume_refuses_and_warns(finished, photos, capsys):
     assert "the global batch is 9 pairs instead of 1 from here on: an epoch has fewer steps" in errors
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
     assert lines(folder)[-2]["learning_rate"] == 0.5
-    train.main([*finished, *small, "--filters", "2", "--clear_output_dir"])
-    assert [line["epoch"] for line in lines(folder) if "event" not in line] == [1, 1]
-    shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(UserError, match="holds a run that has begun to train, but no complete checkpoint"):
-        train.main([*finished, *small, "--filters", "2"])
 
 
 @pytest.mark.slow
@@ -176,7 +174,6 @@ def test_memory_stays_flat(stripes_dir, tmp_path):
     resident = {}
     for line in process.stdout:
         if line.startswith("Epoch"):
-            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-            resident[int(line[6:9])] = int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
+            resident[int(line[6:9])] = psutil.Process(process.pid).memory_info().rss
     process.communicate(timeout=60)
     assert process.returncode == 0 and abs(resident[9] / resident[3] - 1) < 0.03, resident

@@ -138,15 +138,6 @@ def test_wrong_arrays_are_refused(arrays, tmp_path, change, problem):
         fashion.load(path)
 
 
-def test_failed_download_names_the_fix(monkeypatch):
-    def fail():
-        raise Exception("URL fetch failure")
-
-    monkeypatch.setattr(tf.keras.datasets.fashion_mnist, "load_data", fail)
-    with pytest.raises(UserError, match=r"\(URL fetch failure\): put the four .*--data FILE.npz, with"):
-        fashion.load()
-
-
 def test_nonfinite_loss_ends_training(data, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.keras.optimizers, "Adam", lambda _: tf.keras.optimizers.SGD(1e30))
     with pytest.raises(TrainingError, match="the loss of epoch 1 is not finite"):
