@@ -32,6 +32,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
         tifffile.imwrite(tmp_path / "data" / "trainB" / f"{i}.tif", y.astype(np.uint8), **bands)
     flags = ["--dataset", str(tmp_path / "data"), "--channels_x", "1", "--channels_y", "5", "--preprocess", "crop"]
     flags += [*SMALLEST, "--image_size", "32", "--no_flip", "--decay_from", "1", "--no_peak"]
+    flags += ["--plot_every", "2"]
     train.main([*flags, "--output_dir", str(tmp_path / "whole"), "--epochs", "2"])
     output = capsys.readouterr()
     assert "No identity losses: X and Y have different numbers of channels" in output.out

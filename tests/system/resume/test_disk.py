@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import UserError
-from cyclegan.run.summaries import SummaryWriter
 from cyclegan.training import checkpoint_policy
 from tests.system.resume.world import EPOCHS, STEPS, Killed, check_equal, kill_at
 
@@ -42,31 +41,6 @@ def test_full_disk_that_is_freed_loses_nothing(world, undisturbed, tmp_path, mon
     assert "metrics.jsonl could not be written" in caplog.text
     assert ("metrics.jsonl can be written again; nothing is missing" in caplog.text) == (not is_killed)
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
-
-
-@pytest.mark.slow
-def test_end_waits_for_room_for_the_log(world, undisturbed, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_policy, "RETRY_SECONDS", 0.01)
-    tries = []
-    flush = SummaryWriter.flush
-
-    def flush_later(self):
-        tries.append(flush(self))
-        if len(tries) == 6:
-            files_may_have(resource.RLIM_INFINITY)
-        return tries[-1]
-
-    def hook(step, trainer):
-        if step == EPOCHS * STEPS:
-            monkeypatch.setattr(SummaryWriter, "flush", flush_later)
-            files_may_have((tmp_path / "metrics.jsonl").stat().st_size)
-
-    try:
-        trainer = world.finish(tmp_path, hook)
-    finally:
-        files_may_have(resource.RLIM_INFINITY)
-    assert tries[:6] == [False] * 6 and tries[-1]
-    check_equal(world, trainer, tmp_path, undisturbed)
 
 
 def test_end_waits_for_room_for_the_checkpoint(world, undisturbed, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cyclegan.errors import Stopped
 from scripts.soak.comparison import log_lines
-from tests.system.resume.world import STEPS, Killed, kill_at, wait_for
+from tests.system.resume.world import STEPS, Killed, kill_at, send_at
 
 
 def poison(at):
@@ -52,7 +52,7 @@ def test_resume_after_going_back_is_bit_exact(world, tmp_path):
     with pytest.raises(Killed):  # killed one step after going back, before the next save
         world.finish(parts, both(poison(STEPS + 2), kill_at(STEPS + 2 + 4)), epochs=4, max_bad_steps=3)
     with pytest.raises(Stopped):
-        world.finish(parts, both(poison(2), wait_for(signal.SIGTERM)(2 + 5)), epochs=4, max_bad_steps=3)
+        world.finish(parts, both(poison(2), send_at(signal.SIGTERM, 2 + 5)), epochs=4, max_bad_steps=3)
     trainer = world.finish(parts, epochs=4)
     assert trainer.state.reshuffles == 1
     for mine, theirs in zip(world.values(), values):
@@ -65,7 +65,7 @@ def test_stop_while_the_weights_are_broken_is_bit_exact(world, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, poison(STEPS + 1), epochs=3, max_bad_steps=3)
     values = world.values()
-    hook = both(poison(STEPS + 1), wait_for(signal.SIGTERM)(STEPS + 2))
+    hook = both(poison(STEPS + 1), send_at(signal.SIGTERM, STEPS + 2))
     with pytest.raises(Stopped, match="saved in .*epoch_0001_pair_00012"):
         world.finish(parts, hook, epochs=3, max_bad_steps=3, keep=1)
     names = ["epoch_0001-2", "epoch_0001_pair_00012-3"]

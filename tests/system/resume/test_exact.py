@@ -7,18 +7,8 @@ import pytest
 
 from cyclegan.errors import Stopped
 from scripts.soak.comparison import log_lines
-from tests.system.resume.world import (
-    EPOCHS,
-    STEPS,
-    Killed,
-    World,
-    check_equal,
-    kept,
-    kill_at,
-    position,
-    score,
-    wait_for,
-)
+from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kept, kill_at, position, score, send_at
+from tests.training.helpers import SETS
 
 
 def test_undisturbed_run_logs_each_step_once(undisturbed):
@@ -30,22 +20,11 @@ def test_undisturbed_run_logs_each_step_once(undisturbed):
     assert where["epoch"] == EPOCHS and where["step"] == 6
 
 
-METHODS = {
-    "hinge": {
-        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1, "precision": "float16"},
-        **{"ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
-        **{"clip_norm": 1.0, "weight_decay": 0.01, "lr_discriminator": 2e-3},
-    },
-    "wgan-gp": {
-        **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
-        "discriminator_norm": "spectral",
-        **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0},
-    },
-    "fastcut": {"objective": "fastcut", "dropout": 0.3, "residual_blocks": 1, "ema": 0.9},
-    "paper": {
-        **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": None},
-        **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
-    },
+METHODS = {  # beside the options of SETS
+    "batch": {"precision": "float16", "lr_discriminator": 2e-3, "weight_decay": 0.01},
+    "wgan-gp": {"lr_schedule": "cosine", "upsample": "resize"},
+    "fastcut": {"dropout": 0.3, "ema": 0.9},
+    "bce": {"variant": "paper"},
 }
 
 
@@ -53,7 +32,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, name):
     """Resume networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
-    world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
+    world = World(strategies[1], make_images, **{**SETS[name], **METHODS[name], "epochs": EPOCHS, "pool_size": 4})
     trainer = world.finish(tmp_path / "whole")
     values = world.values()
     assert world.gan.pools["Y"].read()["counts"].sum() == 6  # slots of two images
@@ -62,7 +41,7 @@ def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, 
     for step in (2, 7):
         folder = tmp_path / f"stopped_at_{step}"
         with pytest.raises(Stopped):
-            world.finish(folder, wait_for(signal.SIGTERM)(step))
+            world.finish(folder, send_at(signal.SIGTERM, step))
         check_equal(world, world.finish(folder), folder, (values, position(trainer), log_lines(tmp_path / "whole")))
 
 
@@ -72,7 +51,7 @@ def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, 
 )
 def test_stop_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, signum):
     with pytest.raises(Stopped, match="the same command resumes") as stopped:
-        world.finish(tmp_path, wait_for(signum)(step))
+        world.finish(tmp_path, send_at(signum, step))
     assert stopped.value.exit_code == 128 + signum
     state = world.begin(tmp_path).state
     epochs, steps = divmod(step - 1, STEPS)
@@ -88,7 +67,7 @@ def test_stop_between_calls_of_several_steps_is_bit_exact(world, tmp_path):
     for call in (1, 2, 6):  # two of training and one of testing in an epoch
         folder = tmp_path / str(call)
         with pytest.raises(Stopped):
-            world.finish(folder, wait_for(signal.SIGTERM)(call), steps_per_call=2, log_every=2)
+            world.finish(folder, send_at(signal.SIGTERM, call), steps_per_call=2, log_every=2)
         epochs, calls = divmod(call - 1, 3)
         state = world.begin(folder).state
         assert (state.epoch, state.train.pairs_done) == (epochs, (12, 13, 13)[calls])
@@ -123,7 +102,7 @@ def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, capl
     def hook(step, trainer):
         if step == 3:
             saved.extend(path.name for path in trainer.checkpoints.all())
-        wait_for(signal.SIGUSR1)(2)(step, trainer)
+        send_at(signal.SIGUSR1, 2)(step, trainer)
 
     trainer = world.finish(tmp_path, hook)
     assert saved == ["epoch_0000-1", "epoch_0000_pair_00012-2"]
@@ -134,7 +113,7 @@ def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, capl
 @pytest.mark.slow
 def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, world, undisturbed, tmp_path):
     with pytest.raises(Stopped):
-        worlds(3).finish(tmp_path, wait_for(signal.SIGTERM)(STEPS + 2))
+        worlds(3).finish(tmp_path, send_at(signal.SIGTERM, STEPS + 2))
     trainer = world.finish(tmp_path)
     values, where, lines = undisturbed
     assert position(trainer) == where
@@ -153,7 +132,7 @@ def test_stop_on_three_replicas_is_bit_exact(worlds, tmp_path):
     world.finish(whole, epochs=1)
     values = world.values()
     with pytest.raises(Stopped):
-        world.finish(parts, wait_for(signal.SIGTERM)(2), epochs=2)
+        world.finish(parts, send_at(signal.SIGTERM, 2), epochs=2)
     world.finish(parts, epochs=1)
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)

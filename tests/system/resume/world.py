@@ -95,20 +95,17 @@ class World:
         return trainer
 
 
-def wait_for(signum):
-    """Return a maker of `before_step` hooks that send a signal to this process at a step and wait until it arrives."""
+def send_at(signum, number):
+    """Return a `before_step` hook that sends a signal to this process at a step and waits until it arrives."""
 
-    def at(number):
-        def hook(step, trainer):
-            if step == number:
-                os.kill(os.getpid(), signum)
-                signals = trainer.policy.signals
-                while not (signals.stop_signal or signals.save_requested):
-                    time.sleep(0.001)
+    def hook(step, trainer):
+        if step == number:
+            os.kill(os.getpid(), signum)
+            signals = trainer.policy.signals
+            while not (signals.stop_signal or signals.save_requested):
+                time.sleep(0.001)
 
-        return hook
-
-    return at
+    return hook
 
 
 def kill_at(number):
