@@ -39,12 +39,12 @@ def test_each_part_prints_a_table(main, benchmark, tmp_path, monkeypatch, capsys
     steps = benchmark("steps")
     monkeypatch.setattr(steps, "DRAIN_SECONDS", 0.01)
     monkeypatch.setattr(steps, "FEED_SECONDS", 0.01)
-    flags = [*TINY, "--steps", "--data", "--census", "--batch", "2", "--json", str(tmp_path / "rows.json")]
+    flags = [*TINY, "--steps", "--data", "--batch", "2", "--json", str(tmp_path / "rows.json")]
     content = main(flags)
     assert json.loads((tmp_path / "rows.json").read_text()) == json.loads(json.dumps(content))
     tables = capsys.readouterr().out.split("\n\n")
-    assert [len(content[part]) for part in ("steps", "data", "census")] == [2, 2, 1]
-    assert len(tables) == 3 and all(table.strip().startswith("| form | size | batch |") for table in tables)
+    assert [len(content[part]) for part in ("steps", "data")] == [2, 2]
+    assert len(tables) == 2 and all(table.strip().startswith("| form | size | batch |") for table in tables)
     default, plain = (next(row for row in content["steps"] if row["form"] == form) for form in ("default", "plain"))
     assert plain["of_plain"] == plain["of_cyclegan"] == default["of_cyclegan"] == 1 and default["of_plain"] > 0
     assert default["images_per_second"] == pytest.approx(4000 / default["ms"]) and len(default["seconds"]) == 2
