@@ -16,13 +16,8 @@ FLAGS_OF_OTHER_PROGRAMS = {
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
     *("--map-root-user", "--net"),  # unshare
 }
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "runs" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
-PAGES.append(ROOT / "docs" / "quickstart.ipynb")
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "runs/README.md", "docs/quickstart.ipynb")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
 PAGE_OF_SECTION = {  # the page that documents all flags of a section
     **dict.fromkeys(("networks", "objective", "optimization"), "method.md"),
     **{"data": "data.md", "evaluation": "evaluation.md"},
@@ -37,22 +32,15 @@ def anchors(page: pathlib.Path) -> set[str]:
 
 
 @each_page
-def test_links_lead_somewhere(page: pathlib.Path) -> None:
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+def test_links_paths_and_tests_exist(page: pathlib.Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
         other = page.parent / target if target else page
         assert other.exists(), target
         assert not anchor or anchor in anchors(other), f"{target}#{anchor}"
-
-
-@each_page
-def test_paths_exist(page: pathlib.Path) -> None:
-    for path in re.findall(r"`((?:scripts|docs|tests|cyclegan)/[\w./]+)`", page.read_text(encoding="utf-8")):
+    for path in re.findall(r"`((?:scripts|docs|tests|cyclegan)/[\w./]+)`", text):
         assert (ROOT / path).exists(), path
-
-
-@each_page
-def test_named_tests_exist(page: pathlib.Path) -> None:
-    for file, name in re.findall(r"`((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", page.read_text(encoding="utf-8")):
+    for file, name in re.findall(r"`((?:\w+/)*test_\w+\.py)(?:::(\w+))?`", text):
         paths = [*(ROOT / "tests").rglob(file.removeprefix("tests/"))]
         assert len(paths) == 1, f"{file}: {paths}"  # its name identifies it
         assert not name or f"def {name}(" in paths[0].read_text(encoding="utf-8"), f"{file}::{name}"
@@ -76,7 +64,8 @@ def test_flags_exist(page: pathlib.Path) -> None:
         assert flag in flags, flag
 
 
-@pytest.mark.parametrize("name", [name for name, (section, _) in all_settings().items() if section in PAGE_OF_SECTION])
-def test_flag_is_documented(name: str) -> None:
-    page = ROOT / "docs" / PAGE_OF_SECTION[all_settings()[name][0]]
-    assert re.search(rf"`--{name}\b", page.read_text(encoding="utf-8"))
+def test_each_flag_of_the_method_is_documented() -> None:
+    for name, (section, _) in all_settings().items():
+        if section in PAGE_OF_SECTION:
+            page = ROOT / "docs" / PAGE_OF_SECTION[section]
+            assert re.search(rf"`--{name}\b", page.read_text(encoding="utf-8")), name

@@ -33,24 +33,31 @@ def build(kind, folder, out):
     return next(out.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
 
 
-def copy_source(folder):
-    """Copy the files that the package is built from to a new folder; return it."""
-    folder.mkdir()
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    for path in ROOT.glob("requirements*.txt"):
-        shutil.copy(path, folder)
-    shutil.copytree(ROOT / "cyclegan", folder / "cyclegan", ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Return the path of a wheel that is built from an sdist."""
-    folder = copy_source(tmp_path_factory.mktemp("package") / "clone")
+    """Return the path of a wheel that is built from an sdist of the files that the package is built from."""
+    folder = tmp_path_factory.mktemp("package")
+    for path in (
+        *map(ROOT.joinpath, ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")),
+        *ROOT.glob("req*.txt"),
+    ):
+        shutil.copy(path, folder)
+    shutil.copytree(ROOT / "cyclegan", folder / "cyclegan", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "sdist").mkdir()
     subprocess.run(["tar", "-xf", build("sdist", folder, folder)], cwd=folder / "sdist", check=True)
     return build("wheel", next((folder / "sdist").iterdir()), folder)
+
+
+@pytest.fixture(scope="module")
+def info(wheel):
+    """Return a function that reads a file of the wheel's metadata."""
+
+    def read(file):
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith(f".dist-info/{file}"))
+            return archive.read(name).decode()
+
+    return read
 
 
 def normalized(requirement):
@@ -71,19 +78,15 @@ def test_the_wheel_has_every_file_of_the_package(wheel):
     assert names == {str(path.relative_to(ROOT)) for path in files}
 
 
-def test_the_readme_lists_the_commands_of_the_wheel(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
-        found = re.findall(r"^cyclegan-([\w-]+) = ", archive.read(name).decode(), re.MULTILINE)
+def test_the_readme_lists_the_commands_of_the_wheel(info):
+    found = re.findall(r"^cyclegan-([\w-]+) = ", info("entry_points.txt"), re.MULTILINE)
     assert set(found) == set(COMMANDS)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`cyclegan-([\w-]+)`", text)) == set(COMMANDS)
 
 
-def test_dependencies_are_those_of_the_requirements_files(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        metadata = email.message_from_bytes(archive.read(name))
+def test_dependencies_are_those_of_the_requirements_files(info):
+    metadata = email.message_from_string(info("METADATA"))
     assert metadata["Version"] == cyclegan.__version__
     assert metadata["License"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
     found = {extra: set() for extra in (None, *metadata.get_all("Provides-Extra"))}

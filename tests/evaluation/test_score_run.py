@@ -98,10 +98,9 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
     assert re.search("best-y2x.* can't be read", caplog.text) and re.search("epoch_0003.* has no scores: ", caplog.text)
     assert len(first["aliases"]) == 1 and last["aliases"] == []
     assert json.loads(file.read_text())["checkpoints"] == json.loads(json.dumps([first, last]))
-    for name, result in (("best-x2y", first), ("epoch_0002", last)):
-        alone = score(copy, "--checkpoint", name, *flags)
-        assert alone["directions"]["x2y"]["scores"] == pytest.approx(result["directions"]["x2y"]["scores"])
-        assert alone["directions"]["x2y"]["untranslated"] == result["directions"]["x2y"]["untranslated"]
+    alone = score(copy, "--checkpoint", "epoch_0002", *flags)["directions"]["x2y"]
+    assert alone["scores"] == pytest.approx(last["directions"]["x2y"]["scores"])
+    assert alone["untranslated"] == last["directions"]["x2y"]["untranslated"]
 
 
 def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):

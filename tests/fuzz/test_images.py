@@ -39,7 +39,7 @@ def contents(rng):
 def files(tmp_path):
     """Write the dataset; return the paths of the files that can be decoded, and of the others."""
     rng, good, bad = random.Random(0), [], []
-    for number, name in enumerate(NAMES * 2):
+    for number, name in enumerate(NAMES):
         for kind, content in enumerate(contents(rng)):
             split = ("trainA", "trainB", "testA", "testB")[(number + kind) % 4]
             ending = rng.choice((".png", ".jpg", ".JPEG", ".tif", ".webp", ".bmp", ".gif"))
@@ -52,7 +52,7 @@ def files(tmp_path):
                 good.append(path)
             except Exception:  # decoders raise almost anything
                 bad.append(path)
-    assert len(good) > 40 and len(bad) > 80
+    assert len(good) > 20 and len(bad) > 40
     return good, bad
 
 

@@ -39,17 +39,18 @@ def test_each_part_prints_a_table(main, benchmark, tmp_path, monkeypatch, capsys
     steps = benchmark("steps")
     monkeypatch.setattr(steps, "DRAIN_SECONDS", 0.01)
     monkeypatch.setattr(steps, "FEED_SECONDS", 0.01)
-    flags = [*TINY, "--steps", "--data", "--scaling", "--census", "--replicas", "1", "2", "--batch", "2"]
-    content = main([*flags, "--json", str(tmp_path / "rows.json")])
+    flags = [*TINY, "--steps", "--data", "--batch", "2", "--json", str(tmp_path / "rows.json")]
+    content = main(flags)
     assert json.loads((tmp_path / "rows.json").read_text()) == json.loads(json.dumps(content))
     tables = capsys.readouterr().out.split("\n\n")
-    assert [len(content[part]) for part in ("steps", "data", "scaling", "census")] == [3, 4, 2, 2]
-    assert len(tables) == 4 and all(table.strip().startswith("| form | size | batch |") for table in tables)
+    assert [len(content[part]) for part in ("steps", "data")] == [2, 2]
+    assert len(tables) == 2 and all(table.strip().startswith("| form | size | batch |") for table in tables)
     default, plain = (next(row for row in content["steps"] if row["form"] == form) for form in ("default", "plain"))
     assert plain["of_plain"] == plain["of_cyclegan"] == default["of_cyclegan"] == 1 and default["of_plain"] > 0
     assert default["images_per_second"] == pytest.approx(4000 / default["ms"]) and len(default["seconds"]) == 2
     assert all(0 <= row["data_wait"] <= 1 and row["pipeline_images_per_second"] > 0 for row in content["data"])
-    assert content["scaling"][0]["relative"] == 1
+    (two,) = main([*TINY, "--scaling", "--replicas", "2", "--batch", "2"])["scaling"]
+    assert two["relative"] == 1
 
 
 def test_the_plain_networks_are_those_of_the_package(benchmark):
@@ -85,6 +86,7 @@ def test_kernels_and_bytes_are_counted(benchmark):
     assert census.count(graph) == pytest.approx(expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("variant, most", [("keras", 2209), ("paper", 2053)])
 def test_the_step_on_a_gpu_starts_no_more_kernels_than_recorded(main, variant, most):
     before = hardware.has_accelerator()

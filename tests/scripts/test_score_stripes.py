@@ -19,10 +19,7 @@ def make_run(folder, dataset, data_dir):
     """Make a run on an embedded dataset with a checkpoint of untrained networks."""
     config = Config.from_settings(dataset=dataset, image_size=32, filters=4, residual_blocks=0, data_dir=data_dir)
     serialization.save(folder / "config.json", config, compat.stack(), {})
-    CheckpointManager(
-        folder / "checkpoints",
-        GAN(1, Config.from_settings(filters=4, residual_blocks=0, image_size=32)).state(),
-    ).save(TrainState(epoch=1, step=1))
+    CheckpointManager(folder / "checkpoints", GAN(1, config).state()).save(TrainState(epoch=1, step=1))
     return folder
 
 
@@ -96,10 +93,8 @@ def test_label_errors_by_hand():
     got[0, 0, 0] = (127, 10, 10)  # nearer to black than to red
     got[0, 0, 1] = (129, 0, 0)  # red
     got[0, 0, 7] = (90, 180, 180)  # cyan
-    assert score_stripes.label_errors(got, truth, colors) == {
-        "pixels": 25.0,
-        "classes": pytest.approx(100 * (1 / 6 + 1 / 2) / 2),
-    }
+    expected = {"pixels": 25.0, "classes": pytest.approx(100 * (1 / 6 + 1 / 2) / 2)}
+    assert score_stripes.label_errors(got, truth, colors) == expected
     assert score_stripes.label_errors(truth, truth, colors) == {"pixels": 0.0, "classes": 0.0}
 
 
@@ -109,16 +104,15 @@ def test_stripes_score_by_hand():
     truth = source.copy()
     source[:, :2] = 100
     truth[:, :2] = np.where(np.arange(8) % 2, 255, 0)[:, None]
-    assert score_stripes.stripes_score(source, truth, truth) == {"outside": 0, "inside": 0, "coat": 0, "total": 0}
-    gap = (100 + 155) / 2  # sorted: 100 against 0 in one half, against 255 in the other
-    assert score_stripes.stripes_score(source, source, truth) == {
-        "outside": 0,
-        "inside": gap,
-        "coat": gap,
-        "total": gap / 2,
-    }
     shifted, brighter = truth.copy(), truth.copy()
     shifted[:, :2] = 255 - truth[:, :2]  # displaced stripes have no error of the coat
-    assert score_stripes.stripes_score(source, shifted, truth) == {"outside": 0, "inside": 255, "coat": 0, "total": 0}
     brighter[:, 2:] += 30
-    assert score_stripes.stripes_score(source, brighter, truth) == {"outside": 30, "inside": 0, "coat": 0, "total": 15}
+    gap = (100 + 155) / 2  # sorted: 100 against 0 in one half, against 255 in the other
+    for image, outside, inside, coat, total in (
+        (truth, 0, 0, 0, 0),
+        (source, 0, gap, gap, gap / 2),
+        (shifted, 0, 255, 0, 0),
+        (brighter, 30, 0, 0, 15),
+    ):
+        expected = {"outside": outside, "inside": inside, "coat": coat, "total": total}
+        assert score_stripes.stripes_score(source, image, truth) == expected

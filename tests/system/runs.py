@@ -28,16 +28,15 @@ def photograph(path, seed, size=(50, 40)):
 
 def run(*args, cwd=ROOT):
     """Run `python train.py` as a process; return the finished process with its output as text."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
 
 
 def start(*args, **variables):
     """Start `python train.py` in the background with environment variables; return the process."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
     command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe, environment = subprocess.PIPE, {**os.environ, **variables}
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def lines(folder):

@@ -1,13 +1,11 @@
-"""Read runs through a TensorBoard server."""
+"""Read a run through a TensorBoard server."""
 
-import contextlib
 import gzip
 import importlib.util
 import json
 import re
 import subprocess
 import sys
-import urllib.error
 import urllib.parse
 import urllib.request
 from time import sleep
@@ -18,39 +16,22 @@ from cyclegan.methods.cyclegan import LOSSES
 from cyclegan.methods.metric_names import CHANGES, ERRORS
 from cyclegan.run.checkpoints import read_train_state
 from cyclegan.run.run_directory import find_checkpoints
-from cyclegan.run.summaries import SummaryWriter
 from tests.system.runs import TINY, lines, run
 
 
 class TensorBoard:
     """Start a TensorBoard server on a run, and read it over HTTP."""
 
-    def __init__(self, logdir, *flags):
-        command = [
-            sys.executable,
-            "-m",
-            "tensorboard.main",
-            "--logdir",
-            str(logdir),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "0",
-        ]
-        self.process = subprocess.Popen(
-            [*command, *flags], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        )
-        self.url = None
-        for line in self.process.stderr:
-            found = re.search(r"http://[\w.:]+/", line)
-            if found:
-                self.url = found.group()
-                break
+    def __init__(self, logdir):
+        command = [sys.executable, "-m", "tensorboard.main", "--host", "127.0.0.1", "--port", "0"]
+        command += ["--logdir", str(logdir)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        found = (re.search(r"http://[\w.:]+/", line) for line in self.process.stderr)
+        self.url = next(filter(None, found)).group()
 
     def get(self, path, **query):
-        with urllib.request.urlopen(
-            f"{self.url}data/plugin/{path}?{urllib.parse.urlencode(query)}", timeout=60
-        ) as answer:
+        url = f"{self.url}data/plugin/{path}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=60) as answer:
             content = answer.read()
             return gzip.decompress(content) if answer.headers.get("Content-Encoding") == "gzip" else content
 
@@ -73,16 +54,10 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     first = run(*flags, "--epochs", "1", "--devices", "2")
     assert first.returncode == 0, first.stderr
     assert "the global batch is" not in first.stderr
-    for text in (
-        "Number of devices: 2",
-        "Replicas: 2, global batch: 2 x 1 = 2",
-        "Steps per epoch: 3 for training (5 pairs), 1 for validation (2 pairs)",
-        f"Writing to {folder}",
-        "Epoch 001/001",
-        "MAE(X, F(G(X)))",
-        "Elapsed: ",
-    ):
+    steps = "Steps per epoch: 3 for training (5 pairs), 1 for validation (2 pairs)"
+    for text in ("Number of devices: 2", "Replicas: 2, global batch: 2 x 1 = 2", steps, f"Writing to {folder}"):
         assert text in first.stdout
+    assert "Epoch 001/001" in first.stdout and "MAE(X, F(G(X)))" in first.stdout and "Elapsed: " in first.stdout
     assert "Train: 100%" in first.stderr and "images/s" in first.stderr and "Traceback" not in first.stderr
     second = run(*flags, "--epochs", "2", "--verbose", "2", "--profile", "5:7")
     assert second.returncode == 0, second.stderr
@@ -90,13 +65,6 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     assert "the global batch is 1 pairs instead of 2 from here on" in second.stderr
     assert "For the same batch use --batch_size 2" in second.stderr
     assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
-    third = run(*flags, "--epochs", "2")
-    assert (
-        third.returncode == 0
-        and "2 of 2 epochs are done" in third.stdout
-        and "Epoch" not in third.stdout.split("done")[1]
-    )
-
     assert not list(temporary.iterdir())  # AutoGraph's modules, for example, are removed
     assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
         ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
@@ -136,13 +104,7 @@ def check_board(board, logged):
     trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
     assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
     scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
-    assert set(tags["test"]) == {
-        *LOSSES,
-        *ERRORS,
-        *CHANGES,
-        *scores,
-        *every_pass,
-    }  # one call in each start: no speed is known
+    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *scores, *every_pass}  # one call in each start: no speed
     assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate", *trained)}
     check_scalars(board, logged)
     check_profile(board)
@@ -158,10 +120,8 @@ def check_profile(board):
     if importlib.util.find_spec("tensorboard_plugin_profile"):
         (profile,) = board.json("profile/runs")
         (host,) = board.json("profile/hosts", run=profile, tag="trace_viewer@^")
-        pages = {
-            name: board.get("profile/data", run=profile, tag=name, host=host)
-            for name in board.json("profile/run_tools", run=profile)
-        }
+        tools = board.json("profile/run_tools", run=profile)
+        pages = {name: board.get("profile/data", run=profile, tag=name, host=host) for name in tools}
         assert all(page and page != b"No Data" for page in pages.values())
         assert b"D_Y" in pages["trace_viewer@^"]
         assert all(b"Conv2DBackpropFilter" in pages[name] for name in ("trace_viewer@^", "tensorflow_stats^"))
@@ -170,11 +130,8 @@ def check_profile(board):
 def check_scalars(board, logged):
     """Check that TensorBoard shows each step of metrics.jsonl once, with its value, and no other step."""
     tags = board.json("scalars/tags")
-    for split, name, at, prefix in (
-        ("train", ".", "epoch", ""),
-        ("test", "test", "epoch", ""),
-        ("steps", "steps", "step", "steps/"),
-    ):
+    shown_as = [("train", ".", "epoch", ""), ("test", "test", "epoch", ""), ("steps", "steps", "step", "steps/")]
+    for split, name, at, prefix in shown_as:
         rows = [line for line in logged if line["split"] == split and "event" not in line]
         for tag in tags[name]:
             shown = [(step, value) for _, step, value in board.json("scalars/scalars", run=name, tag=tag)]
@@ -182,40 +139,3 @@ def check_scalars(board, logged):
             having = [row for row in rows if key in row]  # the speed is not known before the second call
             assert [step for step, _ in shown] == [row[at] for row in having]
             assert [value for _, value in shown] == pytest.approx([row[key] for row in having], rel=1e-5)
-
-
-@pytest.mark.sampled
-def test_tensorboard_shows_a_killed_run_without_seam(tmp_path, monkeypatch):
-    """Kill a run, set the clock back, and resume, while the server runs."""
-
-    def start(steps, log_bytes=0, epoch=0, step=0):
-        summary = SummaryWriter(tmp_path)
-        summary.rewind(log_bytes, epoch)
-        for number in range(step + 1, step + steps + 1):
-            summary.write_scalars("steps", 1 + number // 3, number, {"a": number + 0.25 * epoch})
-            if number % 3 == 0:
-                for split in ("train", "test"):
-                    summary.write_scalars(split, number // 3, number, {"a": number + 0.5 * epoch})
-            if number == 6:
-                start.place = (summary.log_bytes, 2, 6)
-
-    start(13)
-    board = TensorBoard(tmp_path, "--reload_interval", "1")
-    try:
-        await_scalars(board, lines(tmp_path))
-        monkeypatch.setattr("time.time", lambda: 1_000_000_000.0)
-        start(2, *start.place)  # killed again, before the first line about an epoch
-        start(7, *start.place)
-        logged = lines(tmp_path)
-        assert [line["step"] for line in logged if line["split"] == "steps"] == list(range(1, 14))
-        await_scalars(board, logged)
-    finally:
-        board.close()
-
-
-def await_scalars(board, logged):
-    for _ in range(60):  # it reads the events in the background
-        with contextlib.suppress(urllib.error.HTTPError, KeyError, AssertionError):
-            return check_scalars(board, logged)
-        sleep(0.5)
-    check_scalars(board, logged)

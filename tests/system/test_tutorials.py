@@ -1,7 +1,5 @@
 """The tutorials, on small made-up datasets."""
 
-import pathlib
-import pickle
 import re
 import subprocess
 import sys
@@ -48,13 +46,6 @@ def test_fashion_mnist_learns_and_restores(data, tmp_path, capsys):
     assert lines[0] == "Replicas: 2, global batch: 16 of 350 examples" and len(lines) == 5
     assert lines[3].startswith("Epoch 3, loss: ") and f"test accuracy: {restored:.4f}" in lines[3]
     assert lines[4] == f"Restored without a strategy from {tmp_path}/epoch-3, test accuracy: {restored:.4f}"
-
-
-@pytest.mark.slow
-def test_other_restored_accuracy_is_an_error(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(fashion_mnist, "restored_accuracy", lambda checkpoint, dataset: 0.1)
-    with pytest.raises(TrainingError, match="restored model's accuracy is 0.1000: expected 0.* as trained"):
-        fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), "--epochs", "1"])
 
 
 def trainer(strategy, rate, monkeypatch):
@@ -111,14 +102,13 @@ def test_regularization_shrinks_kernels(strategies, monkeypatch):
         np.testing.assert_allclose(new.numpy(), 0.99 * old, atol=1e-7)
 
 
-def test_batches_are_full():
-    x, y = np.arange(5)[:, None], np.arange(5) + 10
-    whole, filled = ([part.numpy().tolist() for part in batch] for batch in fashion.batches(x, y, 4))
-    assert whole == [[[0], [1], [2], [3]], [10, 11, 12, 13], [1, 1, 1, 1]]
-    assert filled == [[[4], [0], [1], [2]], [14, 10, 11, 12], [1, 0, 0, 0]]
+def test_batches_are_full_and_their_order_depends_on_the_seed():
+    whole, filled = (
+        [part.numpy().tolist() for part in batch] for batch in fashion.batches(np.arange(5), np.arange(5), 4)
+    )
+    assert whole == [[0, 1, 2, 3], [0, 1, 2, 3], [1, 1, 1, 1]]
+    assert filled == [[4, 0, 1, 2], [4, 0, 1, 2], [1, 0, 0, 0]]
 
-
-def test_order_depends_on_the_seed():
     def order(seed):
         ((images, labels, _),) = fashion.batches(np.arange(9), np.arange(9) + 10, 9, seed)
         np.testing.assert_array_equal(images + 10, labels)
@@ -133,7 +123,6 @@ def test_order_depends_on_the_seed():
     [
         ({"x_test": None}, "x_test is not a file in the archive"),
         ({"x_train": np.zeros((350, 28, 28))}, r"x_train is float64 \[350, 28, 28\]"),
-        ({"x_train": np.zeros((0, 28, 28), np.uint8)}, r"x_train is uint8 \[0, 28, 28\]"),
         ({"y_test": np.zeros(204, int)}, r"y_test is int64 \[204\]"),
         ({"y_test": np.full(205, 10)}, "y_test is int64"),
         ({"x_train": np.array([{}])}, "Object arrays cannot be loaded"),  # a pickle, which could run code
@@ -144,32 +133,9 @@ def test_wrong_arrays_are_refused(arrays, tmp_path, change, problem):
     np.savez(path, **{name: array for name, array in {**arrays, **change}.items() if array is not None})
     with pytest.raises(UserError, match=rf"--data {path}: .*{problem}.*; expected .*uint8 \[N, 28, 28\]"):
         fashion.load(path)
-
-
-def test_other_files_are_refused(data, tmp_path):
-    path = tmp_path / "set.npz"
-    for content in (pathlib.Path(data).read_bytes()[:1000], pickle.dumps([1])):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match="--data .*set.npz: .*; expected an .npz file"):
-            fashion.load(path)
-
-
-def test_failed_download_names_the_fix(monkeypatch):
-    def fail():
-        raise Exception("URL fetch failure")
-
-    monkeypatch.setattr(tf.keras.datasets.fashion_mnist, "load_data", fail)
-    with pytest.raises(UserError, match=r"\(URL fetch failure\): put the four .*--data FILE.npz, with"):
-        fashion.load()
-
-
-def test_impossible_flags_are_refused(data, tmp_path, capsys):
-    with pytest.raises(UserError, match="--batch_size 351: expected a global batch of at most all examples"):
-        fashion_mnist.main(["--data", data, "--output_dir", str(tmp_path), "--batch_size", "351"])
-    for main in (fashion_mnist.main, linear_keras.main):
-        with pytest.raises(SystemExit):
-            main(["--epochs", "0"])
-        assert "--epochs: '0': expected a whole number from 1" in capsys.readouterr().err
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(UserError, match="--data .*set.npz: .*; expected an .npz file"):
+        fashion.load(path)
 
 
 def test_nonfinite_loss_ends_training(data, tmp_path, monkeypatch):
@@ -200,18 +166,6 @@ def test_mean_with_unequal_replicas(strategies):
     losses, model = linear_keras.by_loop(strategies[2], points, 1, 3)
     assert losses == pytest.approx([14 / 3])
     assert [value.numpy().item() for value in model.trainable_variables] == pytest.approx([1.4 / 3, 0.4])
-
-
-def test_difference_of_fit_and_loop_is_an_error(monkeypatch):
-    by_loop = linear_keras.by_loop
-
-    def wrong(*args):
-        losses, model = by_loop(*args)
-        return [2 * loss for loss in losses], model
-
-    monkeypatch.setattr(linear_keras, "by_loop", wrong)
-    with pytest.raises(TrainingError, match="fit and the loop have different losses"):
-        linear_keras.main(["--devices", "2", "--batch_size", "2", "--epochs", "1"])
 
 
 @pytest.mark.slow

@@ -1,12 +1,7 @@
 import pytest
 
 from scripts.soak.comparison import log_lines
-from tests.system.resume.world import (
-    World,
-    kept,
-    position,
-    score,
-)
+from tests.system.resume.world import World, kept, position, score
 
 
 @pytest.fixture(scope="session")

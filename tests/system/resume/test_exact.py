@@ -7,7 +7,8 @@ import pytest
 
 from cyclegan.errors import Stopped
 from scripts.soak.comparison import log_lines
-from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kill_at, position, wait_for
+from tests.system.resume.world import EPOCHS, STEPS, Killed, World, check_equal, kept, kill_at, position, score, send_at
+from tests.training.helpers import SETS
 
 
 def test_undisturbed_run_logs_each_step_once(undisturbed):
@@ -19,23 +20,11 @@ def test_undisturbed_run_logs_each_step_once(undisturbed):
     assert where["epoch"] == EPOCHS and where["step"] == 6
 
 
-METHODS = {
-    "hinge": {
-        **{"adversarial": "hinge", "norm": "batch", "dropout": 0.3, "residual_blocks": 1, "precision": "float16"},
-        **{"ema": 0.9, "diffaugment": "color,translation,cutout", "discriminator_steps": 2},
-        **{"clip_norm": 1.0, "weight_decay": 0.01, "lr_discriminator": 2e-3},
-    },
-    "wgan-gp": {
-        **{"adversarial": "wgan-gp", "lr_schedule": "cosine", "upsample": "resize", "generator_steps": 2},
-        "discriminator_norm": "spectral",
-        **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0},
-    },
-    "cut": {"objective": "cut"},
-    "fastcut": {"objective": "fastcut", "dropout": 0.3, "residual_blocks": 1, "ema": 0.9},
-    "paper": {
-        **{"variant": "paper", "discriminator": "pixel", "discriminator_layers": None},
-        **{"adversarial": "bce", "label_smoothing": 0.1, "r1": 1.0},
-    },
+METHODS = {  # beside the options of SETS
+    "batch": {"precision": "float16", "lr_discriminator": 2e-3, "weight_decay": 0.01},
+    "wgan-gp": {"lr_schedule": "cosine", "upsample": "resize"},
+    "fastcut": {"dropout": 0.3, "ema": 0.9},
+    "bce": {"variant": "paper"},
 }
 
 
@@ -43,16 +32,16 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, name):
     """Resume networks, pools, EMA weights and statistics; rates and random numbers follow from the position."""
-    world = World(strategies[1], make_images, epochs=EPOCHS, pool_size=4, **METHODS[name])
+    world = World(strategies[1], make_images, **{**SETS[name], **METHODS[name], "epochs": EPOCHS, "pool_size": 4})
     trainer = world.finish(tmp_path / "whole")
     values = world.values()
     assert world.gan.pools["Y"].read()["counts"].sum() == 6  # slots of two images
     rates = [line["learning_rate"] for line in log_lines(tmp_path / "whole") if line["split"] == "steps"]
     assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5e-3
-    for step in (2, 5, 7):
+    for step in (2, 7):
         folder = tmp_path / f"stopped_at_{step}"
         with pytest.raises(Stopped):
-            world.finish(folder, wait_for(signal.SIGTERM)(step))
+            world.finish(folder, send_at(signal.SIGTERM, step))
         check_equal(world, world.finish(folder), folder, (values, position(trainer), log_lines(tmp_path / "whole")))
 
 
@@ -62,14 +51,11 @@ def test_stop_with_every_option_is_bit_exact(strategies, make_images, tmp_path, 
 )
 def test_stop_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, signum):
     with pytest.raises(Stopped, match="the same command resumes") as stopped:
-        world.finish(tmp_path, wait_for(signum)(step))
+        world.finish(tmp_path, send_at(signum, step))
     assert stopped.value.exit_code == 128 + signum
     state = world.begin(tmp_path).state
     epochs, steps = divmod(step - 1, STEPS)
-    assert (state.epoch, state.step) == (
-        epochs,
-        3 * epochs + min(3, steps + 1),
-    )  # exactly this step was finished
+    assert (state.epoch, state.step) == (epochs, 3 * epochs + min(3, steps + 1))  # exactly this step was finished
     assert (state.train.pairs_done, state.test.pairs_done) == ((6, 12, 13, 13, 13)[steps], (0, 0, 0, 6, 7)[steps])
     check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
 
@@ -78,10 +64,10 @@ def test_stop_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, signu
 def test_stop_between_calls_of_several_steps_is_bit_exact(world, tmp_path):
     world.finish(tmp_path / "whole", log_every=2)
     values, lines = world.values(), log_lines(tmp_path / "whole")
-    for call in range(1, EPOCHS * 3 + 1):  # two of training and one of testing in an epoch
+    for call in (1, 2, 6):  # two of training and one of testing in an epoch
         folder = tmp_path / str(call)
         with pytest.raises(Stopped):
-            world.finish(folder, wait_for(signal.SIGTERM)(call), steps_per_call=2, log_every=2)
+            world.finish(folder, send_at(signal.SIGTERM, call), steps_per_call=2, log_every=2)
         epochs, calls = divmod(call - 1, 3)
         state = world.begin(folder).state
         assert (state.epoch, state.train.pairs_done) == (epochs, (12, 13, 13)[calls])
@@ -116,7 +102,7 @@ def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, capl
     def hook(step, trainer):
         if step == 3:
             saved.extend(path.name for path in trainer.checkpoints.all())
-        wait_for(signal.SIGUSR1)(2)(step, trainer)
+        send_at(signal.SIGUSR1, 2)(step, trainer)
 
     trainer = world.finish(tmp_path, hook)
     assert saved == ["epoch_0000-1", "epoch_0000_pair_00012-2"]
@@ -125,39 +111,32 @@ def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, capl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first, then", [(3, 1), (3, 2)])
-def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, undisturbed, tmp_path, first, then):
+def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, world, undisturbed, tmp_path):
     with pytest.raises(Stopped):
-        worlds(first).finish(tmp_path, wait_for(signal.SIGTERM)(STEPS + 2))
-    trainer = worlds(then).finish(tmp_path)
+        worlds(3).finish(tmp_path, send_at(signal.SIGTERM, STEPS + 2))
+    trainer = world.finish(tmp_path)
     values, where, lines = undisturbed
     assert position(trainer) == where
     for mine, theirs in zip(log_lines(tmp_path), lines):
         assert mine.keys() == theirs.keys()
         for key, value in theirs.items():
             assert mine[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value), key
-    for mine, theirs in zip(worlds(then).values(), values):
+    for mine, theirs in zip(world.values(), values):
         np.testing.assert_allclose(mine, theirs, atol=2e-4)  # a fifth of a step: Adam divides by tiny gradients
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2, STEPS])
-def test_stop_on_three_replicas_is_bit_exact(worlds, tmp_path, step):
+def test_stop_on_three_replicas_is_bit_exact(worlds, tmp_path):
     world = worlds(3)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, epochs=1)
     values = world.values()
     with pytest.raises(Stopped):
-        world.finish(parts, wait_for(signal.SIGTERM)(step), epochs=2)
+        world.finish(parts, send_at(signal.SIGTERM, 2), epochs=2)
     world.finish(parts, epochs=1)
     for mine, theirs in zip(world.values(), values):
         np.testing.assert_array_equal(mine, theirs)
     assert log_lines(parts) == log_lines(whole)
-
-
-def test_no_step_is_retraced(world, undisturbed):
-    for step in world.steps.values():
-        assert step.experimental_get_tracing_count() == len(world.together)
 
 
 def test_nothing_is_traced_after_the_first_epoch(world, tmp_path, monkeypatch):
@@ -174,3 +153,28 @@ def test_nothing_is_traced_after_the_first_epoch(world, tmp_path, monkeypatch):
     monkeypatch.setattr(func_graph.FuncGraph, "__init__", counted)
     world.finish(tmp_path, lambda step, trainer: counts.setdefault(step, len(made)), epochs=4, checkpoint_every=99)
     assert counts[4 * STEPS] == counts[STEPS + 1], made
+
+
+@pytest.mark.slow
+def test_scores_do_not_change_the_training(world, undisturbed, scored):
+    (values, where, lines), best = scored
+    for mine, theirs in zip(values, undisturbed[0]):
+        np.testing.assert_array_equal(mine, theirs)
+    keys = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
+    tests = [line for line in lines if line["split"] == "test"]
+    assert [keys - set(line) for line in tests] == [set(), set()]
+    assert [{k: v for k, v in line.items() if k not in keys} for line in lines] == undisturbed[2]
+    assert set(best) == {"best-x2y", "best-y2x"} and where["best_kid_features"] == "random"
+    for direction, value in where["best_kid"].items():
+        epochs = [line["epoch"] for line in tests if line[f"score/{direction}/KID"] == value]
+        assert value == min(line[f"score/{direction}/KID"] for line in tests)
+        assert best[f"best-{direction}"][0] == epochs[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step, minutes", [(5, 0), (10, 10)])
+def test_kill_of_a_scored_run_is_bit_exact(world, scored, tmp_path, step, minutes):
+    with pytest.raises(Killed):
+        world.finish(tmp_path, kill_at(step), checkpoint_minutes=minutes, **score(world))
+    check_equal(world, world.finish(tmp_path, **score(world)), tmp_path, scored[0])
+    assert kept(tmp_path) == scored[1]

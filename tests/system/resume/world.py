@@ -43,37 +43,22 @@ class World:
     def __init__(self, strategy, make_images, **options):
         self.strategy = strategy
         x, y, test_x, test_y = (make_images(n, 16, seed) for seed, n in enumerate((13, 15, 7, 8)))
-        self.train, self.test = (
-            UnpairedDataset(x, y, BATCH, (16, 16), seed=1),
-            UnpairedDataset(test_x, test_y, BATCH, (16, 16)),
-        )
+        self.train = UnpairedDataset(x, y, BATCH, (16, 16), seed=1)
+        self.test = UnpairedDataset(test_x, test_y, BATCH, (16, 16))
         with strategy.scope():
             self.config = Config.from_settings(**{"filters": 2, **FEW_LAYERS, "image_size": 16, "lr": 1e-3, **options})
             self.gan = GAN(BATCH, self.config)
         if self.config.uses_pairs:
             self.train.set_pairs(np.stack([np.arange(12)] * 2, axis=1), self.config.data.paired_share)
-        self.steps = {
-            "train": compile_train_step(strategy, self.gan),
-            "test": compile_test_step(strategy, self.gan),
-        }
+        self.steps = {"train": compile_train_step(strategy, self.gan), "test": compile_test_step(strategy, self.gan)}
         self.first = self.values()
-        self.together = set()  # numbers of steps per call; a step is traced for each
 
     def values(self):
         return state_values(self.gan)
 
-    def begin(
-        self,
-        folder,
-        before_step=lambda number, trainer: None,
-        keep=3,
-        steps_per_call=1,
-        evaluator=None,
-        **settings,
-    ):
+    def begin(self, folder, before_step=lambda *_: None, keep=3, steps_per_call=1, evaluator=None, **settings):
         """Start the program on a folder; `before_step` gets the number of each call from 1, test calls included."""
         self.train.steps_per_call = self.test.steps_per_call = steps_per_call
-        self.together.add(steps_per_call)
         with self.strategy.scope():
             assign_state(self.gan, self.first)
             checkpoints = CheckpointManager(folder / "checkpoints", self.gan.state(), keep)
@@ -110,20 +95,17 @@ class World:
         return trainer
 
 
-def wait_for(signum):
-    """Return a maker of `before_step` hooks that send a signal to this process at a step and wait until it arrives."""
+def send_at(signum, number):
+    """Return a `before_step` hook that sends a signal to this process at a step and waits until it arrives."""
 
-    def at(number):
-        def hook(step, trainer):
-            if step == number:
-                os.kill(os.getpid(), signum)
-                signals = trainer.policy.signals
-                while not (signals.stop_signal or signals.save_requested):
-                    time.sleep(0.001)
+    def hook(step, trainer):
+        if step == number:
+            os.kill(os.getpid(), signum)
+            signals = trainer.policy.signals
+            while not (signals.stop_signal or signals.save_requested):
+                time.sleep(0.001)
 
-        return hook
-
-    return at
+    return hook
 
 
 def kill_at(number):
@@ -149,14 +131,13 @@ def check_equal(world, trainer, folder, undisturbed):
     assert log_lines(folder) == lines
 
 
-def score(world, **options):
+def score(world):
     """Return the options of a trainer that scores each epoch; compile the functions once for all starts."""
     if not hasattr(world, "evaluator"):
         generators = dict(zip(("x2y", "y2x"), world.gan.generators_in_use))
-        world.evaluator = Evaluator(
-            generators, *world.test.domains, (16, 16), features.make_extractor("random"), batch_size=4
-        )
-    return {"evaluator": world.evaluator, "evaluate_every": 1, **options}
+        extractor = features.make_extractor("random")
+        world.evaluator = Evaluator(generators, *world.test.domains, (16, 16), extractor, batch_size=4)
+    return {"evaluator": world.evaluator, "evaluate_every": 1}
 
 
 def kept(folder):
