@@ -12,8 +12,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow as tf
 
 from cyclegan.config.sections import OptimizationConfig
-from cyclegan.distribution.collectives import reduce_dict
-from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function
+from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function, reduce_dict
 from cyclegan.images.value_range import to_float
 from cyclegan.methods.adversarial import DiscriminatorInput
 from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY

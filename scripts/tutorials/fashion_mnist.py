@@ -21,7 +21,7 @@ from scripts.tutorials import command
 with terminal.start():
     import tensorflow as tf
 
-    from cyclegan.distribution import collectives
+    from cyclegan.distribution import train_function
     from cyclegan.distribution.strategy import make_strategy
     from cyclegan.methods.losses import reduce_mean
     from scripts.tutorials.fashion import WANTED, batches, load, make_model
@@ -57,7 +57,7 @@ class Trainer:
         gradients = tape.gradient([loss, penalty], variables)  # of the sum of both
         self.optimizer.apply_gradients(zip(gradients, variables))  # sums over the replicas
         self.accuracy.update_state(labels, logits, weights)
-        metrics, _ = collectives.reduce_dict({"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)})
+        metrics, _ = train_function.reduce_dict({"loss": loss, "penalty": penalty, "examples": tf.reduce_sum(weights)})
         return metrics
 
     @tf.function

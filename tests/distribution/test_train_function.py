@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.distribution.collectives import reduce_dict
-from cyclegan.distribution.train_function import all_finite, make_train_function
+from cyclegan.distribution.train_function import all_finite, make_train_function, reduce_dict
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -19,7 +19,7 @@ with terminal.start():
     import tensorflow as tf
 
     from cyclegan.distribution import startup
-    from cyclegan.distribution.collectives import reduce_dict
+    from cyclegan.distribution.train_function import reduce_dict
 
 
 def main(name):
