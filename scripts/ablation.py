@@ -98,7 +98,8 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
         whole_file.write(path, json.dumps(protocol, indent=2) + "\n")
     elif json.loads(path.read_text(encoding="utf-8")) != protocol:
         raise UserError(
-            f"{output} holds runs of another dataset, wall time, commit or flags; expected another --output"
+            f"{output} holds runs of another dataset, wall time, commit or flags; expected the same protocol:"
+            " repeat its values, or choose a new folder with --output"
         )
     failed = []
     # The inner loop has the settings, so that slow changes of the machine hit all of them.

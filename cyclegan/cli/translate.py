@@ -46,13 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     speed = f"{report.done / report.seconds:.3g} images/s"
     logger.info(f"{report.done} images translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
     if arguments.skip_existing:
-        logger.info(f"Skipped because they exist: {report.skipped}")
+        logger.info(f"Images skipped because their translations exist: {report.skipped}")
     if report.tiled:
         normalizes = models[0].config.networks.norm == "instance"
-        drift = " Instance normalization sees a tile, not the image: colors may drift." if normalizes else ""
+        drift = " Instance normalization works per tile, so colors may drift between tiles." if normalizes else ""
         logger.info(
-            f"Translated in tiles because they have more than {tile} x {tile} pixels: {report.tiled}.{drift}"
-            " A larger --tile needs more memory"
+            f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}.{drift}"
+            " For fewer tiles, use a larger --tile, which needs more memory"
         )
     if report.cut:
         logger.info(

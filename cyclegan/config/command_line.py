@@ -174,7 +174,7 @@ def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) 
 
 
 def _help(section: type[Section], field: dataclasses.Field[Any]) -> str:
-    """Return the help of a flag with the summaries of the components to choose from, and with the default, once."""
+    """Return the help of a flag, with the summaries of its components, and its default unless the text has it."""
     text = field_help(section, field.name)
     summaries: dict[str, list[str]] = {}
     for pattern, component in components(field.name).items():

@@ -146,7 +146,7 @@ def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarra
 
 
 def is_image(path: str) -> bool:
-    """Return whether a file is an image by its extension, or a DICOM file without one by its content."""
+    """Return whether a file has the extension of an image, or has no extension and contains DICOM data."""
     name = os.path.basename(path)
     if name.startswith(".") or not os.path.isfile(path):
         return False
@@ -154,7 +154,7 @@ def is_image(path: str) -> bool:
 
 
 def stem(path: str) -> str:
-    """Return a path without its extension. The last number of a DICOM identifier, such as 1.2.840.113619, is none."""
+    """Return a path without its extension, which is never a number: 1.2.840.113619 is a DICOM identifier."""
     without, extension = os.path.splitext(path)
     return path if extension[1:].isdigit() else without
 

@@ -17,7 +17,8 @@ IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 def sample_at(position: IntOrArray, epoch_size: int) -> tuple[IntOrArray, Any]:
     """Map a position in an epoch to (sample index, weight); padding has weight 0.
 
-    Positions from `epoch_size` on fill the last batch: they repeat the first samples. Weights are float32; arrays for an array.
+    Positions from `epoch_size` on fill the last batch: they repeat the first samples. Weights are float32. If
+    `position` is an array, both results are arrays.
     """
     return position % epoch_size, np.float32(position < epoch_size)
 
@@ -34,13 +35,15 @@ class Call(NamedTuple):
 class UnpairedSampler:
     """Choose the images, crops and flips of every pair.
 
-    Each domain is shuffled anew after each pass over its images. Passes continue over epochs, so the images of a domain are used
-    equally often, up to one. If an epoch has min(|X|, |Y|) pairs, passes over the larger domain end with an epoch, whose last
-    images may be the first ones of the pass again; no epoch then uses an image twice.
+    A pass uses each image of a domain once, and each pass has its own permutation. A pass may span epochs, so the
+    numbers of uses of two images of a domain differ by at most 1. One case is different: if an epoch has min(|X|,
+    |Y|) pairs, each pass over the larger domain ends with an epoch, and the first images of the pass fill the rest
+    of this epoch. No epoch then uses an image twice.
 
-    With partners, the larger domain keeps its order. Each time that it contributes an image with a partner, the partner comes with
-    it with probability `share`, unless the pass over the smaller domain has used it. The other images of the pass fill the
-    remaining positions in their order, so each image is used as often as without partners.
+    Partners do not change the order of the larger domain. If the larger domain contributes an image with a partner, the
+    sampler pairs both with probability `share`, unless the pass over the smaller domain has already used the
+    partner. The other images of this pass fill the remaining positions in their order, so each image is used as
+    often as without partners.
     """
 
     counts: tuple[int, int]  # of the images of domain X and of domain Y
@@ -49,7 +52,7 @@ class UnpairedSampler:
     size: str = "min"  # pairs in an epoch: "min" or "max" of the numbers of images, or the number itself
     # Indices of partners in X and in Y, int [K, 2]; no index occurs twice in a column.
     partners: np.ndarray | None = dataclasses.field(default=None, compare=False)
-    share: float = 1.0  # probability that partners come together
+    share: float = 1.0  # probability that the sampler pairs an image with its partner
 
     @functools.cached_property
     def epoch_size(self) -> int:
@@ -70,7 +73,7 @@ class UnpairedSampler:
         return self._arranged_at(epoch, position, reshuffles)[0]
 
     def is_pair(self, epoch: int, position: IntOrArray, reshuffles: int = 0) -> Any:
-        """Return whether the images at a position of an epoch come together as partners; an array for an array."""
+        """Return whether the images at a position are paired as partners; an array if `position` is an array."""
         if self.partners is None:
             return np.zeros(np.shape(position), bool)
         return self._arranged_at(epoch, position, reshuffles)[1] != 0
@@ -105,7 +108,7 @@ class UnpairedSampler:
         return Call(epoch, position + (start - done) * self.global_batch_size, end - start)
 
     def _shuffled(self, domain: str, epoch: Any, position: Any, reshuffles: int) -> Any:
-        """Return the index of the image at a position, without regard to partners; `epoch` may be an array, too."""
+        """Return the index of the image at a position, ignoring partners; `epoch` and `position` may be arrays."""
         count = self.counts["XY".index(domain)]
         if self.seed is None:
             return position % count

@@ -34,10 +34,11 @@ SHADOW = "shadow"  # a part that darkens the rendering and is not in the label m
 
 
 class Part(NamedTuple):
-    """One part of a scene: a label or `SHADOW`, its box, and its shape in the box; the top of a trapezoid is half as wide."""
+    """One part of a scene: a label or `SHADOW`, a bounding box, and the shape that fills the box."""
 
     label: str
     box: tuple[float, float, float, float]  # left, top, right, bottom from the top left, in units of the image's side
+    # The top of a trapezoid is half as wide as its base.
     shape: Literal["box", "ellipse", "triangle", "trapezoid"] = "box"
 
 

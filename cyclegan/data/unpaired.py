@@ -62,7 +62,7 @@ class UnpairedDataset:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether partners come together, so that the batches have a fourth array."""
+        """Whether the sampler pairs partners, so that the batches have a fourth array."""
         return self.sampler.partners is not None
 
     @property

@@ -91,8 +91,8 @@ def _tpu_strategy() -> tf.distribute.Strategy:
         return tf.distribute.TPUStrategy(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise UserError(
-            f"--strategy tpu: no TPU {name} ({first_line(error)}): expected a TensorFlow with libtpu on a machine"
-            " with a TPU, or its name in TPU_NAME"
+            f"--strategy tpu: no TPU {name} ({first_line(error)}): expected TensorFlow with libtpu on a machine"
+            " with a TPU, or the name of a TPU in the environment variable TPU_NAME"
         ) from error
 
 

@@ -78,7 +78,7 @@ class Workers:
         """Check that named values are the same on all workers; collective.
 
         Raises:
-            UserError: A worker has another value than the chief; the text names the worker and the values that differ.
+            UserError: A value of a worker differs from the chief's; the message names the worker and the values.
         """
         names = sorted(values)
         # First the names, because `all_gather` needs equally many values on each worker.
@@ -93,7 +93,10 @@ class Workers:
             )
 
     def keep_alive(self, value: T) -> T:
-        """Return an object; keep it until the process ends, because its destruction would involve the other workers."""
+        """Return an object. With several workers, keep it until the process ends.
+
+        The destruction of the object would involve the other workers.
+        """
         if self.count > 1:
             _KEPT_ALIVE.append(value)
         return value

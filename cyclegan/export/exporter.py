@@ -38,7 +38,7 @@ class ExportFormat:
 
     write: Callable[[tf.keras.Model, pathlib.Path, bool], None]
     load: Callable[[pathlib.Path], Translate]
-    packages: tuple[str, ...] = ()  # that `write` and `load` need besides TensorFlow
+    packages: tuple[str, ...] = ()  # packages that `write` and `load` need besides TensorFlow
     suffix: str = ""  # end of the names of such files, if the format demands one
     has_float16: bool = False  # whether the format can store weights as float16
     marker: str = ""  # name of a file in each folder of this kind; empty for a format that is a file

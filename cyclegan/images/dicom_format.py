@@ -20,12 +20,12 @@ MAGIC, MAGIC_OFFSET = b"DICM", 128
 DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any size
 META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
-# Of JPEG and JPEG-LS.
+# Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
 SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
 VIDEOS = ("MPEG", "HEVC")  # parts of the names of transfer syntaxes
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
-# Facts about the pixels of the original that are not true of others.
+# DICOM attributes that describe the pixels of the original, and would be wrong for its translation.
 STALE = (
     *("SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue", "PixelPaddingRangeLimit"),
     *("NumberOfFrames", "FrameIncrementPointer", "VOILUTSequence", "IconImageSequence", "PixelDataProviderURL"),

@@ -79,7 +79,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
     Drops opacity and the lower 8 of 16 bits if the format (by default the one of the file name) does not support them.
 
     Raises:
-        UserError: The format does not support so many channels, or the name belongs to no format.
+        UserError: The format cannot store this number of channels, or the suffix of the file belongs to no format.
         OSError: The file cannot be written.
     """
     path = pathlib.Path(path)

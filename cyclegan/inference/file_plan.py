@@ -93,7 +93,7 @@ def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: s
         if path in tasks:
             raise UserError(
                 printable(f"{tasks[path].name} and {name} would both be written to {path}:")
-                + " expected other names, or no --format"
+                + " expected different names: rename an image, or omit --format"
             )
         tasks[path] = FileTask(number, name, os.path.join(base, name), path)
     return list(tasks.values())
@@ -135,7 +135,7 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
 def refuse_formats(
     tasks: Iterable[FileTask], format: str | None, channels: int, value_range: ValueRange | None
 ) -> None:
-    """Raise `UserError` if a format to write does not support so many channels, or the values of a range."""
+    """Raise `UserError` if the output format of a task cannot store this number of channels or this value range."""
     for task in tasks:
         target, wanted = printable(task.target), format or formats.format_of(task.target) or ""
         if wanted == "dicom" and (channels != 1 or formats.format_of(task.source) not in (None, "dicom")):

@@ -132,7 +132,7 @@ class Model:
     def y2x(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
 
     def y2x(self, image: Any, size: Size | None = None) -> Any:
-        """Translate one or several images from Y to X; see `x2y`. An objective of one direction has no such generator."""
+        """Translate one or several images from Y to X; see `x2y`. One-way objectives have no generator for this."""
         return self._translate("y2x", image, size)
 
     def _translate(self, direction: str, image: Any, size: Size | None) -> Any:

@@ -231,7 +231,7 @@ class _FileTranslator:
         return report
 
     def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None] | Exception]:
-        """Return (translation, translation back for the page) of each image, or an error; after an error, try one by one."""
+        """Return (translation, cycle image for the page) or an error of each image; try one by one if a batch fails."""
         if not images:
             return []
         model = self._models.get()

@@ -24,10 +24,10 @@ from cyclegan.inspection.inspection import FLAGS, Inspection, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
-MAX_IMAGES = 60  # that are shown for a finding; the names of all others are listed
+MAX_IMAGES = 60  # images shown for a finding; the page lists the names of all others
 SIDE = 192  # pixels of the images of the page at most
-MAX_GROUPS = 3  # that are named for a finding
-MAX_NAMES = 4  # that are named in a group
+MAX_GROUPS = 3  # groups named for a finding
+MAX_NAMES = 4  # images named in a group
 MAX_SHORT_LINES = 5
 MAX_KINDS = 3  # kinds of files of a split
 LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."

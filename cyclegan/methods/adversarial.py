@@ -95,7 +95,7 @@ class WGANGP(ObjectiveConfig):
         return 0.5 * (mean_per_sample(fake_logits) - mean_per_sample(real_logits))
 
 
-# By --adversarial.
+# Adversarial losses by the value of --adversarial.
 LOSSES: dict[str, type[ObjectiveConfig]] = {"lsgan": LSGAN, "bce": BCE, "hinge": Hinge, "wgan-gp": WGANGP}
 
 

@@ -127,7 +127,7 @@ class Objective(abc.ABC):
     def translate_samples(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-        """Return the images to plot beside x and beside y: translations, then translations back, if there are any."""
+        """Return the images to plot beside x and beside y: translations, then cycle images with two generators."""
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.

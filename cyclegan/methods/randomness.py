@@ -47,7 +47,7 @@ class StepRandomness:
         return tf.random.stateless_uniform([self.global_batch_size, columns], self.seed_of(purpose), alg="philox")
 
     def subsets(self, purpose: int, size: int, count: int) -> tf.Tensor:
-        """Return different numbers below `size` for each sample of this replica, int64 [N, count]; all if there are not so many."""
+        """Return distinct random numbers below `size` for each sample of this replica: int64 [N, min(count, size)]."""
         numbers = self.shard(self.uniform(purpose, size))
         return tf.cast(tf.math.top_k(numbers, min(count, size), sorted=False)[1], tf.int64)
 

@@ -36,7 +36,7 @@ class Frame:
 
     Attributes:
         output: Path of the translation, in a format that browsers show, relative to the folder of the report.
-        cycle: Path of the translation back; "" if there is none.
+        cycle: Path of the cycle image (the translation back); "" if there is none.
         scores: Finite floats by name.
         epoch: Epoch of training; 0 if it does not matter.
     """

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """Writer of a file of JSON lines. Lines that cannot be written wait in memory."""
+    """Append JSON lines to a file. Pending lines stay in memory until they can be written."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -21,15 +21,15 @@ class MetricsLog:
 
     @property
     def size(self) -> int:
-        """Size in bytes, including the lines that wait to be written."""
+        """Size of the file in bytes, including the pending lines."""
         return self._written + sum(map(len, self._waiting))
 
     def append(self, **values: object) -> None:
-        """Append a line, which waits for the next `write`; raise `ValueError` if a number is not finite."""
+        """Add a pending line for the next `write`; raise `ValueError` if a number is not finite."""
         self._waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
 
     def write(self) -> list[dict[str, Any]]:
-        """Write the lines that wait; return them. After an `OSError`, they wait for the next call."""
+        """Write the pending lines and return them. After an `OSError`, they stay pending for the next call."""
         with open(self.path, "ab", buffering=0) as file:
             self._written = min(self._written, file.tell())  # the user may have emptied the file
             file.truncate(self._written)  # drops what a failed or a killed write left
@@ -53,7 +53,7 @@ class MetricsLog:
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, which may not exist; warn of damaged ones. A last line that is being written does not count."""
+    """Return the whole lines of a file, none if it does not exist; skip damaged lines with a warning."""
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
         try:

@@ -24,8 +24,8 @@ from cyclegan.run import html_report
 
 logger = logging.getLogger(__name__)
 
-# Images of a domain, their translations, and the translations back, if there are any: float32 [N, H, W, C] in [-1, 1] each. Empty
-# without translations. The number of channels of X and Y may differ.
+# Images of a domain, their translations and, with two generators, their cycle images (translations back to the domain):
+# float32 [N, H, W, C] in [-1, 1] each. Empty without translations. The number of channels of X and Y may differ.
 Cycle = Sequence[np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
@@ -42,17 +42,17 @@ ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there a
 def write(
     folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
 ) -> pathlib.Path:
-    """Write the samples of an epoch, and the report in the folder of the run; return the path of the grid.
+    """Write the sample images of an epoch, a grid of them, and the HTML report of the run; return the path of the grid.
 
     Args:
         folder: Folder of the run.
         epoch: Epochs done.
-        forward: Images of X, and their translations.
-        backward: Images of Y, and their translations.
-        names: Names of the images of X, and names of the images of Y.
+        forward: Images of X, their translations, and their cycle images if there are any.
+        backward: The same for images of Y.
+        names: Names of the images of X, then of the images of Y.
 
     Raises:
-        OSError: The files cannot be written; the report does not show the epoch.
+        OSError: A file cannot be written. The report then does not show the epoch.
     """
     inputs, outputs = folder / "samples" / "inputs", folder / "samples" / f"epoch_{epoch:03d}"
     for path in (inputs.parent, inputs, outputs):

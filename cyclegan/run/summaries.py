@@ -67,7 +67,7 @@ class SummaryWriter:
         self.flush()
 
     def flush(self) -> bool:
-        """Write the data that waits; return whether everything is written. Warn once while writing fails."""
+        """Write the pending data; return whether all data is written. Warn at the first of consecutive failures."""
         try:
             lines, grids = self._log.write(), self._grids
             self._grids = []
@@ -172,7 +172,7 @@ class NullSummaryWriter:
     log_bytes: int = 0
 
     def flush(self) -> bool:
-        """Return True: nothing waits to be written."""
+        """Return True: no data is pending."""
         return True
 
     def write_scalars(self, *arguments: object, **details: object) -> None:

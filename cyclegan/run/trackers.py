@@ -22,7 +22,7 @@ from cyclegan.errors import MissingPackageError, UserError, first_line, printabl
 logger = logging.getLogger(__name__)
 
 IDS = "trackers.json"  # ids of the tracker runs, in the folder of the run
-FINISH_SECONDS = 20.0  # to send what waits at the end of training
+FINISH_SECONDS = 20.0  # to send the pending data at the end of training
 # A server that does not answer is given up after some seconds, not after MLflow's many minutes.
 MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
@@ -61,7 +61,7 @@ class WandbTracker:
         self._run.log({"samples": image, "epoch": epoch}, step=self._run.step)
 
     def finish(self, is_complete: bool) -> None:
-        """Send what waits and end the run."""
+        """Send the pending data and end the run."""
         self._run.finish(exit_code=0 if is_complete else 1)
 
 
@@ -136,7 +136,7 @@ class BackgroundTracker:
         self._calls.put(lambda: self._tracker.write_image(epoch, path))
 
     def finish(self, is_complete: bool) -> None:
-        """Send what waits and end the run, within `FINISH_SECONDS`."""
+        """Send the pending data and end the run, within `FINISH_SECONDS`."""
         self._calls.put(lambda: self._tracker.finish(is_complete))
         self._calls.put(None)
         with terminal.phase(f"Sending the last metrics to {self._tracker.name}", if_slow=True):

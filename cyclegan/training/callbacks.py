@@ -170,7 +170,7 @@ def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return the images of X with their translations, and the images of Y with theirs; empty without a generator."""
+    """Return images, translations and cycle images for X and for Y; empty for a domain without a generator."""
     beside = model.objective.translate_samples(model.networks.in_use, x, y)
     forward, backward = (
         (images, *(each.numpy() for each in translations)) if translations else ()
@@ -180,7 +180,7 @@ def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, 
 
 
 def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return the result of `translate_samples` without the translations back."""
+    """Return the images and translations of `translate_samples`, without the cycle images F(G(x)) and G(F(y))."""
     generators = model.networks.in_use.generators
     forward, backward = (
         (images, generators[name](images, training=False).numpy()) if name in generators else ()

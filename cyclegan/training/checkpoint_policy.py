@@ -149,7 +149,7 @@ class CheckpointPolicy:
             )
 
     def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
-        """Save the last checkpoint and the end of the log; wait until both can be written.
+        """Save the last checkpoint, and write the pending lines of the log; retry until both succeed.
 
         Raises:
             Stopped: A signal ended the wait.
@@ -160,15 +160,18 @@ class CheckpointPolicy:
                 "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
                 " checkpoint. Try a lower --lr"
             )
-        meanwhile = "Training is done except for this; the program waits"
+        meanwhile = "Training is done; the program waits"
         while True:
             is_saved = self.save(state, best_kid, meanwhile) is not None
             is_logged = self._summary.flush()
             if self._workers.all_true(is_saved and is_logged):
                 return
             if not is_logged:
-                logger.warning(f"The end of the log cannot be written, see above. {meanwhile}")
-            self.restart_timer(RETRY_SECONDS)  # also if only the end of the log is missing
+                logger.warning(
+                    "The last lines of the log cannot be written; an earlier warning names the file and the cause."
+                    f" {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
+                )
+            self.restart_timer(RETRY_SECONDS)  # also if only the lines of the log are missing
             while not self.is_due():
                 self._beat()
                 time.sleep(0.1)

@@ -55,7 +55,7 @@ class Cosine(_Decay):
         return 0.5 + 0.5 * math.cos(math.pi * self.progress(epochs_done))
 
 
-# By --lr_schedule.
+# Learning rate schedules by the value of --lr_schedule.
 SCHEDULES: dict[str, type[OptimizationConfig]] = {"linear": Linear, "cosine": Cosine, "constant": Constant}
 
 

@@ -148,7 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed = arguments.seed + counts["runs"]
             folder = pathlib.Path(arguments.output_dir).absolute() / f"seed_{seed}"
             if folder.exists():
-                raise UserError(f"{folder}: holds a run that has failed; expected another --output_dir, or remove it")
+                raise UserError(
+                    f"{folder}: holds a failed run; expected no such folder: remove it, or change --output_dir"
+                )
             folder.mkdir(parents=True)
             try:
                 Pair(folder, seed, counts).compare()

@@ -19,7 +19,7 @@ RESULT = {"run": "runs/a", "checkpoint": "epoch_0001", "epoch": 1, "step": 2, "d
 @pytest.mark.parametrize(
     "file, text",
     [
-        ("/nowhere/scores.json", "--json /nowhere/scores.json: expected a file in a writable folder"),
+        ("/nowhere/scores.json", "--json /nowhere/scores.json: its folder is missing or not writable; expected a file"),
         (str(ROOT), "no regular file; expected a file to write or replace"),
         (os.devnull, "no regular file; expected a file to write or replace"),
     ],

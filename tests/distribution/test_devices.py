@@ -27,7 +27,7 @@ def test_strategies_have_the_requested_replicas(strategies):
         (100000, "mirrored", "--devices 100000: without a GPU, expected at most 64 logical CPU devices"),
         (2, "one", "--devices 2: expected no such flag, or 1, with --strategy one"),
         (8, "tpu", "--devices 8: expected no such flag: all cores are used"),
-        (None, "tpu", r"--strategy tpu: no TPU local \(.+\): expected a TensorFlow with libtpu"),
+        (None, "tpu", r"--strategy tpu: no TPU local \(.+\): expected TensorFlow with libtpu"),
     ],
 )
 def test_devices_that_do_not_exist_are_refused(devices, kind, text, monkeypatch):

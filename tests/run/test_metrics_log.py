@@ -33,7 +33,7 @@ def test_a_full_disk_loses_nothing(log, room):
             log.append(a=a)
         with pytest.raises(OSError, match="File too large"):
             log.write()
-        assert log.size == 4 * LINE  # checkpoints count the lines that wait
+        assert log.size == 4 * LINE  # checkpoints count the pending lines
     log.append(a=5)
     assert log.write() == [{"a": 3}, {"a": 4}, {"a": 5}]
     assert text(log) == "".join(f'{{"a": {a}}}\n' for a in (1, 2, 3, 4, 5))

@@ -125,5 +125,5 @@ def test_the_wait_for_the_log_is_explained(monkeypatch, caplog):
         policy.save_final(TrainState())
 
     assert in_threads(1, work) == [None]
-    text = next(text for text in caplog.messages if "end of the log" in text)
+    text = next(text for text in caplog.messages if "lines of the log" in text)
     assert "cannot be written" in text and "the program waits" in text
