@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cyclegan.inference.model import load
     from cyclegan.inference.translate_files import translate
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = ["__version__", "load", "translate"]
 

@@ -19,7 +19,7 @@ from cyclegan.errors import UserError, printable
 from cyclegan.run import metrics_log
 
 ABSENT = "-"  # a setting or a metric that a run lacks
-NOT_COMPARED = {"output_dir", "clear_output_dir", "has_checkpoint"}
+NOT_COMPARED = {"output_dir", "clear_output_dir"}
 COLUMNS = 4  # of the figure
 
 

@@ -94,11 +94,6 @@ class DataConfig(Section):
         return self.dataset in EMBEDDED
 
     @property
-    def uses_image_size(self) -> bool:
-        """Whether --image_size sets the size of the images."""
-        return self.preprocess != "none" or self.is_embedded
-
-    @property
     def is_tfds(self) -> bool:
         """Whether TensorFlow Datasets has to prepare the dataset on disk before it is read."""
         return self.dataset.startswith("cycle_gan/")

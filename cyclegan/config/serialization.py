@@ -26,14 +26,12 @@ class SavedConfig(NamedTuple):
         stack: Versions of TensorFlow and Keras, see `networks.compat.stack`.
         data: Training data, see `data.sources.Domains.fingerprint`; empty for an imported run that has not trained.
         imported: Whether the run began with imported networks.
-        has_checkpoint: Whether the run has saved a checkpoint.
     """
 
     config: Config
     stack: dict[str, Any]
     data: dict[str, Any]
     imported: bool = False
-    has_checkpoint: bool = False
 
 
 def save(
@@ -42,10 +40,9 @@ def save(
     stack: dict[str, Any],
     data: dict[str, Any],
     imported: bool = False,
-    has_checkpoint: bool = False,
 ) -> None:
     """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
-    saved = SavedConfig(config, stack, data, imported or not data, has_checkpoint)
+    saved = SavedConfig(config, stack, data, imported or not data)
     content = {
         "format": FORMAT,
         "version": cyclegan.__version__,

@@ -21,9 +21,6 @@ from cyclegan.errors import UserError, first_line
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
 FAMILY = "cycle_gan"  # TFDS's name for the datasets of the CycleGAN paper
 
-# TFDS warns of a dataset that is not prepared; the errors here name the fix.
-logging.getLogger("absl").setLevel(logging.ERROR)
-
 
 def cycle_gan_names() -> list[str]:
     """Return the NAMEs of all datasets cycle_gan/NAME."""
@@ -35,6 +32,9 @@ def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBu
     name = dataset[len(f"{FAMILY}/") :]
     if name not in cycle_gan_names():
         raise UserError(f"--dataset {dataset}: expected {FAMILY}/NAME with NAME one of {', '.join(cycle_gan_names())}")
+    logging.getLogger("absl").setLevel(
+        logging.ERROR
+    )  # TFDS warns of a dataset that is not prepared; the errors here name the fix
     builder = tfds.builder(dataset, data_dir=data_dir)
     url = next((url for url in builder.url_infos if url.endswith(f"/{name}.zip")), None)
     is_prepared = (builder.data_path / "dataset_info.json").exists()

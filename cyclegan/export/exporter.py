@@ -111,7 +111,7 @@ def _load_tflite(path: pathlib.Path) -> Translate:
 
 
 _ONNX = ExportFormat(_write_onnx, _load_onnx, packages=("tf2onnx", "onnx", "onnxruntime"))
-FORMATS: dict[str, ExportFormat] = {
+EXPORT_FORMATS: dict[str, ExportFormat] = {
     "savedmodel": ExportFormat(_write_savedmodel, _load_savedmodel, marker="saved_model.pb"),
     "keras": ExportFormat(_write_keras, _load_keras, suffix=".keras"),
     "onnx": _ONNX,
@@ -130,7 +130,7 @@ class ExportError(UserError):
 class ExportOptions:
     """Options of an export."""
 
-    format: str  # in `FORMATS`
+    format: str  # in `EXPORT_FORMATS`
     uint8: bool = False  # images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1]
     float16: bool = False  # rounds the weights to float16, which halves the file
     size: tuple[int, int] | None = None  # (height, width) for a batch of one image; by default any number of any size
@@ -149,13 +149,13 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     Raises:
         UserError: Packages are missing, or nothing can be written to `out`.
     """
-    out, form = pathlib.Path(out), FORMATS[options.format]
+    out, form = pathlib.Path(out), EXPORT_FORMATS[options.format]
     missing = [name for name in form.packages if not importlib.util.find_spec(name)]
     if missing:
         hint = terminal.REINSTALL if terminal.is_installed() else "install with pip install -r requirements.txt"
         raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
     if options.float16 and not form.has_float16:
-        able = ", ".join(name for name, other in FORMATS.items() if other.has_float16)
+        able = ", ".join(name for name, other in EXPORT_FORMATS.items() if other.has_float16)
         raise UserError(f"--float16 with --format {options.format}: only {able} has it; drop the flag")
     if form.suffix and out.suffix != form.suffix:
         raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}, as no other can be loaded")
@@ -214,7 +214,7 @@ def write_checked(
     generator: tf.keras.Model, path: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
 ) -> float:
     """Write a generator to a path, load it, and return its largest difference from the generator; see `export`."""
-    form = FORMATS[options.format]
+    form = EXPORT_FORMATS[options.format]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
         form.write(portable.make_portable(generator, options.uint8, options.size), path, options.float16)

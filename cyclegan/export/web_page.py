@@ -18,7 +18,7 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
-from cyclegan.export.exporter import FORMATS, ExportOptions
+from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
 
 SOURCE = pathlib.Path(__file__).with_name("web")
 PAGE_FILES = ("index.html", "style.css", "page.js", "worker.js")
@@ -109,7 +109,7 @@ def _write_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ke
             for direction, generator in generators.items()
         ],
     }
-    (folder / FORMATS["web"].marker).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    (folder / EXPORT_FORMATS["web"].marker).write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 
 def policy(runtime: str = "") -> str:

@@ -37,9 +37,6 @@ SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing") 
 OVERLAY_GROUPS = range(0x6000, 0x6020, 2)
 DESCRIPTION_LENGTH = 1024  # of the value representation ST
 
-logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
-warnings.filterwarnings("ignore", module="pydicom")
-
 
 class DicomReader:
     """Read the first frame of a DICOM file."""
@@ -116,6 +113,8 @@ def _read_dataset(file: BinaryIO, **options: Any) -> Any:
         import pydicom
     except ImportError:
         raise MissingPackageError("DICOM files need the package pydicom: pip install pydicom") from None
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # this reader raises errors itself
+    warnings.filterwarnings("ignore", module="pydicom")
     file.seek(0)
     if DEFLATED in file.read(META_BYTES):
         raise ValueError("deflated DICOM: expected another transfer syntax")

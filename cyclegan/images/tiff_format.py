@@ -30,8 +30,6 @@ COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the head
 }
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
 
-logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
-
 
 def open_image(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a TIFF file, `None` for other files."""
@@ -51,6 +49,7 @@ class TiffReader:
     """Read the first page of a TIFF file."""
 
     def __init__(self, file: BinaryIO) -> None:
+        logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
         length = file.seek(0, os.SEEK_END)
         file.seek(0)
         pages = tifffile.TiffFile(file).pages

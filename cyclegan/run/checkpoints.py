@@ -11,6 +11,7 @@ checkpoints that a killed process did not add to the index.
 from __future__ import annotations
 
 import abc
+import contextlib
 import io
 import logging
 import os
@@ -39,7 +40,10 @@ UNREADABLE = (
 )
 # TensorFlow lists all variables of a checkpoint that could not be read to its end, when Python frees what read it.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
-tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(UNRESTORED)
 
 
 class ShardedState(tf.train.experimental.PythonState):
@@ -124,6 +128,7 @@ class CheckpointManager:
         self.newest: pathlib.Path | None = None
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._train_state = _SavedTrainState()
+        tf.get_logger().addFilter(_is_wanted)
         self._checkpoint = tf.train.Checkpoint(**state, train_state=self._train_state)
 
     def all(self) -> list[pathlib.Path]:
@@ -168,17 +173,18 @@ class CheckpointManager:
         number = 1 + max(map(number_of, used), default=0)
         try:
             # A kill between the two loses nothing: the run resumes earlier and comes to this position again.
-            for name in best:
+            for name in (*best, train_state.name):
                 self._write(f"{name}-{number}")
-                _remove(saved_checkpoints(self.folder, name)[:-1])
-            self._write(f"{train_state.name}-{number}")
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(self.folder / "partial", ignore_errors=True)  # it may be what fills the disk
+            _remove([self.folder / f"{name}-{number}" for name in best])
             raise UserError(
                 f"{self.folder / train_state.name} could not be written ({first_line(error)}): expected free space and a folder"
                 " that can be written to; "
                 + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
             ) from error
+        for name in best:
+            _remove(saved_checkpoints(self.folder, name)[:-1])
         if prune:
             # Training went back behind the obsolete ones, or could not read them.
             obsolete = [path for path in older if self.newest and number_of(path) > number_of(self.newest)]
@@ -293,7 +299,11 @@ class CheckpointManager:
 
 def _remove(checkpoints: Sequence[pathlib.Path]) -> None:
     for path in checkpoints:
-        shutil.rmtree(path, ignore_errors=True)
+        partial = path.with_name("partial")  # so that a kill leaves no part of it under its name
+        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rename(path, partial)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _identity(path: pathlib.Path) -> int:

@@ -22,15 +22,17 @@ from cyclegan.errors import TrainingError, UserError
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y")
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
-CHECKPOINT = re.compile(r"(epoch_\d\w*|best-x2y|best-y2x)-\d+")  # name and number
+CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
 EVENTS = "events.out.tfevents.*"
 # What a run writes, without `config.json` and `.lock`, which stay until the new run has its own.
 WRITTEN = (
-    *("metrics.jsonl", "index.html", "trackers.json", "*.partial"),
+    *("metrics.jsonl", "index.html", "trackers.json"),
+    *("config.json.partial", "metrics.jsonl.partial", "index.html.partial", "trackers.json.partial"),
     *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}", "plugins/profile"),
     *("samples/epoch_[0-9]*", "samples/inputs"),
     *("checkpoints/epoch_[0-9]*", "checkpoints/best-*", "checkpoints/partial"),
 )
+NUMBERED = re.compile(rf"{CHECKPOINT.pattern}|epoch_\d+(\.png)?(\.partial)?")  # names of checkpoints and samples
 FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
@@ -166,10 +168,10 @@ class RunDirectory:
             )
         if self.config.run.clear_output_dir:
             return
-        if not saved_checkpoints(self.path / "checkpoints"):
+        saved = serialization.load(self.path / "config.json") if found else None
+        if not saved or not saved_checkpoints(self.path / "checkpoints"):
             self._refuse_lost_checkpoints(found)
             return  # a run that was stopped before its first checkpoint
-        saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, self._stack)
         self._saved_data, self._imported = saved.data, saved.imported
         self.saved_config = saved.config
@@ -260,7 +262,10 @@ class RunDirectory:
         self.close()
 
     def _written(self) -> list[pathlib.Path]:
-        return [path for pattern in ("config.json", *WRITTEN) for path in sorted(self.path.glob(pattern))]
+        found = [path for pattern in ("config.json", *WRITTEN) for path in sorted(self.path.glob(pattern))]
+        return [
+            path for path in found if not path.name.startswith(("epoch_", "best-")) or NUMBERED.fullmatch(path.name)
+        ]
 
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""

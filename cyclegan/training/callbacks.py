@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 Summary = Union[SummaryWriter, NullSummaryWriter]
 
-SAMPLES = 5  # held-out images of each domain that are plotted
+PLOTTED = 5  # held-out images of each domain that are plotted
 UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 gray levels
 INVERTED = -0.5  # correlation of x and G(x), below which G inverts
 COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
@@ -164,7 +164,7 @@ class PlotCallback:
 
 def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
     """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1]."""
-    count = min(SAMPLES, dataset.epoch_size)
+    count = min(PLOTTED, dataset.epoch_size)
     x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in "XY")
     return x, y
 

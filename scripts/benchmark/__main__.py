@@ -24,7 +24,7 @@ from cyclegan.errors import UserError  # noqa: E402
 
 PARTS = ("steps", "data", "scaling", "census")
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
-PERCENT = ("spread", "share_of_peak", "data_wait")
+PERCENT = ("spread", "data_wait")
 HIDDEN = ("seconds", "filters", "residual_blocks", "runs")  # columns of the file that a table does not show
 
 

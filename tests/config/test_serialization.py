@@ -31,7 +31,7 @@ def saved(**values):
     sections = dataclasses.asdict(DEFAULT)
     for name, value in values.items():
         sections[SECTION_OF.get(name, "run")][name] = value
-    facts = {"imported": False, "has_checkpoint": False}
+    facts = {"imported": False}
     return {"format": serialization.FORMAT, "config": sections, "stack": {"keras": 2}, "data": {}, **facts}
 
 
@@ -49,7 +49,7 @@ def outcome(content):
 def test_save_and_load_round_trip(tmp_path):
     config = Config.from_settings(dataset="stripes", lr=1.0, data_dir="é\n\"'", objective="cut", adversarial="wgan-gp")
     serialization.save(tmp_path / "config.json", config, {"keras": 2}, {"trainA": "3 images"})
-    assert serialization.load(tmp_path / "config.json") == (config, {"keras": 2}, {"trainA": "3 images"}, False, False)
+    assert serialization.load(tmp_path / "config.json") == (config, {"keras": 2}, {"trainA": "3 images"}, False)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
     assert json.loads((tmp_path / "config.json").read_text())["version"] == cyclegan.__version__
 

@@ -13,7 +13,7 @@ from PIL import Image
 from cyclegan.cli import export as command
 from cyclegan.errors import UserError
 from cyclegan.export import portable
-from cyclegan.export.exporter import FLOAT16_TOLERANCE, FORMATS, ExportError, ExportFormat, ExportOptions, export
+from cyclegan.export.exporter import EXPORT_FORMATS, FLOAT16_TOLERANCE, ExportError, ExportFormat, ExportOptions, export
 from tests.export.models import UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ EACH = pytest.mark.parametrize("form, uint8", QUICK + [pytest.param(*rest, marks
 @pytest.mark.sampled
 @EACH
 def test_any_number_of_images_of_any_size(form, uint8, exported, generator):
-    run = FORMATS[form].load(exported(form, uint8))
+    run = EXPORT_FORMATS[form].load(exported(form, uint8))
     for size, count in (((32, 64), 1), ((60, 44), 3), ((32, 64), 1)):
         batch = np.stack([colour(size, seed) for seed in range(count)])
         y = run(batch if uint8 else batch / np.float32(127.5) - 1)
@@ -72,7 +72,7 @@ def test_any_number_of_images_of_any_size(form, uint8, exported, generator):
 def test_the_command_offers_each_format(capsys):
     with pytest.raises(SystemExit):
         command.parse(["--help"])
-    assert set(re.findall(r"--format \{([\w,]+)\}", capsys.readouterr().out)) == {",".join(FORMATS)}
+    assert set(re.findall(r"--format \{([\w,]+)\}", capsys.readouterr().out)) == {",".join(EXPORT_FORMATS)}
 
 
 def test_inputs_and_outputs_have_names(exported):
@@ -153,7 +153,7 @@ def place(tmp_path, monkeypatch):
 
     def put(generator, function, **options):
         out.write_text("old")
-        monkeypatch.setitem(FORMATS, "onnx", faked(function))
+        monkeypatch.setitem(EXPORT_FORMATS, "onnx", faked(function))
         monkeypatch.setattr(portable, "make_portable", lambda *arguments: None)
         options = ExportOptions("onnx", overwrite=True, **options)
         return export(generator, out, [colour(), colour((32, 36))], options)
@@ -213,7 +213,7 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
             export(generator, tmp_path / name, [colour()], ExportOptions(form, overwrite=overwrite))
     assert (tmp_path / "file").read_text() == (tmp_path / "saved" / "saved_model.pb").read_text() == "old"
     same = ExportFormat(lambda model, path, float16: path.mkdir(), lambda path: lambda x: generator(x).numpy())
-    monkeypatch.setitem(FORMATS, "savedmodel", dataclasses.replace(same, marker="saved_model.pb"))
+    monkeypatch.setitem(EXPORT_FORMATS, "savedmodel", dataclasses.replace(same, marker="saved_model.pb"))
     for name in ("saved", "file"):
         export(generator, tmp_path / name, [colour()], ExportOptions("savedmodel", overwrite=True))
         assert (tmp_path / name).is_dir() and not list((tmp_path / name).iterdir())

@@ -51,6 +51,22 @@ def test_each_save_has_a_name_and_a_number_of_its_own(run):
     assert run()[1].restore().train_state == at(0, 120)
 
 
+def test_a_failed_save_keeps_the_best_checkpoint_before(run, monkeypatch):
+    _, checkpoints = run()
+    checkpoints.save(at(1), best=["best-x2y"])
+    rename = os.rename
+
+    def fill_the_disk(source, target):
+        if "epoch_0002" in str(target):
+            full()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fill_the_disk)
+    with pytest.raises(UserError, match="could not be written"):
+        checkpoints.save(at(2), best=["best-x2y"])
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["best-x2y-1", "epoch_0001-1"]
+
+
 def test_the_newest_checkpoints_are_kept(run):
     checkpoints = save(run, *range(1, 13), keep=2)
     assert names(checkpoints) == ["epoch_0011-11", "epoch_0012-12"]

@@ -1,6 +1,8 @@
 import errno
+import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -163,6 +165,7 @@ def test_clearing_removes_only_what_a_run_writes(run_folder):
     saved = [f"checkpoints/{name}/state.index" for name in ("epoch_0001-1", "best-x2y-1", "partial")]
     own = ["metrics.jsonl", "index.html", "index.html.partial", "trackers.json", "plugins/profile/1/host.xplane.pb"]
     mine = ["notes.txt", "samples/holiday.png", "test/precious.txt", "wandb/run-1.wandb", "checkpoints/epochs.txt"]
+    mine += ["film.partial", "checkpoints/epoch_0001_my_notes/a.txt", "samples/epoch_of_steam.png"]
     for name in (*own, *events, *samples, *saved, *mine):
         (run_folder / name).parent.mkdir(parents=True, exist_ok=True)
         (run_folder / name).write_text("")
@@ -173,6 +176,16 @@ def test_clearing_removes_only_what_a_run_writes(run_folder):
     assert left == sorted([".lock", "config.json", *mine])
     assert not (run_folder / "steps").exists() and not (run_folder / "plugins").exists()
     assert serialization.load(run_folder / "config.json").config.networks.filters == 8
+
+
+def test_a_run_of_an_earlier_version_is_refused_in_one_line(run_folder):
+    saved = json.loads((run_folder / "config.json").read_text())
+    saved.update(format=1, version="1.0.0")
+    (run_folder / "config.json").write_text(json.dumps(saved))
+    shutil.rmtree(run_folder / "checkpoints")
+    (run_folder / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match=r"version 1\.0\.0 wrote it in format 1; expected format 2 of version"):
+        open_run(run_folder)
 
 
 HOLDER = """
