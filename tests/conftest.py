@@ -75,12 +75,6 @@ def strategies():
     return {replicas: make_strategy(replicas) for replicas in (1, 2, 3)}
 
 
-@pytest.fixture(scope="session")
-def stripes_dir(tmp_path_factory):
-    """Return a data_dir for TFDS, in which the embedded dataset is prepared once."""
-    return str(tmp_path_factory.mktemp("tfds"))
-
-
 def smooth_images(count, size=32, seed=0):
     """Return smooth images unlike each other, uint8 [count, size, size, 3]."""
     rng = np.random.default_rng(seed)

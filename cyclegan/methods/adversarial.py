@@ -96,7 +96,7 @@ class WGANGP(ObjectiveConfig):
 
 
 # Adversarial losses by the value of --adversarial.
-LOSSES: dict[str, type[ObjectiveConfig]] = {"lsgan": LSGAN, "bce": BCE, "hinge": Hinge, "wgan-gp": WGANGP}
+ADVERSARIAL_LOSSES: dict[str, type[ObjectiveConfig]] = {"lsgan": LSGAN, "bce": BCE, "hinge": Hinge, "wgan-gp": WGANGP}
 
 
 class DiscriminatorInput(NamedTuple):

@@ -33,12 +33,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, stripes_dir):
+def run(tmp_path_factory):
     """Make a run on the embedded dataset with a checkpoint of untrained networks, also under the name best-x2y."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     folder.mkdir()
     config = Config.from_settings(
-        **{"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 0, "data_dir": stripes_dir},
+        **{"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 0},
         **{"output_dir": str(folder), "pool_size": 0, "precision": "float32"},
     )
     serialization.save(folder / "config.json", config, compat.stack(), {})

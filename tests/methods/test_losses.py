@@ -39,7 +39,10 @@ def test_bce_is_from_logits_and_per_sample():
 
 @pytest.mark.parametrize(
     "compute",
-    [losses.mae, *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in adversarial.LOSSES)],
+    [
+        losses.mae,
+        *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in adversarial.ADVERSARIAL_LOSSES),
+    ],
 )
 def test_losses_of_a_sample_do_not_depend_on_the_others(compute):
     rng = np.random.default_rng(0)

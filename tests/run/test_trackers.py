@@ -205,12 +205,12 @@ def test_a_resumed_run_continues_in_mlflow(tmp_path, mlflow):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of MLflow's stores
-def test_a_resumed_training_continues_at_both_trackers(tmp_path, stripes_dir, mlflow):
+def test_a_resumed_training_continues_at_both_trackers(tmp_path, mlflow):
     """Train an epoch, then resume to two, without a network: each tracker has one run with the metrics of both."""
     client, uri = mlflow
     pytest.importorskip("wandb")
     tiny = "--dataset stripes --image_size 32 --filters 2 --residual_blocks 0 --max_dataset_size 4 --no_peak --wandb p"
-    flags = [*tiny.split(), "--output_dir", tmp_path / "run", "--data_dir", stripes_dir, "--mlflow", uri]
+    flags = [*tiny.split(), "--output_dir", tmp_path / "run", "--mlflow", uri]
     for epochs in (1, 2):
         command = [sys.executable, ROOT / "train.py", *flags, "--epochs", epochs]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)

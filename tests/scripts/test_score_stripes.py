@@ -15,23 +15,23 @@ from cyclegan.training.gan import GAN
 from scripts import score_stripes
 
 
-def make_run(folder, dataset, data_dir):
+def make_run(folder, dataset):
     """Make a run on an embedded dataset with a checkpoint of untrained networks."""
-    config = Config.from_settings(dataset=dataset, image_size=32, filters=4, residual_blocks=0, data_dir=data_dir)
+    config = Config.from_settings(dataset=dataset, image_size=32, filters=4, residual_blocks=0)
     serialization.save(folder / "config.json", config, compat.stack(), {})
     CheckpointManager(folder / "checkpoints", GAN(1, config).state()).save(TrainState(epoch=1, step=1))
     return folder
 
 
 @pytest.fixture
-def stripes_run(tmp_path, stripes_dir):
-    return make_run(tmp_path, "stripes", stripes_dir)
+def stripes_run(tmp_path):
+    return make_run(tmp_path, "stripes")
 
 
 @pytest.fixture
 def scenes_run(tmp_path, monkeypatch):
     monkeypatch.setattr(embedded, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
-    return make_run(tmp_path, "scenes", str(tmp_path))
+    return make_run(tmp_path, "scenes")
 
 
 def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):

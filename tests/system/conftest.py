@@ -28,6 +28,6 @@ def finished(tmp_path, photos):
 
 
 @pytest.fixture(scope="module")
-def workers_home(tmp_path_factory, stripes_dir):
+def workers_home(tmp_path_factory):
     """Return a folder for runs of several workers, and their flags."""
-    return tmp_path_factory.mktemp("several"), [*worker_processes.FLAGS, "--log_every", 2, "--data_dir", stripes_dir]
+    return tmp_path_factory.mktemp("several"), [*worker_processes.FLAGS, "--log_every", 2]

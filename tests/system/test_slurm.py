@@ -184,8 +184,8 @@ def newest(run):
     return next((path.name for path in reversed(saved_checkpoints(run / "checkpoints"))), "")
 
 
-def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm, stripes_dir):
-    flags = [*FLAGS, "--data_dir", stripes_dir]
+def test_preempted_and_killed_job_ends_as_an_undisturbed_one(slurm):
+    flags = [*FLAGS]
     disturbed, undisturbed = slurm.folder / "disturbed", slurm.folder / "undisturbed"
     (slurm.folder / "epochs").write_text("9999")  # long enough for all signals
     job = slurm.submit("disturbed", *flags, "--epochs", "$(cat epochs)", "--output_dir", disturbed)

@@ -161,14 +161,14 @@ def test_images_may_disappear_while_training(finished, photos, monkeypatch):
 
 
 @pytest.mark.slow
-def test_memory_stays_flat(stripes_dir, tmp_path):
+def test_memory_stays_flat(tmp_path):
     """Compare resident memory after 3 epochs and after 9.
 
     malloc has one arena and returns large blocks at once, because memory that it keeps would vary by some percent.
     """
     kept = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     process = start(
-        "--dataset", "stripes", "--data_dir", stripes_dir, "--batch_size", "8", "--epochs", "10", "--plot_every", "3",
+        "--dataset", "stripes", "--batch_size", "8", "--epochs", "10", "--plot_every", "3",
         "--max_dataset_size", "64", "--output_dir", tmp_path / "run", *TINY, **kept,
     )  # fmt: skip
     resident = {}
