@@ -37,3 +37,8 @@ def __getattr__(name: str) -> object:
 
         return translate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also before their first use."""
+    return __all__

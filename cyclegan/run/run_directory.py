@@ -167,6 +167,11 @@ class RunDirectory:
                 " expected a run of this program, or an empty folder: put config.json back, or use another --output_dir"
             )
         if self.config.run.clear_output_dir:
+            if not found and any(path.name != ".lock" for path in self.path.glob("*")):
+                raise UserError(
+                    f"--clear_output_dir: {self.path} holds files, but no run; expected the folder of a run, or an empty one: use"
+                    " another --output_dir"
+                )
             return
         saved = serialization.load(self.path / "config.json") if found else None
         if not saved or not saved_checkpoints(self.path / "checkpoints"):

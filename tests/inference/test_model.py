@@ -209,3 +209,7 @@ def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
     with pytest.raises(UserError, match="Pillow has no images of 5 channels of 8 bits: expected an array"):
         formats.write(tmp_path / "a.tif", DecodedImage(images(20, 24, 2)))
         model.y2x(tmp_path / "a.tif")
+
+
+def test_the_public_names_are_listed_before_their_first_use():
+    assert {"load", "translate"} <= set(dir(cyclegan))

@@ -178,6 +178,15 @@ def test_clearing_removes_only_what_a_run_writes(run_folder):
     assert serialization.load(run_folder / "config.json").config.networks.filters == 8
 
 
+def test_clearing_refuses_a_folder_that_is_no_run(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="--clear_output_dir: .* holds files, but no run; expected the folder of a run"):
+        open_run(tmp_path, clear_output_dir=True)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["notes.txt"]
+    with open_run(tmp_path / "new", clear_output_dir=True) as run:
+        run.start(DATA)
+
+
 def test_a_run_of_an_earlier_version_is_refused_in_one_line(run_folder):
     saved = json.loads((run_folder / "config.json").read_text())
     saved.update(format=1, version="1.0.0")
