@@ -1,11 +1,13 @@
 #!/usr/bin/env python
-"""Compare settings of train.py on an embedded dataset: `python scripts/ablation.py --minutes 10`.
+"""Compare settings of train.py: `python scripts/ablation.py --minutes 10`.
 
 Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step,
-at a constant learning rate. Then it is scored against the ground truth. The same command resumes: finished runs are
-kept, and an unfinished one starts over; all runs of a folder have the same code. After each run, ablation.md and
-ablation.json are written anew, with all finished runs of the folder. Words after `--` are flags of train.py for all
-runs.
+at a constant learning rate. Then scripts/score_stripes.py scores it: the last checkpoint and, if `--evaluate_every` is
+among the flags for train.py, the one with the lowest KID of each direction. Each finished run adds a line to runs.jsonl
+in the output folder, and ablation.md is written anew. The same command resumes: finished runs are kept, and an
+unfinished one starts over. Words after `--` are flags of train.py for all runs. A folder of label maps and photographs:
+
+    python scripts/ablation.py --dataset FOLDER --minutes 60 -- --preprocess crop --image_size 64 --evaluate_every 1
 """
 
 from __future__ import annotations
@@ -24,22 +26,20 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.config.data import EMBEDDED
 from cyclegan.data import machine
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.run.run_directory import saved_checkpoints
-from cyclegan.run.train_state import TrainState
 from scripts.score_stripes import TITLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, SCORE = ROOT / "train.py", ROOT / "scripts" / "score_stripes.py"
-CODE = ("cyclegan", "scripts", "train.py", "requirements.txt")
 POLL_SECONDS = 0.1
-RESULT = "{}-{}.json"  # file with the result of a run, by setting and seed
+PROTOCOL = ("dataset", "minutes", "features", "flags")  # fields of a result that all runs of a folder share
+BEST = {"best-x2y": "X -> Y", "best-y2x": "Y -> X"}  # direction in which a checkpoint is the best
 BASELINE = "default"
 SETTINGS = {  # flags of train.py
     BASELINE: "",
@@ -60,18 +60,23 @@ COMMON = "--lr_schedule constant --epochs 1000000 --plot_every 1000000 --checkpo
 LAST = "--verbose 1"  # the clock starts with the line of the first epoch
 
 logger = logging.getLogger("cyclegan.ablation")
-Result = dict[str, Any]  # of a run: "setting", "seed", "epochs", "steps", "seconds" and "scores" by direction and name
+# Of a run: fields of `PROTOCOL`, "setting", "seed", "command", "commit", "cores", "epoch", "step", and "scores" by
+# direction and checkpoint ("X -> Y", "X -> Y, best KID") and by name.
+Result = dict[str, Any]
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    text = "Train a list of settings with several seeds for equal wall times, and compare their errors."
+    text = "Train a list of settings with several seeds for equal wall times, and compare their scores."
     parser = argparse.ArgumentParser(description=text)
-    parser.add_argument("--dataset", choices=EMBEDDED, default="scenes", help="embedded dataset (default: scenes)")
+    text = "scenes, stripes, or a folder whose held-out images of equal names show the same scene (default: scenes)"
+    parser.add_argument("--dataset", default="scenes", help=text)
     parser.add_argument("--minutes", type=float, default=10.0, help="wall time of each run (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default: 3)")
     text = f"some of: {', '.join(SETTINGS)} (default: all)"
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[*SETTINGS], metavar="NAME", help=text)
+    text = "features that FID and KID compare, as for scripts/evaluate.py (default: random)"
+    parser.add_argument("--features", default="random", metavar="KIND", help=text)
     output = pathlib.Path("runs", "ablation")
     parser.add_argument("--output", type=pathlib.Path, default=output, help="(default: runs/ablation)")
     parser.add_argument("flags", nargs="*", metavar="FLAG", help="after --: flags of train.py for all runs")
@@ -79,91 +84,80 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> list[Result]:
-    """Train and score the unfinished runs, write the tables, and return the results of all runs.
+    """Train and score the unfinished runs, write the table, and return the results of all runs.
 
     Raises:
-        UserError: The output folder holds runs with other flags or another wall time.
+        UserError: The output folder holds runs of another protocol.
         TrainingError: A run failed; all others were finished.
     """
     arguments = parse_args(argv)
     terminal.configure_logging(1)
+    protocol = {**vars(arguments), "flags": shlex.join(arguments.flags)}
+    protocol = {name: protocol[name] for name in PROTOCOL}
     output = arguments.output.expanduser()
     output.mkdir(parents=True, exist_ok=True)
-    protocol = {
-        **{"dataset": arguments.dataset, "minutes": arguments.minutes, "flags": shlex.join(arguments.flags)},
-        "commit": code_version(),
-    }
-    path = output / "protocol.json"
-    if not path.exists():
-        whole_file.write(path, json.dumps(protocol, indent=2) + "\n")
-    elif json.loads(path.read_text(encoding="utf-8")) != protocol:
-        raise UserError(
-            f"{output} holds runs of another dataset, wall time, commit or flags; expected the same protocol:"
-            " repeat its values, or choose a new folder with --output"
-        )
-    failed = []
+    file, results, failed = output / "runs.jsonl", [], []
+    if file.exists():
+        results = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for name, value in protocol.items():
+        if other := [result[name] for result in results if result[name] != value]:
+            raise UserError(
+                f"{output} holds runs with {name} {other[0]!r}; expected {value!r}: repeat the command of these runs,"
+                " or choose a new folder with --output"
+            )
     # The inner loop has the settings, so that slow changes of the machine hit all of them.
     for seed, setting in itertools.product(range(arguments.seeds), arguments.settings):
+        if any((result["setting"], result["seed"]) == (setting, seed) for result in results):
+            continue
         try:
-            finish_run(output, setting, seed, arguments)
+            results.append({**protocol, **train_and_score(output, setting, seed, arguments)})
         except TrainingError as error:
             failed.append(str(error))
             logger.warning(printable(error))
-        write_tables(output, load_results(output), protocol)
-    print((output / "ablation.md").read_text(encoding="utf-8"))
+            continue
+        whole_file.write(file, "".join(json.dumps(result) + "\n" for result in results))
+        whole_file.write(output / "ablation.md", "\n".join(table(results)) + "\n")
+    if results:
+        print(*table(results), sep="\n")
     if failed:
         raise TrainingError(f"{len(failed)} of {arguments.seeds * len(arguments.settings)} runs failed: {failed[0]}")
-    return load_results(output)
+    return results
 
 
-def code_version() -> str:
-    """Return the commit that last changed the code, and whether the code differs from it."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words, "--", *CODE], cwd=ROOT, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    return (git("log", "-1", "--format=%h") or "unknown") + ("-dirty" if git("status", "--porcelain") else "")
-
-
-def finish_run(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> None:
-    """Train and score a run if it is not finished.
+def train_and_score(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> Result:
+    """Train and score a run; return its result without the fields of the protocol.
 
     Raises:
         TrainingError: Training or scoring failed.
     """
-    file = output / RESULT.format(setting.replace(" ", "_"), seed)
-    run = file.with_suffix("")
-    if file.exists():
-        return
     logger.info(f"{setting}, seed {seed}")
+    run = output / f"{setting.replace(' ', '_')}-{seed}"
     flags = [*COMMON.split(), *arguments.flags, *SETTINGS[setting].split(), "--dataset", arguments.dataset]
     command = [str(TRAIN), *flags, *LAST.split(), "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
-    train_for(command, file.with_suffix(".log"), 60 * arguments.minutes)
-    state = read_state(saved_checkpoints(run / "checkpoints")[-1])
-    scores = file.with_suffix(".scores")
-    done = subprocess.run([sys.executable, str(SCORE), str(run), "--json", str(scores)], capture_output=True, text=True)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    result = {"setting": setting, "seed": seed, "command": shlex.join(command[1:]), "commit": commit.stdout.strip()}
+    train_for(command, run.with_suffix(".log"), 60 * arguments.minutes)
+    last = score(run, saved_checkpoints(run / "checkpoints")[-1].name, arguments.features)
+    scores = last["scores"]
+    for name, direction in BEST.items():
+        if saved_checkpoints(run / "checkpoints", name):
+            scores[f"{direction}, best KID"] = score(run, name, arguments.features)["scores"][direction]
+    cores = machine.available_cores()
+    return {**result, "cores": cores, "epoch": last["epoch"], "step": last["step"], "scores": scores}
+
+
+def score(run: pathlib.Path, checkpoint: str, features: str) -> dict[str, Any]:
+    """Return the scores of a checkpoint, and its position in training.
+
+    Raises:
+        TrainingError: Scoring failed.
+    """
+    file = run.with_suffix(".scores")
+    command = [str(SCORE), str(run), "--checkpoint", checkpoint, "--features", features, "--json", str(file)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     if done.returncode:
-        raise TrainingError(f"{setting}, seed {seed}: {SCORE.name} failed: {done.stderr.strip()[-300:]}")
-    result = {
-        **{"setting": setting, "seed": seed, "command": shlex.join(command[1:]), "seconds": 60 * arguments.minutes},
-        **{"epochs": state.epoch, "steps": state.step, "scores": json.loads(scores.read_text(encoding="utf-8"))},
-    }
-    whole_file.write(file, json.dumps(result, indent=2) + "\n")
-
-
-def read_state(checkpoint: pathlib.Path) -> TrainState:
-    """Return the training state of a checkpoint."""
-    with terminal.start():
-        from cyclegan.run.checkpoints import read_train_state
-
-    return read_train_state(checkpoint)
-
-
-def load_results(output: pathlib.Path) -> list[Result]:
-    """Return the results of all finished runs, by seed, in the order of the settings."""
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in output.glob(RESULT.format("*", "*"))]
-    return sorted(found, key=lambda result: (result["seed"], list(SETTINGS).index(result["setting"])))
+        raise TrainingError(f"{shlex.join(command)} failed: {done.stderr.strip()[-300:]}")
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> None:
@@ -194,39 +188,26 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> None
         raise TrainingError(f"{shlex.join(command)} ended with code {process.returncode}: {last[0]}; see {log}")
 
 
-def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:
-    """Write ablation.json and ablation.md."""
-    facts = {**protocol, "cores": machine.available_cores(), "command": shlex.join(sys.argv)}
-    content = json.dumps({**facts, "results": results}, indent=2)
-    whole_file.write(output / "ablation.json", content + "\n")
-    lines = [
-        *table(results, str(protocol["dataset"])),
-        "",
-        ", ".join(f"{name}: {value}" for name, value in facts.items()),
-    ]
-    whole_file.write(output / "ablation.md", "\n".join(lines) + "\n")
-
-
-def table(results: Sequence[Result], dataset: str) -> list[str]:
+def table(results: Sequence[Result]) -> list[str]:
     """Return the lines of the Markdown table: for each setting the mean and the standard deviation over the seeds.
 
     Bold scores differ from the baseline by more than the sum of both deviations.
     """
-    columns = [(direction, name) for direction, names in TITLES[dataset].items() for name in names]
-    titles = [f"{direction}: {TITLES[dataset][direction][name]}" for direction, name in columns]
-    rows: dict[str, list[Result]] = {}
-    for result in results:
-        rows.setdefault(result["setting"], []).append(result)
+    columns = dict.fromkeys((part, name) for run in results for part in run["scores"] for name in run["scores"][part])
+    titles = [f"{part}: {TITLES[name]}" for part, name in columns]
+    rows = {setting: [run for run in results if run["setting"] == setting] for setting in SETTINGS}
     lines = ["| " + " | ".join(["setting", "flags", "runs", "steps", *titles]) + " |", "|" + "---|" * (4 + len(titles))]
     for setting, runs in rows.items():
-        steps = round(statistics.mean(run["steps"] for run in runs))
-        cells = [_cell(runs, rows.get(BASELINE, []), *column) for column in columns]
-        lines.append(f"| {' | '.join([setting, f'`{SETTINGS[setting]}`', str(len(runs)), str(steps), *cells])} |")
-    return lines
+        if runs:
+            steps = round(statistics.mean(run["step"] for run in runs))
+            cells = [_cell(runs, rows[BASELINE], *column) for column in columns]
+            lines.append(f"| {' | '.join([setting, f'`{SETTINGS[setting]}`', str(len(runs)), str(steps), *cells])} |")
+    facts = {name: dict.fromkeys(str(run[name]) for run in results) for name in (*PROTOCOL, "commit", "cores")}
+    return [*lines, "", ", ".join(f"{name}: {' and '.join(values)}" for name, values in facts.items())]
 
 
-def _cell(runs: Sequence[Result], baseline: Sequence[Result], direction: str, name: str) -> str:
-    mine, theirs = (_mean_and_deviation(each, direction, name) for each in (runs, baseline))
+def _cell(runs: Sequence[Result], baseline: Sequence[Result], part: str, name: str) -> str:
+    mine, theirs = (_mean_and_deviation(each, part, name) for each in (runs, baseline))
     if not mine:
         return "-"  # the setting trains one direction
     text = f"{mine[0]:.2f} ± {mine[1]:.2f}" if len(runs) > 1 else f"{mine[0]:.2f}"
@@ -234,8 +215,8 @@ def _cell(runs: Sequence[Result], baseline: Sequence[Result], direction: str, na
     return f"**{text}**" if differs else text
 
 
-def _mean_and_deviation(runs: Sequence[Result], direction: str, name: str) -> tuple[float, float] | None:
-    values = [run["scores"][direction][name] for run in runs if direction in run["scores"]]
+def _mean_and_deviation(runs: Sequence[Result], part: str, name: str) -> tuple[float, float] | None:
+    values = [run["scores"][part][name] for run in runs if part in run["scores"]]
     return (statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0) if values else None
 
 

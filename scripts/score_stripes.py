@@ -1,7 +1,8 @@
 #!/usr/bin/env python
-"""Score a run on an embedded dataset, stripes or scenes: `python scripts/score_stripes.py runs/demo`.
+"""Score a run whose held-out images have a ground truth: `python scripts/score_stripes.py runs/demo`.
 
-The newest checkpoint translates the held-out images, whose ground truth is known. Each score stands beside the score of the
+The dataset is embedded, `stripes` or `scenes`, or a folder of label maps and photographs, whose held-out images of the
+same name show the same scene. The newest checkpoint translates these images. Each score stands beside the score of the
 identity, which leaves the images as they are.
 """
 
@@ -12,8 +13,10 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import json
+import math
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,93 +26,124 @@ from cyclegan.errors import UserError
 
 BATCH_SIZE = 8
 COAT_THRESHOLD = 8  # gray levels of 255: source and truth differ by more on the coat
-STRIPES = {
+MOST_LABELS = 256  # images with more colors are no label maps
+TITLES = {  # of the scores; lower is better, except for accuracies
     "outside": "outside the animal, mean absolute error",
     "inside": "inside it, mean absolute error",
     "coat": "colors of the coat, Wasserstein-1 distance",
     "total": "total: coat and outside, by area",
-}
-TITLES = {  # of the scores in the table, by dataset and direction
-    "stripes": {
-        "X -> Y": {name: STRIPES[name] for name in ("outside", "coat", "total")},  # the position of stripes is unknown
-        "Y -> X": STRIPES,
-    },
-    "scenes": {
-        "X -> Y": {"error": "mean absolute error"},
-        "Y -> X": {"pixels": "pixels with a wrong label, %", "classes": "the same, mean over the labels, %"},
-    },
+    "pixels": "accuracy of all pixels, %",
+    "classes": "accuracy, mean over the labels, %",
+    "MAE": "mean absolute error",
+    "FID": "FID",
+    "1000 KID": "KID x 1000",
 }
 Scores = dict[str, float]
 
 
-def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> tuple[str, dict[str, tuple[Scores, Scores]]]:
-    """Return the dataset, and (scores of the run, scores of the identity) by direction: "X -> Y" and "Y -> X".
+def score(run: str | os.PathLike[str], checkpoint: str | None = None, features: str = "random") -> dict[str, Any]:
+    """Score both directions of a run by the kind of their target: stripes, label maps, or other images.
+
+    Args:
+        run: Folder of the run.
+        checkpoint: Name of a checkpoint; by default the newest.
+        features: Features that FID and KID compare, see docs/evaluation.md.
+
+    Returns:
+        "epoch" and "step" of the checkpoint; "scores" and "identity": for "X -> Y" and "Y -> X", scores by name.
 
     Raises:
-        UserError: `run` is not the folder of a run on an embedded dataset with such a checkpoint.
+        UserError: `run` is not the folder of a run with such a checkpoint and with a ground truth.
     """
     with terminal.start():
         from cyclegan.data import sources
+        from cyclegan.evaluation.score_run import ScoreOptions, check_same_names, score_run
+        from cyclegan.images.geometry import centre_crop
         from cyclegan.inference.model import Model
 
     model = Model(run, checkpoint)
-    config, dataset = model.config, model.config.data.dataset
-    if not config.data.is_embedded:
-        raise UserError(f"{run} was trained on {dataset}; expected a run on stripes or scenes, with its ground truth")
-    domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
-    x, y = (np.stack([part.images[i] for i in range(len(part))]) for part in (domains.test_x, domains.test_y))
-    result = {}
+    data = model.config.data
+    domains = sources.load_domains(data, model.config.networks.multiple, splits=sources.TEST_SPLITS)
+    if not data.is_embedded:
+        check_same_names(domains.test_x.names, domains.test_y.names)
+    x, y = (
+        np.stack([centre_crop(part.images[i], domains.size) for i in range(len(part))])
+        for part in (domains.test_x, domains.test_y)
+    )
+    stripes = data.dataset == "stripes"
+    palettes = {} if stripes else {"x2y": palette(y), "y2x": palette(x)}
+    if palettes and all(colors is None for colors in palettes.values()):
+        raise UserError(
+            f"{run}: the held-out images of {data.dataset} have over {MOST_LABELS} colors in both domains; expected RGB"
+            " label maps in one, whose colors --preprocess crop or none keeps"
+        )
+    scores: dict[str, Scores] = {}
+    identity: dict[str, Scores] = {}
     for direction in model.generators:
         source, truth = (x, y) if direction == "x2y" else (y, x)
+        name, colors = " -> ".join(direction.upper().split("2")), palettes.get(direction)
+        if not stripes and colors is None:
+            options = ScoreOptions((direction,), features, paired=True)
+            found = score_run(run, model.checkpoint.name, options)["directions"][direction]
+            scores[name], identity[name] = _errors(found["scores"]), _errors(found["untranslated"])
+            continue
         batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
         translated = np.concatenate([getattr(model, direction)(batch) for batch in batches])
-        name = " -> ".join(direction.upper().split("2"))
-        trained, identity = (_scores(dataset, name, source, images, truth) for images in (translated, source))
-        result[name] = trained, identity
-    return dataset, result
+        for images, into in ((translated, scores), (source, identity)):
+            if colors is not None:
+                into[name] = label_accuracy(images, truth, colors)
+            else:
+                into[name] = stripes_score(source, images, truth)
+                if direction == "x2y":
+                    del into[name]["inside"]  # the position of stripes is unknown
+    return {"epoch": model.train_state.epoch, "step": model.train_state.step, "scores": scores, "identity": identity}
 
 
-def _scores(dataset: str, direction: str, source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> Scores:
-    from cyclegan.data.scenes import LABEL_COLORS
-
-    if dataset == "stripes":
-        return stripes_score(source, translated, truth)
-    if direction == "Y -> X":
-        return label_errors(translated, truth, list(LABEL_COLORS.values()))
-    return {"error": float(np.abs(translated.astype(np.float32) - truth).mean())}
+def _errors(scores: Scores) -> Scores:
+    """Return the scores that this script shows of those of scripts/evaluate.py."""
+    return {"MAE": scores["MAE"], "FID": scores["FID"], "1000 KID": 1000 * scores["KID"]} if scores else {}
 
 
-def label_errors(translated: np.ndarray, truth: np.ndarray, colors: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Compare label maps, uint8 [N, H, W, 3], with their ground truth. The label of a pixel is the one with the nearest color.
+def palette(images: np.ndarray) -> np.ndarray | None:
+    """Return the distinct colors, uint8 [labels, 3], of label maps, uint8 [N, H, W, 3]; None for other images."""
+    colors = np.unique(images.reshape(-1, images.shape[-1]), axis=0)
+    return colors if images.shape[-1] == 3 and len(colors) <= MOST_LABELS else None
+
+
+def label_accuracy(translated: np.ndarray, truth: np.ndarray, colors: np.ndarray) -> Scores:
+    """Compare label maps, uint8 [N, H, W, 3], with their ground truth, as in table 3 of the CycleGAN paper.
+
+    The label of a pixel is the one with the nearest color.
 
     Returns:
-        "pixels", the percentage of all pixels with a wrong label, and "classes", the mean over the labels of the truth of the
-        percentage of their pixels with a wrong label.
+        "pixels", the percentage of all pixels with the right label, and "classes", the mean over the labels of the
+        truth of the percentage of their pixels with the right label.
     """
     expected = _labels(truth, colors)
-    wrong = _labels(translated, colors) != expected
-    by_class = [wrong[expected == label].mean() for label in np.unique(expected)]
-    return {"pixels": 100 * float(wrong.mean()), "classes": 100 * float(np.mean(by_class))}
+    right = _labels(translated, colors) == expected
+    by_class = [right[expected == label].mean() for label in np.unique(expected)]
+    return {"pixels": 100 * float(right.mean()), "classes": 100 * float(np.mean(by_class))}
 
 
-def _labels(images: np.ndarray, colors: Sequence[Sequence[int]]) -> np.ndarray:
+def _labels(images: np.ndarray, colors: np.ndarray) -> np.ndarray:
     """Return the index of the nearest color of each pixel, [N, H, W]."""
     nearest = np.full(images.shape[:-1], np.inf, np.float32)
     labels = np.zeros(images.shape[:-1], np.uint8)
-    for index, color in enumerate(colors):
-        distance = np.square(images.astype(np.float32) - np.asarray(color, np.float32)).sum(axis=-1)
+    for index, color in enumerate(colors.astype(np.float32)):
+        distance = np.square(images.astype(np.float32) - color).sum(axis=-1)
         labels[distance < nearest] = index
         nearest = np.minimum(nearest, distance)
     return labels
 
 
-def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> Scores:
     """Score translations that should change the coat of an animal and nothing else.
 
-    The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat. The position
-    of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the Wasserstein-1 distance
-    (Rubner et al. 2000) per image and channel, the mean difference of the sorted values. "total" weights "coat" and "outside" by
-    their areas. All scores are means over the images, uint8 [N, H, W, C], in gray levels.
+    The coat is where source and truth differ. "outside" and "inside" are the mean absolute errors off and on the coat.
+    The position of stripes cannot be predicted from a horse, so "coat" compares the colors of the coat only: it is the
+    Wasserstein-1 distance (Rubner et al. 2000) per image and channel, the mean difference of the sorted values.
+    "total" weights "coat" and "outside" by their areas. All scores are means over the images, uint8 [N, H, W, C], in
+    gray levels.
     """
     rows = []
     for before, after, right in zip(*(images.astype(np.float64) for images in (source, translated, truth))):
@@ -123,21 +157,22 @@ def stripes_score(source: np.ndarray, translated: np.ndarray, truth: np.ndarray)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table of scores."""
-    parser = ArgumentParser(description="Score a run on an embedded dataset, stripes or scenes.")
+    parser = ArgumentParser(description="Score a run whose held-out images have a ground truth.")
     parser.add_argument("run", help="folder of the run")
     parser.add_argument("--checkpoint", help="a checkpoint of the run, such as epoch_0003 (default: the newest)")
-    parser.add_argument(
-        "--json", type=pathlib.Path, metavar="FILE", help="also write the scores of the run to this file"
-    )
+    text = "features that FID and KID compare, as for scripts/evaluate.py (default: random)"
+    parser.add_argument("--features", default="random", metavar="KIND", help=text)
+    text = "also write the scores and the position in training to this file"
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help=text)
     arguments = parser.parse_args(argv)
-    dataset, result = score(arguments.run, arguments.checkpoint)
-    print(f"{'lower is better':51} {'trained':>8} {'identity':>9}")
-    for direction, (trained, identity) in result.items():
-        for key, title in TITLES[dataset][direction].items():
-            print(f"{direction}: {title:43} {trained[key]:8.1f} {identity[key]:9.1f}")
+    result = score(arguments.run, arguments.checkpoint, arguments.features)
+    print(f"{'lower is better, except for accuracies':51} {'trained':>8} {'identity':>9}")
+    for direction, trained in result["scores"].items():
+        for name, value in trained.items():
+            untranslated = result["identity"][direction].get(name, math.nan)
+            print(f"{direction}: {TITLES[name]:43} {value:8.1f} {untranslated:9.1f}")
     if arguments.json:
-        content = {direction: trained for direction, (trained, _) in result.items()}
-        whole_file.write(arguments.json, json.dumps(content, indent=2) + "\n")
+        whole_file.write(arguments.json, json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

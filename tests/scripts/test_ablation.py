@@ -6,7 +6,6 @@ import pytest
 
 from cyclegan.config.command_line import parse_args
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.run.train_state import TrainState
 from scripts import ablation
 
 TRAIN = """
@@ -14,7 +13,8 @@ import pathlib, signal, sys, time
 flags = sys.argv[1:]
 run = pathlib.Path(flags[flags.index("--output_dir") + 1])
 def stop(*_):
-    (run / "checkpoints" / "epoch_0002-1").mkdir(parents=True)
+    for name in ("epoch_0002-1", *["best-x2y-2"] * ("--evaluate_every" in flags)):
+        (run / "checkpoints" / name).mkdir(parents=True)
     sys.exit(143)
 signal.signal(signal.SIGTERM, stop)
 if "hinge" in flags:
@@ -25,9 +25,12 @@ time.sleep(60)
 """
 SCORE = """
 import json, pathlib, sys
-run = pathlib.Path(sys.argv[1]).name
-error = 10 * ("pool" in run) + int(run[-1]) / 10
-pathlib.Path(sys.argv[3]).write_text(json.dumps({"X -> Y": {"error": error}}))
+run, _, checkpoint, *_, file = sys.argv[1:]
+run = pathlib.Path(run).name
+scores = {"X -> Y": {"MAE": 10 * ("pool" in run) + int(run[-1]) / 10}, "Y -> X": {"pixels": 50}}
+if "best" in checkpoint:
+    scores = {"X -> Y": {"MAE": 1}, "Y -> X": {"pixels": 0}}
+pathlib.Path(file).write_text(json.dumps({"epoch": 2, "step": 10 + int(run[-1]), "scores": scores}))
 """
 
 
@@ -37,11 +40,6 @@ def output(tmp_path, monkeypatch):
     for name, text in (("TRAIN", TRAIN), ("SCORE", SCORE)):
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.setattr(ablation, name, tmp_path / f"{name}.py")
-
-    def read_state(checkpoint):
-        return TrainState(epoch=2, step=10 + int(checkpoint.parents[1].name[-1]))  # and the seed
-
-    monkeypatch.setattr(ablation, "read_state", read_state)
     return tmp_path / "out"
 
 
@@ -56,25 +54,30 @@ def test_all_settings_are_accepted_and_change_the_configuration():
 def test_runs_are_trained_scored_and_kept(output, monkeypatch):
     flags = ["--seeds", "2", "--minutes", "0.002", "--settings", "default", "no pool", "--output", str(output)]
     results = ablation.main([*flags, "--", "--batch_size", "2", "--verbose", "0"])
-    assert [(run["setting"], run["seed"], run["steps"]) for run in results] == [
+    assert [(run["setting"], run["seed"], run["step"]) for run in results] == [
         ("default", 0, 10), ("no pool", 0, 10), ("default", 1, 11), ("no pool", 1, 11)
     ]  # fmt: skip
-    assert all("--batch_size 2" in run["command"] for run in results)
-    saved = json.loads((output / "ablation.json").read_text())
-    assert saved["results"] == results and saved["minutes"] == 0.002 and saved["commit"]
+    assert all("--batch_size 2" in run["command"] and run["commit"] for run in results)
+    assert [json.loads(line) for line in (output / "runs.jsonl").read_text().splitlines()] == results
     assert (output / "ablation.md").read_text().splitlines()[2:4] == [
-        "| default | `` | 2 | 10 | 0.05 ± 0.07 | - | - |",
-        "| no pool | `--pool_size 0` | 2 | 10 | **10.05 ± 0.07** | - | - |",
+        "| default | `` | 2 | 10 | 0.05 ± 0.07 | 50.00 ± 0.00 |",
+        "| no pool | `--pool_size 0` | 2 | 10 | **10.05 ± 0.07** | 50.00 ± 0.00 |",
     ]
     monkeypatch.setattr(ablation, "train_for", None)  # finished runs are not trained again
     assert ablation.main([*flags, "--", "--batch_size", "2", "--verbose", "0"]) == results
-    with pytest.raises(UserError, match="runs of another dataset, wall time, commit or flags"):
+    with pytest.raises(UserError, match="holds runs with flags '--batch_size 2 --verbose 0'; expected ''"):
         ablation.main(flags)
+
+
+def test_the_best_checkpoint_of_a_direction_is_scored_beside_the_last(output):
+    flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "no pool", "--output", str(output)]
+    (run,) = ablation.main([*flags, "--", "--evaluate_every", "1"])
+    assert run["scores"] == {"X -> Y": {"MAE": 10.0}, "Y -> X": {"pixels": 50}, "X -> Y, best KID": {"MAE": 1}}
 
 
 def test_a_failed_run_does_not_stop_the_others(output):
     flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "hinge", "paired share 0.1", "--output", str(output)]
     with pytest.raises(TrainingError, match="1 of 2 runs failed: .* ended with code 1: --adversarial: not today"):
         ablation.main(flags)
-    saved = json.loads((output / "ablation.json").read_text())["results"]
-    assert [run["setting"] for run in saved] == ["paired share 0.1"]
+    (saved,) = map(json.loads, (output / "runs.jsonl").read_text().splitlines())
+    assert saved["setting"] == "paired share 0.1"

@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cyclegan.config import Config, serialization
 from cyclegan.data import embedded, sources
@@ -15,9 +16,10 @@ from cyclegan.training.gan import GAN
 from scripts import score_stripes
 
 
-def make_run(folder, dataset):
-    """Make a run on an embedded dataset with a checkpoint of untrained networks."""
-    config = Config.from_settings(dataset=dataset, image_size=32, filters=4, residual_blocks=0)
+def make_run(folder, dataset, **settings):
+    """Make a run with a checkpoint of untrained networks."""
+    folder.mkdir(exist_ok=True)
+    config = Config.from_settings(dataset=dataset, image_size=32, filters=4, residual_blocks=0, **settings)
     serialization.save(folder / "config.json", config, compat.stack(), {})
     CheckpointManager(folder / "checkpoints", GAN(1, config).state()).save(TrainState(epoch=1, step=1))
     return folder
@@ -35,24 +37,26 @@ def scenes_run(tmp_path, monkeypatch):
 
 
 def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):
-    _, result = score_stripes.score(stripes_run)
-    assert set(result) == {"X -> Y", "Y -> X"}
-    for trained, identity in result.values():
-        assert identity["outside"] < 1 and identity["inside"] > 40 and identity["coat"] > 40
-        assert trained["outside"] > 20  # gray everywhere
+    result = score_stripes.score(stripes_run)
+    assert set(result["scores"]) == set(result["identity"]) == {"X -> Y", "Y -> X"}
+    for direction, identity in result["identity"].items():
+        assert identity["outside"] < 1 and identity["coat"] > 40
+        assert result["scores"][direction]["outside"] > 20  # gray everywhere
     score_stripes.main([str(stripes_run)])
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 8 and table[0].split()[-2:] == ["trained", "identity"]
-    assert f"{result['Y -> X'][0]['inside']:.1f}" in next(line for line in table if "Y -> X: inside" in line)
+    inside = f"{result['scores']['Y -> X']['inside']:.1f}"
+    assert inside in next(line for line in table if "Y -> X: inside" in line)
 
 
 def test_labels_and_renderings_are_compared_with_the_truth(scenes_run, capsys):
     score_stripes.main([str(scenes_run), "--json", str(scenes_run / "scores.json")])
     saved = json.loads((scenes_run / "scores.json").read_text())
-    assert set(saved["X -> Y"]) == {"error"} and set(saved["Y -> X"]) == {"pixels", "classes"}
-    assert saved["X -> Y"]["error"] > 20 and saved["Y -> X"]["classes"] > 80  # gray everywhere
+    scores = saved["scores"]
+    assert saved["step"] == 1 and set(scores["X -> Y"]) == {"MAE", "FID", "1000 KID"}
+    assert scores["X -> Y"]["MAE"] > 20 and scores["Y -> X"]["classes"] < 20  # gray everywhere
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 4 and f"{saved['Y -> X']['pixels']:.1f}" in table[2]
+    assert len(table) == 6 and f"{scores['Y -> X']['pixels']:.1f}" in table[4]
 
 
 @pytest.mark.sampled
@@ -73,29 +77,54 @@ def test_the_truth_scores_best(run, request, monkeypatch):
 
     for direction in pairs:
         monkeypatch.setattr(Model, direction, functools.partialmethod(functools.partial(perfect, direction)))
-    for trained, identity in score_stripes.score(run)[1].values():
-        assert max(trained.values()) < 1 and max(identity.values()) > 20
+    result = score_stripes.score(run)
+    if "pixels" in result["scores"]["Y -> X"]:
+        assert result["scores"]["Y -> X"] == {"pixels": 100, "classes": 100}
+        assert result["identity"]["Y -> X"]["classes"] < 50
+        return
+    for direction, trained in result["scores"].items():
+        assert max(trained.values()) < 1 and max(result["identity"][direction].values()) > 20
 
 
-def test_refuses_runs_that_cannot_be_scored(tmp_path, stripes_run):
-    with pytest.raises(UserError, match="no such file; expected the config.json of a run"):
-        score_stripes.score(tmp_path / "checkpoints")
-    config = serialization.load(stripes_run / "config.json").config
-    serialization.save(stripes_run / "config.json", config.replace(dataset="photos"), compat.stack(), {})
-    with pytest.raises(UserError, match="was trained on photos; expected a run on stripes or scenes"):
-        score_stripes.score(stripes_run)
+def test_folders_of_photographs_and_label_maps_are_scored(tmp_path, make_images, monkeypatch):
+    """Score translations to label maps, whose colors are found; a crop keeps the middle of the images."""
+    photos, labels = make_images(2, 40), np.zeros((2, 40, 40, 3), np.uint8)
+    labels[:, :, 30:] = (0, 0, 200)  # 6 of 32 columns of the crop
+    for folder, images in (("testA", photos), ("testB", labels)):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        for i, image in enumerate(images):
+            Image.fromarray(image).save(tmp_path / "data" / folder / f"{i}.png")
+    run = make_run(tmp_path / "run", str(tmp_path / "data"), preprocess="crop")
+    monkeypatch.setattr(Model, "x2y", lambda self, images: np.zeros_like(images))
+    result = score_stripes.score(run)
+    assert result["scores"]["X -> Y"] == {"pixels": 100 * 26 / 32, "classes": 50}
+    assert set(result["scores"]["Y -> X"]) == {"MAE", "FID", "1000 KID"}
+    (tmp_path / "data" / "testB" / "1.png").rename(tmp_path / "data" / "testB" / "2.png")
+    with pytest.raises(UserError, match="do not have the same names"):
+        score_stripes.score(run)
 
 
-def test_label_errors_by_hand():
-    colors = [(0, 0, 0), (255, 0, 0), (0, 255, 255)]
+def test_refuses_runs_that_cannot_be_scored(tmp_path, make_images):
+    with pytest.raises(UserError, match="no such folder"):
+        score_stripes.score(tmp_path / "run")
+    for folder in ("testA", "testB"):
+        (tmp_path / folder).mkdir()
+        for i, image in enumerate(make_images(2)):
+            Image.fromarray(image).save(tmp_path / folder / f"{i}.png")
+    with pytest.raises(UserError, match="have over 256 colors in both domains; expected RGB label maps in one"):
+        score_stripes.score(make_run(tmp_path / "run", str(tmp_path)))
+
+
+def test_label_accuracy_by_hand():
+    colors = np.array([(0, 0, 0), (255, 0, 0), (0, 255, 255)], np.uint8)
     truth = np.array([[[colors[0]] * 6 + [colors[1]] * 2]], np.uint8)  # one image of 1 x 8 pixels
     got = truth.copy()
     got[0, 0, 0] = (127, 10, 10)  # nearer to black than to red
     got[0, 0, 1] = (129, 0, 0)  # red
     got[0, 0, 7] = (90, 180, 180)  # cyan
-    expected = {"pixels": 25.0, "classes": pytest.approx(100 * (1 / 6 + 1 / 2) / 2)}
-    assert score_stripes.label_errors(got, truth, colors) == expected
-    assert score_stripes.label_errors(truth, truth, colors) == {"pixels": 0.0, "classes": 0.0}
+    expected = {"pixels": 75, "classes": pytest.approx(100 * (5 / 6 + 1 / 2) / 2)}
+    assert score_stripes.label_accuracy(got, truth, colors) == expected
+    assert score_stripes.label_accuracy(truth, truth, colors) == {"pixels": 100, "classes": 100}
 
 
 def test_stripes_score_by_hand():
