@@ -4,7 +4,8 @@
 #   VENV=.venv          folder of the environment
 #   GRACE=60            seconds for workers to save and exit after a signal to stop; then they are killed
 # The workers share the GPUs of CUDA_VISIBLE_DEVICES, or all. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach each worker.
-# The exit code is the first exit code of a worker that is not 0, or 128 + the number of a signal that this script received.
+# The exit code is the first exit code of a worker that is not 0, or 128 + the number of a signal that this script
+# received.
 set -euo pipefail
 root=$(CDPATH= cd "$(dirname "$0")/.." && pwd)
 usage="usage: scripts/launch_local.sh N [--] [flags of train.py]"
@@ -31,7 +32,8 @@ fi
 IFS=, read -r -a gpus <<<"$listed"
 share=$((${#gpus[@]} / count))
 [ $((share * count)) = ${#gpus[@]} ] || fail "$count workers: $where lists ${#gpus[@]} GPUs, expected a number that" \
-  "$count divides: choose the GPUs with CUDA_VISIBLE_DEVICES=0,1 (for example; CUDA_VISIBLE_DEVICES= is none), or another N"
+  "$count divides: choose the GPUs with CUDA_VISIBLE_DEVICES=0,1 (for example; CUDA_VISIBLE_DEVICES= is none), or" \
+  "another N"
 
 "$root/scripts/setup.sh"
 venv=${VENV:-.venv}
@@ -73,8 +75,8 @@ trap 'forward INT 130' INT
 trap 'forward TERM 143' TERM
 trap 'forward USR1' USR1
 
-# Job control gives each worker its own process group, so that Ctrl-C in a terminal does not reach the worker. It also keeps bash
-# from ignoring SIGINT in background processes.
+# Job control gives each worker its own process group, so that Ctrl-C in a terminal does not reach the worker. It also
+# keeps bash from ignoring SIGINT in background processes.
 set -m
 for ((i = 0; i < count; i++)); do
   [ -z "$forwarded" ] || break

@@ -20,7 +20,8 @@ esac
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 works() {
-  "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, $oldest) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1
+  "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, $oldest) <= sys.version_info[:2] <= (3, $newest))" \
+    >/dev/null 2>&1
 }
 
 requirements=requirements.txt
@@ -36,12 +37,13 @@ if [ -e "$venv" ]; then
   if [ -n "${PYTHON:-}" ]; then
     asked=$(version_of "$PYTHON") || fail "PYTHON=$PYTHON does not run: expected Python 3.$oldest to 3.$newest"
     [ "$asked" = "$found" ] \
-      || fail "$venv holds Python $found, PYTHON=$PYTHON is $asked: remove $venv, or name another with VENV=.venv-$asked"
+      || fail "$venv holds Python $found, PYTHON=$PYTHON is $asked: remove $venv, or name another with" \
+        "VENV=.venv-$asked"
   fi
 else
   if [ -n "${PYTHON:-}" ]; then
-    works "$PYTHON" || fail "PYTHON=$PYTHON ($(version_of "$PYTHON" || echo "does not run")): expected Python 3.$oldest to" \
-      "3.$newest with the venv module (on Debian and Ubuntu: apt install python3-venv)"
+    works "$PYTHON" || fail "PYTHON=$PYTHON ($(version_of "$PYTHON" || echo "does not run")): expected Python" \
+      "3.$oldest to 3.$newest with the venv module (on Debian and Ubuntu: apt install python3-venv)"
     python=$PYTHON
   else
     pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions

@@ -1,7 +1,7 @@
 """Time training on synthetic images, or count its kernels: `python scripts/benchmark --help`, docs/performance.md.
 
-All rows of a table are built first and then timed in turns, call by call, so that other load on the machine slows all of them.
-Therefore compare only rows of one table.
+All rows of a table are built first and then timed in turns, call by call, so that other load on the machine slows all
+of them. Therefore compare only rows of one table.
 """
 
 from __future__ import annotations

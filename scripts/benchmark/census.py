@@ -1,7 +1,7 @@
 """Table of the kernels of a training step on a GPU, counted without one.
 
-TensorFlow's graph optimizer returns the graph that a GPU would run, from a description of the GPU alone. Kernels, bytes and
-floating-point operations are counted in this graph.
+TensorFlow's graph optimizer returns the graph that a GPU would run, from a description of the GPU alone. Kernels, bytes
+and floating-point operations are counted in this graph.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def measure_census(options: argparse.Namespace, keep: Keep) -> list[Row]:
 
 
 def trace(setting: Setting) -> tf.types.experimental.ConcreteFunction:
-    """Return the concrete function of a training step with its update, as on one GPU, without the loop over the steps."""
+    """Return the concrete function of a training step with its update, as on one GPU, without a loop."""
     image = tf.TensorSpec([setting.batch, setting.size, setting.size, 3], tf.uint8)
     with hardware.assume_gpu():
         gan = GAN(setting.batch, setting.config())
@@ -129,8 +129,9 @@ def _give_variables_shapes(definition: Any, function: tf.types.experimental.Conc
 def count(graph: tf.Graph) -> dict[str, Any]:
     """Return the counts of a graph from `optimize`, by column of the table.
 
-    `GB` is what the kernels read and write, `hidden_GB` what those of batch normalizations move to change the layout and back.
-    `conv_TFLOP` has the multiplications and additions of all convolutions, `transposes` the changes of layout between operations.
+    `GB` is what the kernels read and write, `hidden_GB` what those of batch normalizations move to change the layout
+    and back. `conv_TFLOP` has the multiplications and additions of all convolutions, `transposes` the changes of layout
+    between operations.
     """
     kernels = [op for op in graph.get_operations() if op.type not in WITHOUT_KERNEL]
     return {
@@ -143,9 +144,9 @@ def count(graph: tf.Graph) -> dict[str, Any]:
 
 
 def hidden_bytes(op: tf.Operation) -> int:
-    """Return the bytes that a batch normalization of [N, H, W, C] moves to convert its tensors to [N, C, H, W] and back.
+    """Return the bytes that a batch normalization of [N, H, W, C] moves to change the layout and back.
 
-    Its kernel for training does so because cuDNN's is fast for that layout only.
+    Its kernel for training converts tensors to [N, C, H, W] because cuDNN's is fast for that layout only.
     """
     if (
         not op.type.startswith("FusedBatchNorm")

@@ -2,12 +2,15 @@
 # All forms of the step on a GPU, the most important ones first: a table of each group, and its rows as JSON.
 #   scripts/benchmark/gpu_day.sh [FOLDER]     folder of the JSON files (default: gpu_day)
 #   BUDGET=480                                seconds for all groups together
-# Each group is a process of its own: TensorFlow reads some settings only once, and a group that fails costs no other group.
+# Each group is a process of its own: TensorFlow reads some settings only once, and a failure costs no other group.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-gpu_day} budget=${BUDGET:-480}
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-[ "$gpus" -gt 0 ] || { echo "gpu_day: nvidia-smi sees no GPU; count without one: python scripts/benchmark --census" >&2; exit 2; }
+[ "$gpus" -gt 0 ] || {
+  echo "gpu_day: nvidia-smi sees no GPU; count kernels without one: python scripts/benchmark --census" >&2
+  exit 2
+}
 mkdir -p "$out" || exit 2
 
 group() {  # NAME FLAGS...: time a group, in at most a third of the budget, because XLA may compile for minutes
@@ -16,8 +19,8 @@ group() {  # NAME FLAGS...: time a group, in at most a third of the budget, beca
   [ $limit -le 0 ] && { echo "$name: no time left"; return; }
   [ $limit -gt $((budget / 3)) ] && limit=$((budget / 3))
   echo "# $name"
-  timeout $limit "${PYTHON:-.venv/bin/python}" scripts/benchmark --size 256 --runs 20 --warmup 3 --precision bfloat16 "$@" \
-    --json "$out/$name.json" || echo "$name: stopped or failed after $SECONDS s in all"
+  timeout $limit "${PYTHON:-.venv/bin/python}" scripts/benchmark --size 256 --runs 20 --warmup 3 --precision bfloat16 \
+    "$@" --json "$out/$name.json" || echo "$name: stopped or failed after $SECONDS s in all"
 }
 
 group default

@@ -62,8 +62,9 @@ def discriminator(filters: int) -> tf.keras.Model:
 def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> Callable[[Any], Any]:
     """Return a function that trains plain networks as tutorials do.
 
-    Every network runs on each input separately, in float32. Each network has a tape and Keras's Adam; a call is one step. As in
-    the Keras example, each network minimizes its own total only, which is no more work than the paper's objective.
+    Every network runs on each input separately, in float32. Each network has a tape and Keras's Adam; a call is one
+    step. As in the Keras example, each network minimizes its own total only, which is no more work than the paper's
+    objective.
     """
     filters, blocks = config.networks.filters, config.networks.residual_blocks
     with strategy.scope():

@@ -1,4 +1,4 @@
-"""Tables of training steps: beside the plain step of tutorials, fed by the input pipeline, and on several numbers of devices."""
+"""Tables of training steps: beside the plain step of tutorials, fed by the pipeline, and on several devices."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TimedStep:
         self.seconds: list[float] = []  # per step, of each turn that counts
 
     def attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do a part of the work, unless an earlier one failed; a failure of the device becomes the "error" of the row."""
+        """Do a part of the work, unless an earlier one failed; a failure becomes the "error" of the row."""
         try:
             if "error" not in self.row:
                 work(*arguments)
@@ -125,7 +125,7 @@ def times(seconds: list[float]) -> dict[str, float | None]:
 
 
 def make_default(strategy: tf.distribute.Strategy, batch: int, config: Config, steps: int) -> Callable[[Any], Any]:
-    """Return the step of the package: a function of the batches of one call, whose result can be waited for by `numpy`."""
+    """Return the step of the package: a function of the batches of one call; `numpy` waits for its result."""
     with strategy.scope():
         gan = GAN(batch, config)
     function = compile_train_step(strategy, gan, config.performance.xla == "on")
@@ -168,7 +168,7 @@ def take_turns(steps: list[TimedStep], options: argparse.Namespace, keep: Keep) 
 
 
 def compare(steps: list[TimedStep], column: str, **reference: Any) -> None:
-    """Fill a column with the median of the time relative to the step of the same turn that differs by the fields `reference`."""
+    """Fill a column with the median time relative to the step of the same turn with the fields `reference`."""
     found = {each.setting: each for each in steps if each.seconds}
     for each in found.values():
         other = found.get(dataclasses.replace(each.setting, **reference))
@@ -234,7 +234,7 @@ def drain(step: TimedStep, cache: str) -> float:
 
 
 def feed(step: TimedStep, cache: str) -> tuple[float, float]:
-    """Do some calls with images from the pipeline; return (seconds per step, share of the time spent waiting for images)."""
+    """Do calls with images from the pipeline; return (seconds per step, share of the time spent waiting)."""
     batches = make_dataset(step.setting, CALLS, cache).distributed(step.strategy)
     pending: collections.deque[Any] = collections.deque()
     step.call(next(batches)).numpy()  # starts the pipeline
