@@ -23,7 +23,6 @@ from cyclegan import terminal  # noqa: E402
 from cyclegan.errors import UserError  # noqa: E402
 
 PARTS = ("steps", "data", "scaling", "census")
-CPU_INFO = pathlib.Path("/proc/cpuinfo")
 PERCENT = ("spread", "data_wait")
 HIDDEN = ("seconds", "filters", "residual_blocks", "runs")  # columns of the file that a table does not show
 
@@ -76,22 +75,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     if options.deterministic:
         hardware.set_arithmetic(tf32=True, deterministic=True)
         tf.random.set_seed(0)  # without it, TensorFlow refuses the random weights of the plain form
-    measure = {
-        "steps": steps.measure_steps,
-        "data": steps.measure_data,
-        "scaling": steps.measure_scaling,
-        "census": census.measure_census,
-    }
+    functions = (steps.measure_steps, steps.measure_data, steps.measure_scaling, census.measure_census)
+    measure = dict(zip(PARTS, functions))
     content: dict[str, Any] = {"command": shlex.join(["python", "scripts/benchmark", *(argv or sys.argv[1:])])}
     content["machine"] = describe_machine()
     for part in asked:
-
-        def keep(rows: list[dict[str, Any]], part: str = part) -> None:
+        for rows in measure[part](options):
             content[part] = rows
             if options.json:
                 options.json.write_text(json.dumps(content, indent=2) + "\n")
-
-        keep(rows := measure[part](options, keep))
         print(f"\n{format_table(rows)}", flush=True)
     if all("error" in row for part in asked for row in content[part]):
         raise SystemExit("scripts/benchmark: nothing could be timed, see the errors in the table")
@@ -102,7 +94,8 @@ def describe_machine() -> dict[str, Any]:
     """Return facts about the machine and the software that measurements depend on."""
     import tensorflow as tf
 
-    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
+    file = pathlib.Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
     models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {

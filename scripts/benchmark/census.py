@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from steps import Keep, Row, Setting, settings_of
+from steps import Row, Setting, settings_of
 from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
 from tensorflow.python.framework import convert_to_constants  # not in tf
 from tensorflow.python.grappler import cluster, tf_optimizer
@@ -38,13 +38,12 @@ CONVOLUTIONS = {
 }
 
 
-def measure_census(options: argparse.Namespace, keep: Keep) -> list[Row]:
-    """Return rows of counts: the step of the package on one GPU."""
+def measure_census(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Yield the rows of counts so far: the step of the package on one GPU."""
     rows: list[Row] = []
-    for setting in settings_of(options, 1, [1]):
+    for setting in settings_of(options):
         rows.append({**dataclasses.asdict(setting), **count(optimize(trace(setting)))})
-        keep(rows)
-    return rows
+        yield rows
 
 
 def trace(setting: Setting) -> tf.types.experimental.ConcreteFunction:
@@ -60,8 +59,8 @@ def trace(setting: Setting) -> tf.types.experimental.ConcreteFunction:
             update(gan, gradients, finite, carry, number, rates)
             return metrics
 
-        others: list[tuple[list[int], tf.DType]] = [([setting.batch], tf.float32), ([], tf.int64), ([2], tf.float32)]
-        return step.get_concrete_function(image, image, *itertools.starmap(tf.TensorSpec, others))
+        others = tf.TensorSpec([setting.batch]), tf.TensorSpec([], tf.int64), tf.TensorSpec([2])
+        return step.get_concrete_function(image, image, *others)
 
 
 def optimize(function: tf.types.experimental.ConcreteFunction) -> tf.Graph:
@@ -148,11 +147,8 @@ def hidden_bytes(op: tf.Operation) -> int:
 
     Its kernel for training converts tensors to [N, C, H, W] because cuDNN's is fast for that layout only.
     """
-    if (
-        not op.type.startswith("FusedBatchNorm")
-        or op.get_attr("data_format") != b"NHWC"
-        or not op.get_attr("is_training")
-    ):
+    converts = op.type.startswith("FusedBatchNorm") and op.get_attr("data_format") == b"NHWC"
+    if not converts or not op.get_attr("is_training"):
         return 0
     return (6 if "Grad" in op.type else 4) * _bytes(op.inputs[0])  # each of 2 or 3 tensors is read and written
 

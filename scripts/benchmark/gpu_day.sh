@@ -7,10 +7,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-gpu_day} budget=${BUDGET:-480}
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-[ "$gpus" -gt 0 ] || {
-  echo "gpu_day: nvidia-smi sees no GPU; count kernels without one: python scripts/benchmark --census" >&2
-  exit 2
-}
+[ "$gpus" -gt 0 ] || { echo "gpu_day: nvidia-smi sees no GPU; try scripts/benchmark --census" >&2; exit 2; }
 mkdir -p "$out" || exit 2
 
 group() {  # NAME FLAGS...: time a group, in at most a third of the budget, because XLA may compile for minutes

@@ -68,12 +68,7 @@ def make(strategy: tf.distribute.Strategy, batch: int, config: Config) -> Callab
     """
     filters, blocks = config.networks.filters, config.networks.residual_blocks
     with strategy.scope():
-        networks = [
-            generator(filters, blocks),
-            generator(filters, blocks),
-            discriminator(filters),
-            discriminator(filters),
-        ]
+        networks = [*(generator(filters, blocks) for _ in "GF"), *(discriminator(filters) for _ in "XY")]
         optimizers = [tf.keras.optimizers.Adam(2e-4, 0.5) for _ in networks]
         for optimizer, network in zip(optimizers, networks):
             optimizer.build(network.trainable_variables)

@@ -8,8 +8,8 @@ import dataclasses
 import itertools
 import statistics
 import time
-from collections.abc import Iterable
-from typing import Any, Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import plain
@@ -35,7 +35,6 @@ FEED_SECONDS = 2.0  # of one turn of steps that are fed, at least
 CALLS = 8  # in an epoch of the dataset that feeds steps
 AHEAD = 2  # calls that the host is ahead of the devices, as in training
 Row = dict[str, Any]
-Keep = Callable[[list[Row]], None]  # called with all rows of a table after each turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Setting:
         return Config.from_settings(image_size=self.size, **given)
 
 
-def settings_of(options: argparse.Namespace, batch: int, replicas: list[int]) -> list[Setting]:
+def settings_of(options: argparse.Namespace, batch: int = 1, replicas: Sequence[int] = (1,)) -> list[Setting]:
     """Return the settings of all combinations of the flags."""
     best = "bfloat16" if options.census else hardware.best_precision()
     names = options.precision or (["auto"] if options.census else ["auto", "float32"])
@@ -116,12 +115,10 @@ class TimedStep:
             self.row["images_per_second"] = 2 * self.setting.batch / statistics.median(self.seconds)
 
 
-def times(seconds: list[float]) -> dict[str, float | None]:
+def times(seconds: list[float]) -> dict[str, float]:
     """Return the columns of the times per step; the spread is the interquartile range over the median."""
-    median = statistics.median(seconds)
-    quartiles = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else None
-    spread = (quartiles[2] - quartiles[0]) / median if quartiles else None
-    return {"ms": 1000 * median, "best_ms": 1000 * min(seconds), "spread": spread}
+    low, median, high = np.percentile(seconds, (25, 50, 75)).tolist()
+    return {"ms": 1000 * median, "best_ms": 1000 * min(seconds), "spread": (high - low) / median}
 
 
 def make_default(strategy: tf.distribute.Strategy, batch: int, config: Config, steps: int) -> Callable[[Any], Any]:
@@ -159,12 +156,13 @@ def build(settings: Iterable[Setting]) -> list[TimedStep]:
     return steps
 
 
-def take_turns(steps: list[TimedStep], options: argparse.Namespace, keep: Keep) -> None:
-    """Time all steps in turns, call by call; call `keep` with the rows after each turn."""
+def take_turns(settings: Iterable[Setting], options: argparse.Namespace) -> Iterator[list[TimedStep]]:
+    """Time the steps of all settings in turns, call by call; yield them after each turn."""
+    steps = build(settings)
     for turn in tqdm.trange(-options.warmup, options.runs, desc="Timing", leave=False, disable=None):
         for each in steps:
             each.attempt(each.take_turn, turn >= 0)
-        keep([each.row for each in steps])
+        yield steps
 
 
 def compare(steps: list[TimedStep], column: str, **reference: Any) -> None:
@@ -176,49 +174,43 @@ def compare(steps: list[TimedStep], column: str, **reference: Any) -> None:
         each.row[column] = statistics.median(own / of_other for own, of_other in turns) if other else None
 
 
-def measure_steps(options: argparse.Namespace, keep: Keep) -> list[Row]:
-    """Return rows of training steps: the step of the package beside the plain form."""
-    settings = settings_of(options, 1, [1])
+def measure_steps(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Yield the rows of training steps: the step of the package beside the plain form."""
+    settings = settings_of(options)
     if not options.no_plain:
         plain_ones = (dataclasses.replace(each, objective="cyclegan", **PLAIN) for each in settings)
         settings = [*dict.fromkeys(plain_ones), *settings]
-    steps = build(sorted(settings, key=lambda setting: (setting.size, setting.batch)))
-    take_turns(steps, options, keep)
-    compare(steps, "of_plain", objective="cyclegan", **PLAIN)
-    compare(steps, "of_cyclegan", objective="cyclegan")
-    return [each.row for each in steps]
+    for steps in take_turns(sorted(settings, key=lambda setting: (setting.size, setting.batch)), options):
+        compare(steps, "of_plain", objective="cyclegan", **PLAIN)
+        compare(steps, "of_cyclegan", objective="cyclegan")
+        yield [each.row for each in steps]
 
 
-def measure_scaling(options: argparse.Namespace, keep: Keep) -> list[Row]:
-    """Return rows of the same step, with the same global batch, on several numbers of devices."""
-    settings = settings_of(options, 6, [1, 2, 3])
-    steps = build(settings)
-    take_turns(steps, options, keep)
-    compare(steps, "relative", replicas=min(setting.replicas for setting in settings))
-    return [each.row for each in steps]
+def measure_scaling(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Yield the rows of the same step, with the same global batch, on several numbers of devices."""
+    for steps in take_turns(settings_of(options, 6, (1, 2, 3)), options):
+        compare(steps, "relative", replicas=min(each.setting.replicas for each in steps))
+        yield [each.row for each in steps]
 
 
-def measure_data(options: argparse.Namespace, keep: Keep) -> list[Row]:
-    """Return rows of the pipeline, alone and feeding a step, with decoded images and with JPEGs."""
+def measure_data(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Yield the rows of the pipeline, alone and feeding a step, with decoded images and with JPEGs."""
     rows: list[Row] = []
-    for step in build(settings_of(options, 1, [1])):
+    for step in build(settings_of(options)):
         if "error" in step.row:
             rows.append(step.row)
+            yield rows
             continue
-        turns: dict[str, list[tuple[float, float, float]]] = {cache: [] for cache in ("ram", "none")}
-        for turn in tqdm.trange(-options.warmup, options.runs, desc="Timing", leave=False, disable=None):
+        turns: dict[str, list[tuple[float, float, float]]] = {"ram": [], "none": []}
+        for _ in tqdm.trange(options.warmup + options.runs, desc="Timing", leave=False, disable=None):
             for cache, measured in turns.items():
-                if turn >= 0:
-                    measured.append((drain(step, cache), *feed(step, cache)))
-                else:
-                    feed(step, cache)
+                measured.append((drain(step, cache), *feed(step, cache)))
         for cache, measured in turns.items():
-            drained, seconds, waits = (list(values) for values in zip(*measured))
+            drained, seconds, waits = (list(values) for values in zip(*measured[options.warmup :]))
             images = 2 * step.setting.batch / statistics.median(seconds)
             rows.append({**step.row, "cache": cache, "pipeline_images_per_second": statistics.median(drained)})
             rows[-1].update(step_images_per_second=images, data_wait=statistics.median(waits), **times(seconds))
-        keep(rows)
-    return rows
+        yield rows
 
 
 def drain(step: TimedStep, cache: str) -> float:
