@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import pathlib
 import random
-import re
 from typing import Any
 
 import numpy as np
 
 from cyclegan import terminal
+from cyclegan.run.run_directory import saved_checkpoints
 
 NOT_COMPARED = ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter")  # Python's objects, and how often was saved
 TIMES = ("train", "test", "log_bytes")  # fields of the training state with times, or with the length of a log of times
@@ -26,29 +26,24 @@ def log_lines(run: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def checkpoints(run: pathlib.Path, best: bool = False) -> list[pathlib.Path]:
-    """Return the index files of the checkpoints of a run, the oldest first: the regular ones, or the best ones."""
-    folder, found = run / "checkpoints", []
-    for path in folder.rglob("*.index"):
-        name = str(path.relative_to(folder))
-        if ("best" in name) == best and not name.startswith((".", "partial")):
-            found.append(path)
-    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+    """Return the folders of the checkpoints of a run, the oldest first: the regular ones, or the best ones."""
+    return saved_checkpoints(run / "checkpoints", "best-*" if best else "epoch_*")
 
 
-def variables(index: pathlib.Path) -> dict[str, Any]:
+def variables(checkpoint: pathlib.Path) -> dict[str, Any]:
     """Return the values in a checkpoint by name: weights, moments, counters, image pools, and the training state."""
     with terminal.start():
         import tensorflow as tf
 
-    reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+    reader = tf.train.load_checkpoint(str(checkpoint / "state"))
     names = [name for name in reader.get_variable_to_shape_map() if not name.startswith(NOT_COMPARED)]
     return {name: reader.get_tensor(name) for name in names}
 
 
-def is_readable(index: pathlib.Path) -> bool:
+def is_readable(checkpoint: pathlib.Path) -> bool:
     """Return whether all values of a checkpoint can be read."""
     try:
-        return bool(variables(index))
+        return bool(variables(checkpoint))
     except Exception:  # TensorFlow raises errors of many types
         return False
 
@@ -61,9 +56,10 @@ def damage(run: pathlib.Path, rng: random.Random) -> str | None:
             log.write(b'{"split": "steps", "epo')
         return kind
     *older, newest = checkpoints(run) or [None]
-    if newest is None or not any(map(is_readable, older)):
+    files = sorted(newest.iterdir()) if newest else []
+    if not files or not any(map(is_readable, older)):
         return None
-    path = rng.choice(sorted(newest.parent.glob(f"{newest.stem}.*")))
+    path = rng.choice(files)
     content = bytearray(path.read_bytes())
     path.unlink()
     if kind == "cut file":
@@ -101,20 +97,13 @@ def differences(whole: pathlib.Path, parts: pathlib.Path, is_best_lost: bool = F
 def _ends(run: pathlib.Path, is_best_lost: bool) -> dict[str, pathlib.Path]:
     """Return the newest checkpoint and, by their names without numbers, the best ones."""
     best = [] if is_best_lost else checkpoints(run, best=True)
-    ends = {re.sub(r"-\d+", "", str(path.relative_to(run / "checkpoints"))): path for path in best}
-    ends.update(newest=checkpoints(run)[-1])
-    return ends
+    return {"newest": checkpoints(run)[-1], **{path.name.rpartition("-")[0]: path for path in best}}
 
 
 def _different(values: dict[str, Any], others: dict[str, Any], is_best_lost: bool) -> list[str]:
     """Return the names of the values that are not the same bits in both."""
-    return sorted(
-        name
-        for name in values.keys() | others.keys()
-        if name not in values
-        or name not in others
-        or _bits(values[name], is_best_lost) != _bits(others[name], is_best_lost)
-    )
+    bits, other_bits = ({name: _bits(v, is_best_lost) for name, v in each.items()} for each in (values, others))
+    return sorted(name for name in bits.keys() | other_bits.keys() if bits.get(name) != other_bits.get(name))
 
 
 def _bits(value: Any, is_best_lost: bool) -> Any:

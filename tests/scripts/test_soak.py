@@ -44,7 +44,7 @@ def test_ends_are_compared_bit_for_bit(tmp_path):
     values = "2 values, ['state/.ATTRIBUTES/VARIABLE_VALUE', 'weight/.ATTRIBUTES/VARIABLE_VALUE']"
     assert comparison.differences(whole, other) == [
         "metrics.jsonl: line 2 of 2 and 2",
-        f"best-x2y/state.index checkpoint: {values}",
+        f"best-x2y checkpoint: {values}",
         f"newest checkpoint: {values}",
     ]
     assert comparison.differences(whole, write_run(tmp_path / "lost", best=2.5), is_best_lost=True) == []
@@ -54,9 +54,9 @@ def test_damage_leaves_a_checkpoint_to_resume_from(tmp_path):
     run, kinds = write_run(tmp_path), set()
     for seed in range(12):  # again and again, as when the starts between are killed before they save
         kinds.add(comparison.damage(run, random.Random(seed)))
-        assert comparison.is_readable(run / "checkpoints" / "epoch_0001-1" / "state.index")
+        assert comparison.is_readable(run / "checkpoints" / "epoch_0001-1")
     assert len(kinds - {None}) > 2
-    assert not comparison.is_readable(run / "checkpoints" / "epoch_0002-2" / "state.index")
+    assert not comparison.is_readable(run / "checkpoints" / "epoch_0002-2")
 
 
 @pytest.mark.parametrize(
