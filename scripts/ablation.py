@@ -5,7 +5,8 @@ Each setting is trained with several seeds, one run after the other, each for th
 at a constant learning rate. Then scripts/score_stripes.py scores it: the last checkpoint and, if `--evaluate_every` is
 among the flags for train.py, the one with the lowest KID of each direction. Each finished run adds a line to runs.jsonl
 in the output folder, and ablation.md is written anew. The same command resumes: finished runs are kept, and an
-unfinished one starts over. Words after `--` are flags of train.py for all runs. A folder of label maps and photographs:
+unfinished one starts over. Processes with other settings may share the folder. Words after `--` are flags of train.py
+for all runs. For a folder of label maps and photographs:
 
     python scripts/ablation.py --dataset FOLDER --minutes 60 -- --preprocess crop --image_size 64 --evaluate_every 1
 """
@@ -96,32 +97,35 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
     protocol = {name: protocol[name] for name in PROTOCOL}
     output = arguments.output.expanduser()
     output.mkdir(parents=True, exist_ok=True)
-    file, results, failed = output / "runs.jsonl", [], []
-    if file.exists():
-        results = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    file, failed = output / "runs.jsonl", []
     for name, value in protocol.items():
-        if other := [result[name] for result in results if result[name] != value]:
+        if other := [result[name] for result in read_results(file) if result[name] != value]:
             raise UserError(
                 f"{output} holds runs with {name} {other[0]!r}; expected {value!r}: repeat the command of these runs,"
                 " or choose a new folder with --output"
             )
     # The inner loop has the settings, so that slow changes of the machine hit all of them.
     for seed, setting in itertools.product(range(arguments.seeds), arguments.settings):
-        if any((result["setting"], result["seed"]) == (setting, seed) for result in results):
+        if any((result["setting"], result["seed"]) == (setting, seed) for result in read_results(file)):
             continue
         try:
-            results.append({**protocol, **train_and_score(output, setting, seed, arguments)})
+            result = {**protocol, **train_and_score(output, setting, seed, arguments)}
         except TrainingError as error:
             failed.append(str(error))
             logger.warning(printable(error))
             continue
-        whole_file.write(file, "".join(json.dumps(result) + "\n" for result in results))
-        whole_file.write(output / "ablation.md", "\n".join(table(results)) + "\n")
-    if results:
-        print(*table(results), sep="\n")
+        with open(file, "a", encoding="utf-8") as lines:  # of all processes that share the folder
+            lines.write(json.dumps(result) + "\n")
+        whole_file.write(output / "ablation.md", "\n".join(table(read_results(file))) + "\n")
+    print(*table(read_results(file)), sep="\n")
     if failed:
         raise TrainingError(f"{len(failed)} of {arguments.seeds * len(arguments.settings)} runs failed: {failed[0]}")
-    return results
+    return read_results(file)
+
+
+def read_results(file: pathlib.Path) -> list[Result]:
+    """Return the results of the finished runs of a folder."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 def train_and_score(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> Result:
