@@ -1,8 +1,6 @@
-import signal
-
 import pytest
 
-from cyclegan.errors import Stopped, TrainingError, UserError, first_line, printable
+from cyclegan.errors import first_line, printable
 
 
 @pytest.mark.parametrize(
@@ -36,9 +34,3 @@ def test_printable_text_is_one_harmless_line(text, shown):
 )
 def test_first_line_of_an_error_names_no_internals_and_is_never_empty(error, line):
     assert first_line(error) == line
-
-
-def test_exit_codes():
-    assert UserError("").exit_code == 2 and TrainingError("").exit_code == 1
-    assert Stopped(signal.SIGTERM, "").exit_code == 143 and Stopped(signal.SIGINT, "").exit_code == 130
-    assert UserError.exit_code == 2  # the exit code of an instance changes no other
