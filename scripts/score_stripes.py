@@ -12,17 +12,21 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import functools
 import json
 import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cyclegan import terminal, whole_file
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError
+
+if TYPE_CHECKING:
+    from cyclegan.evaluation.features import FeatureExtractor
 
 BATCH_SIZE = 8
 COAT_THRESHOLD = 8  # gray levels of 255: source and truth differ by more on the coat
@@ -57,7 +61,8 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None, features: 
     """
     with terminal.start():
         from cyclegan.data import sources
-        from cyclegan.evaluation.score_run import ScoreOptions, check_same_names, score_run
+        from cyclegan.evaluation.features import make_extractor
+        from cyclegan.evaluation.score_run import check_same_names
         from cyclegan.images.geometry import centre_crop
         from cyclegan.inference.model import Model
 
@@ -70,38 +75,30 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None, features: 
         np.stack([centre_crop(part.images[i], domains.size) for i in range(len(part))])
         for part in (domains.test_x, domains.test_y)
     )
-    stripes = data.dataset == "stripes"
-    palettes = {} if stripes else {"x2y": palette(y), "y2x": palette(x)}
-    if palettes and all(colors is None for colors in palettes.values()):
+    palettes = {"x2y": palette(y), "y2x": palette(x)}
+    if data.dataset != "stripes" and all(colors is None for colors in palettes.values()):
         raise UserError(
             f"{run}: the held-out images of {data.dataset} have over {MOST_LABELS} colors in both domains; expected RGB"
             " label maps in one, whose colors --preprocess crop or none keeps"
         )
-    scores: dict[str, Scores] = {}
-    identity: dict[str, Scores] = {}
+    scores, identity = {}, {}
     for direction in model.generators:
         source, truth = (x, y) if direction == "x2y" else (y, x)
-        name, colors = " -> ".join(direction.upper().split("2")), palettes.get(direction)
-        if not stripes and colors is None:
-            options = ScoreOptions((direction,), features, paired=True)
-            found = score_run(run, model.checkpoint.name, options)["directions"][direction]
-            scores[name], identity[name] = _errors(found["scores"]), _errors(found["untranslated"])
-            continue
+        compare: Callable[..., Scores]
+        if data.dataset == "stripes":
+            compare = functools.partial(stripes_score, source)
+        elif palettes[direction] is not None:
+            compare = functools.partial(label_accuracy, palettes[direction])
+        else:
+            compare = functools.partial(image_errors, make_extractor(features, truth.shape[-1:]))
         batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
         translated = np.concatenate([getattr(model, direction)(batch) for batch in batches])
-        for images, into in ((translated, scores), (source, identity)):
-            if colors is not None:
-                into[name] = label_accuracy(images, truth, colors)
-            else:
-                into[name] = stripes_score(source, images, truth)
-                if direction == "x2y":
-                    del into[name]["inside"]  # the position of stripes is unknown
+        name = " -> ".join(direction.upper().split("2"))
+        scores[name] = compare(translated, truth)
+        identity[name] = compare(source, truth) if source.shape == truth.shape else {}
+    for each in (scores, identity):
+        each.get("X -> Y", {}).pop("inside", None)  # the position of stripes is unknown
     return {"epoch": model.train_state.epoch, "step": model.train_state.step, "scores": scores, "identity": identity}
-
-
-def _errors(scores: Scores) -> Scores:
-    """Return the scores that this script shows of those of scripts/evaluate.py."""
-    return {"MAE": scores["MAE"], "FID": scores["FID"], "1000 KID": 1000 * scores["KID"]} if scores else {}
 
 
 def palette(images: np.ndarray) -> np.ndarray | None:
@@ -110,7 +107,24 @@ def palette(images: np.ndarray) -> np.ndarray | None:
     return colors if images.shape[-1] == 3 and len(colors) <= MOST_LABELS else None
 
 
-def label_accuracy(translated: np.ndarray, truth: np.ndarray, colors: np.ndarray) -> Scores:
+def image_errors(extractor: FeatureExtractor, translated: np.ndarray, truth: np.ndarray) -> Scores:
+    """Return the mean absolute error in gray levels of 255, and FID and KID, of images [N, H, W, C]."""
+    from cyclegan.evaluation import metrics
+    from cyclegan.images.value_range import to_float
+
+    batches = range(0, len(truth), BATCH_SIZE)
+    features, real = (
+        np.concatenate([extractor(to_float(images[start : start + BATCH_SIZE])) for start in batches])
+        for images in (translated, truth)
+    )
+    return {
+        "MAE": float(metrics.errors_to_truth(translated, truth)["MAE"].mean()),
+        "FID": metrics.fid(features, real),
+        "1000 KID": 1000 * metrics.kid(features, real)[0],
+    }
+
+
+def label_accuracy(colors: np.ndarray, translated: np.ndarray, truth: np.ndarray) -> Scores:
     """Compare label maps, uint8 [N, H, W, 3], with their ground truth, as in table 3 of the CycleGAN paper.
 
     The label of a pixel is the one with the nearest color.

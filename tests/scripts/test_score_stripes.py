@@ -116,8 +116,8 @@ def test_label_accuracy_by_hand():
     got[0, 0, 1] = (129, 0, 0)  # red
     got[0, 0, 7] = (90, 180, 180)  # cyan
     expected = {"pixels": 75, "classes": pytest.approx(100 * (5 / 6 + 1 / 2) / 2)}
-    assert score_stripes.label_accuracy(got, truth, colors) == expected
-    assert score_stripes.label_accuracy(truth, truth, colors) == {"pixels": 100, "classes": 100}
+    assert score_stripes.label_accuracy(colors, got, truth) == expected
+    assert score_stripes.label_accuracy(colors, truth, truth) == {"pixels": 100, "classes": 100}
 
 
 def test_stripes_score_by_hand():
