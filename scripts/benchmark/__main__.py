@@ -64,12 +64,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     if wrong := [f"{b} on {r}" for b in options.batch or [6] for r in replicas if b % r]:
         raise UserError(f"--batch and --replicas: {wrong[0]}; expected a multiple of the replicas")
     with terminal.start():
-        import census
-        import steps
         import tensorflow as tf
 
         from cyclegan.distribution import hardware
         from cyclegan.distribution.strategy import make_strategy
+        from scripts.benchmark import census, steps
     tf.get_logger().setLevel("ERROR")  # TensorFlow mistakes the many functions for one that is traced again and again
     make_strategy(max(replicas))
     if options.deterministic:

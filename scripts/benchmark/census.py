@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from steps import Row, Setting, settings_of
 from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
 from tensorflow.python.framework import convert_to_constants  # not in tf
 from tensorflow.python.grappler import cluster, tf_optimizer
@@ -20,6 +19,7 @@ from tensorflow.python.grappler import cluster, tf_optimizer
 from cyclegan.distribution import hardware
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import train_step, update
+from scripts.benchmark.steps import Row, Setting, settings_of
 
 # Operations that start no kernel on a GPU, because they rename or keep memory or run on the host.
 WITHOUT_KERNEL = {

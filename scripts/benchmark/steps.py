@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import plain
 import tensorflow as tf
 import tqdm
 
@@ -26,6 +25,7 @@ from cyclegan.images import reader
 from cyclegan.methods.metric_names import SAMPLES
 from cyclegan.training.gan import GAN
 from cyclegan.training.step import compile_train_step
+from scripts.benchmark import plain
 
 # Errors of TensorFlow if a device lacks a kernel or memory; it raises the last three while it traces.
 DEVICE_ERRORS = (tf.errors.OpError, MemoryError, NotImplementedError, TypeError, ValueError)

@@ -1,9 +1,6 @@
 """Benchmarks of the step: `scripts/benchmark`."""
 
-import importlib
 import json
-import pathlib
-import sys
 
 import pytest
 import tensorflow as tf
@@ -12,31 +9,14 @@ from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
 from cyclegan.training.gan import GAN
+from scripts.benchmark import census, plain, steps
+from scripts.benchmark.__main__ import main
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "benchmark"
 TINY = ["--size", "16", "--filters", "2", "--residual_blocks", "0", "--precision", "float32", "--runs", "2"]
 
 
-@pytest.fixture(scope="module")
-def benchmark():
-    """Return a function that imports a module of the benchmark."""
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module
-    sys.path.remove(str(FOLDER))
-
-
-@pytest.fixture(scope="module")
-def main(benchmark):
-    """Return the main function of the benchmark."""
-    spec = importlib.util.spec_from_file_location("benchmark_main", FOLDER / "__main__.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
-
-
 @pytest.mark.slow
-def test_each_part_prints_a_table(main, benchmark, tmp_path, monkeypatch, capsys):
-    steps = benchmark("steps")
+def test_each_part_prints_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(steps, "DRAIN_SECONDS", 0.01)
     monkeypatch.setattr(steps, "FEED_SECONDS", 0.01)
     flags = [*TINY, "--steps", "--data", "--batch", "2", "--json", str(tmp_path / "rows.json")]
@@ -53,29 +33,28 @@ def test_each_part_prints_a_table(main, benchmark, tmp_path, monkeypatch, capsys
     assert two["relative"] == 1
 
 
-def test_the_plain_networks_are_those_of_the_package(benchmark):
-    plain, options = benchmark("plain"), {"image_size": 32, "filters": 4, "residual_blocks": 2}
+def test_the_plain_networks_are_those_of_the_package():
+    options = {"image_size": 32, "filters": 4, "residual_blocks": 2}
     networks = GAN(1, Config.from_settings(**options)).networks
     assert plain.generator(4, 2).count_params() == networks.generators["G"].count_params()
     assert plain.discriminator(4).count_params() == networks.discriminators["D_X"].count_params()
 
 
-def test_a_step_that_a_device_refuses_is_a_row_with_an_error(main, benchmark, monkeypatch):
+def test_a_step_that_a_device_refuses_is_a_row_with_an_error(monkeypatch):
     def refuse(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating\nmore")
 
-    monkeypatch.setattr(benchmark("steps"), "make_default", refuse)
+    monkeypatch.setattr(steps, "make_default", refuse)
     with pytest.raises(SystemExit, match="nothing could be timed"):
         main([*TINY, "--no_plain"])
 
 
-def test_a_batch_that_replicas_cannot_share_is_refused(main):
+def test_a_batch_that_replicas_cannot_share_is_refused():
     with pytest.raises(UserError, match="3 on 2; expected a multiple"):
         main([*TINY, "--batch", "3", "--replicas", "2"])
 
 
-def test_kernels_and_bytes_are_counted(benchmark):
-    census = benchmark("census")
+def test_kernels_and_bytes_are_counted():
     with tf.Graph().as_default() as graph:
         x, kernel = (tf.compat.v1.placeholder(tf.float32, shape) for shape in ([1, 8, 8, 4], [3, 3, 4, 16]))
         tf.reshape(tf.transpose(tf.nn.conv2d(tf.identity(x), kernel, 1, "SAME"), [0, 3, 1, 2]), [-1])
@@ -88,7 +67,7 @@ def test_kernels_and_bytes_are_counted(benchmark):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("variant, most", [("keras", 2209), ("paper", 2053)])
-def test_the_step_on_a_gpu_starts_no_more_kernels_than_recorded(main, variant, most):
+def test_the_step_on_a_gpu_starts_no_more_kernels_than_recorded(variant, most):
     before = hardware.has_accelerator()
     (row,) = main(["--census", "--size", "256", "--variant", variant])["census"]
     assert row["kernels"] <= most and row["GB"] < 13 and row["transposes"] == 0

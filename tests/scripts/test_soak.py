@@ -1,6 +1,5 @@
 """Choose settings, damage checkpoints and compare runs as `scripts/soak` does, and run it once."""
 
-import importlib
 import json
 import random
 import subprocess
@@ -12,10 +11,9 @@ import tensorflow as tf
 
 from cyclegan.config.command_line import parse_args
 from scripts.soak import comparison, process
+from scripts.soak.__main__ import main
 from scripts.soak.settings import Settings, per_start
 from tests.system.runs import ROOT
-
-soak = importlib.import_module("scripts.soak.__main__")
 
 
 def test_random_settings_are_valid():
@@ -66,7 +64,7 @@ def test_a_failure_is_kept(tmp_path, monkeypatch, capsys, program, reason):
     monkeypatch.setattr(process, "PROGRAM", tmp_path / "program.py")
     (tmp_path / "program.py").write_text(program)
     flags = ["--minutes", "0", "--seed", "3", "--output_dir", str(tmp_path), "--json", str(tmp_path / "counts.json")]
-    assert soak.main(flags) == 1
+    assert main(flags) == 1
     failures = json.loads((tmp_path / "counts.json").read_text())["failures"]
     assert failures == [{"seed": 3, "folder": str(tmp_path / "seed_3"), "reason": reason}]
     assert "1 failed" in capsys.readouterr().out and (tmp_path / "seed_3" / "whole.txt").exists()
