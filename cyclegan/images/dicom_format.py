@@ -70,7 +70,7 @@ class DicomReader:
         # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
         complete = not is_compressed and length - start >= stored
         self.header = Header(
-            height, width, bands, deep=True, colors=True, complete=complete, format="DICOM", other_values="DICOM"
+            height, width, bands, deep=True, colors=True, complete=complete, format="dicom", other_values="DICOM"
         )
 
     def has_more_frames(self) -> bool:
@@ -103,8 +103,7 @@ def open_image(file: BinaryIO) -> DicomReader | None:
 
 def is_dicom(file: BinaryIO) -> bool:
     """Return whether a file is DICOM."""
-    file.seek(MAGIC_OFFSET)
-    return file.read(len(MAGIC)) == MAGIC
+    return file.read(MAGIC_OFFSET + len(MAGIC))[MAGIC_OFFSET:] == MAGIC
 
 
 def _read_dataset(file: BinaryIO, **options: Any) -> Any:

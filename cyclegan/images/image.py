@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, Optional, Protocol
 
 import numpy as np
 
-MAX_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
+MAX_IMAGE_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
@@ -36,7 +37,7 @@ class Header:
     deep: bool  # whether bands have more than 8 bits
     colors: bool  # whether pixels are gray or RGB, or can be converted to them
     complete: bool  # whether the file seems to be complete
-    format: str  # by content: "JPEG", "PNG" and so on
+    format: str  # by content, a key of `formats.FORMATS`
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
@@ -55,6 +56,10 @@ class ImageReader(Protocol):
 
     def has_more_frames(self) -> bool:
         """Return whether the file has frames or pages besides the first one."""
+
+
+Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format
+Write = Callable[[pathlib.Path, np.ndarray, bool, bytes], None]  # of (path, bands, has_opacity, profile)
 
 
 class ImageArray(Protocol):
@@ -82,8 +87,8 @@ def check_size(width: int, height: int, memory: int = 0) -> None:
     """Raise `ValueError` for an empty or too large image, or if decoding takes more than `MAX_BYTES` of memory."""
     if min(width, height) < 1:
         raise ValueError(f"{width} x {height} pixels: expected at least 1")
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"{width} x {height} pixels: expected at most {MAX_PIXELS // 1_000_000} million")
+    if width * height > MAX_IMAGE_PIXELS:
+        raise ValueError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
     if memory > MAX_BYTES:
         raise ValueError(
             f"{width} x {height} pixels, which take {memory / 1e9:.3g} GB of memory to decode: expected at most"

@@ -12,13 +12,12 @@ from typing import BinaryIO, NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images.formats import open_image
+from cyclegan.images.formats import FORMATS, open_image
 from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
 from cyclegan.images.pillow_format import TAIL_BYTES
-from cyclegan.images.value_range import image_to_levels, to_depth
+from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
 
-UNCOMPRESSED = ("BMP", "TIFF", "DICOM")  # many files of these formats end alike
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
 _large_image_lock = threading.Lock()
@@ -34,9 +33,7 @@ class ImageFacts(NamedTuple):
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
 
 
-FACTS_DTYPE = np.dtype(
-    [("length", np.int64), ("height", np.int32), ("width", np.int32), ("deep", bool), ("end", np.uint32)]
-)
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32))])
 
 
 def decode(
@@ -60,25 +57,19 @@ def decode(
         MissingPackageError: An optional package is needed.
         OSError and errors of the libraries: The file is not an image, or is damaged.
     """
-    return to_depth(decode_whole(source, channels, value_range).pixels, dtype)
+    pixels = decode_values(source, channels, any_type=value_range is not None).pixels
+    return to_depth(to_levels(pixels, value_range) if value_range else pixels, dtype)
 
 
-def decode_whole(source: Source, channels: int = 3, value_range: ValueRange | None = None) -> DecodedImage:
-    """Decode an image like `decode`, but at its own depth, and with its opacity and its ICC profile.
+def decode_values(source: Source, channels: int = 3, any_type: bool = True) -> DecodedImage:
+    """Decode an image like `decode`, with the values of the file, its opacity and its ICC profile.
 
-    Opacity is one of the bands unless `channels` is 1 or 3. With a value range, the depth is 16 bits.
+    The values may be of any type unless `any_type` is false. Opacity is one of the bands unless `channels` is 1 or 3.
     """
-    if value_range is None:
-        return decode_with_header(source, channels)[1]
-    return image_to_levels(decode_values(source, channels), value_range)
-
-
-def decode_values(source: Source, channels: int, any_type: bool = True) -> DecodedImage:
-    """Decode an image with the values of the file, which may be of any type unless `any_type` is false."""
     return decode_with_header(source, channels, any_type)[1]
 
 
-def decode_with_header(source: Source, channels: int = 3, any_type: bool = False) -> tuple[Header, DecodedImage]:
+def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
     with _open(source) as file:
         reader = _open_reader(file, channels, any_type)
@@ -98,7 +89,7 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
         header = _open_reader(file, channels, has_range).header
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
+        end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
     if not header.complete:
         decode_values(source, channels, has_range)
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
@@ -118,7 +109,7 @@ def _open(source: Source) -> BinaryIO:
 
 
 def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
-    """Return the reader of a file, after checking that it has the bands for `channels`, and a type of values that is allowed."""
+    """Return the reader of a file; check that it has the bands for `channels`, and values of a type that is allowed."""
     reader = open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:

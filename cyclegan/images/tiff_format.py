@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
 import pathlib
 import struct
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import tifffile
@@ -28,29 +29,33 @@ COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the head
     COMPRESSION.PACKBITS: "packbits",
     COMPRESSION.ZSTD: "zstd",
 }
+USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # which every Pillow decodes
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
 
 
 def open_image(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a TIFF file, `None` for other files."""
-    file.seek(0)
-    beginning = file.read(4)
-    file.seek(0)
-    if beginning not in MAGIC:
+    if file.read(4) not in MAGIC:
         return None
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # the readers raise errors themselves
+    file.seek(0)
     try:
         image = TiffImagePlugin.TiffImageFile(file)
     except (SyntaxError, KeyError, ValueError, struct.error):  # of many bands, which Pillow does not know
         return TiffReader(file)
-    return TiffReader(file) if _is_beyond_pillow(image) else PillowReader(image, file)
+    if _is_beyond_pillow(image):
+        return TiffReader(file)
+    image.info.pop("xmp", None)  # by an orientation in XMP alone, Pillow would turn the pixels, but not `size`
+    tile_pixels = int(_values(image, Tag.TileWidth).max() * _values(image, Tag.TileLength).max())
+    reader = PillowReader(image, file, "tiff", more_bytes=4 * tile_pixels)
+    reader.header = dataclasses.replace(reader.header, complete=_is_complete(image, file))
+    return reader
 
 
 class TiffReader:
     """Read the first page of a TIFF file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
-        length = file.seek(0, os.SEEK_END)
         file.seek(0)
         pages = tifffile.TiffFile(file).pages
         if not pages:
@@ -70,8 +75,8 @@ class TiffReader:
             bands,
             deep=page.dtype != np.uint8,
             colors=bands - self._has_opacity in (1, 3),
-            complete=_segments_end_inside(page, length),
-            format="TIFF",
+            complete=_has_segments(page, file),
+            format="tiff",
             other_values=f"{page.bitspersample} bits ({page.dtype})" if self._is_other else "",
         )
 
@@ -139,12 +144,25 @@ def _check_page(page: tifffile.TiffPage) -> None:
     check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
 
 
-def _segments_end_inside(page: tifffile.TiffPage, length: int) -> bool:
-    """Return whether the strips or tiles of a page are all there and lie inside a file of this length in bytes."""
+def _is_complete(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
+    """Return whether a file that Pillow reads seems to be complete, and has a compression that Pillow surely decodes."""
+    file.seek(0)
+    try:
+        page: Any = tifffile.TiffFile(file).pages[0]
+        # Pillow's `next` stays at the first page if a tag of it cannot be read.
+        is_read = image.tag_v2.next != page.offset  # type: ignore[attr-defined]
+        return is_read and page.compression in USUAL_COMPRESSIONS and _has_segments(page, file)
+    except Exception:  # tifffile raises almost anything; decoding will show whether the file is damaged
+        return False
+
+
+def _has_segments(page: tifffile.TiffPage, file: BinaryIO) -> bool:
+    """Return whether the strips or tiles of a page are all there and lie inside the file."""
+    length = file.seek(0, os.SEEK_END)
     segments = list(zip(page.dataoffsets, page.databytecounts))
     if len(segments) != math.prod(page.chunked) or not all(0 < size <= length - start for start, size in segments):
         return False
-    return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.nbytes
+    return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.size * page.bitspersample // 8
 
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:

@@ -29,15 +29,13 @@ FLAGS = (  # settings that an inspection takes from training
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
-EXTENSIONS = {name.upper(): endings for name, (endings, *_) in formats.FORMATS.items()}
-EXTENSIONS["MPO"] = EXTENSIONS["JPEG"]  # cameras write MPO
 MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
 MEASURES = np.dtype(
     [
         ("readable", bool),
         ("height", np.int32),  # in pixels, upright
         ("width", np.int32),
-        ("format", "U5"),  # by content
+        ("format", "U16"),  # by content
         ("kind", "U24"),  # bands and depth
         ("pixels", np.uint64),  # hash of the decoded pixels
         ("look", np.uint64),  # perceptual hash
@@ -118,10 +116,9 @@ def _find(
     rich = np.flatnonzero(measures["readable"] & ~constant)
     sizes = loading.sizes_of(measures)
     misnamed = {
-        index: f"is {format_}"
+        index: f"is {format_.upper()}"
         for index, format_ in enumerate(measures["format"].tolist())
-        if folder_source.stem(names[index]) != names[index]  # a name without an extension contradicts nothing
-        and not names[index].lower().endswith(EXTENSIONS.get(format_, ""))
+        if format_ and formats.format_of(names[index]) not in (None, format_)
     }
     return [
         findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),

@@ -117,8 +117,8 @@ def test_other_orientations_count_as_upright(name):
 @pytest.fixture
 def decoded(monkeypatch):
     """Return a growing list of the sources that are decoded."""
-    decode, sources = reader.decode, []
-    monkeypatch.setattr(reader, "decode", lambda source, *how: sources.append(source) or decode(source, *how))
+    decode, sources = reader.decode_values, []
+    monkeypatch.setattr(reader, "decode_values", lambda source, *how: sources.append(source) or decode(source, *how))
     return sources
 
 

@@ -165,7 +165,7 @@ def test_colors_are_means_and_deviations_in_levels(tmp_path):
     image = measured(save(Image.fromarray(pixels), tmp_path / "a.png"))
     np.testing.assert_allclose(image["mean"], [100, 30, 0], rtol=1e-6)
     np.testing.assert_allclose(image["deviation"], [100, 0, 0], rtol=1e-6)
-    assert image["colored"] and (image["height"], image["width"], image["format"]) == (2, 4, "PNG")
+    assert image["colored"] and (image["height"], image["width"], image["format"]) == (2, 4, "png")
     deep = measured(imagecodecs.png_encode(pixels.astype(np.uint16) * 257))
     np.testing.assert_allclose(deep["mean"], image["mean"], rtol=1e-6)
 
