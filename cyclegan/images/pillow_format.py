@@ -56,16 +56,16 @@ class PillowReader:
     """Read a file that Pillow has opened. Decoding takes `more_bytes` of memory beside the image."""
 
     def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str, more_bytes: int = 0) -> None:
-        bands = len(image.getbands())
+        bands, deep = len(image.getbands()), image.mode.startswith("I")
         buffers = 2 * bands if name == "jpeg" else BUFFER_BYTES.get(name, 0)
-        pixel_bytes = PILLOW_BYTES.get(image.mode, 4) + max(buffers, 8 if _is_deep(image) else 4)
+        pixel_bytes = PILLOW_BYTES.get(image.mode, 4) + max(buffers, 8 if deep else 4)
         check_size(*image.size, image.width * image.height * pixel_bytes + more_bytes)
         self._image = image
         tail = _read_tail(file)
         self._orientation = _find_orientation(image, tail)
         width, height = image.size if self._orientation < 5 else reversed(image.size)
         complete = END_MARKERS.get(name, b"") in tail
-        self.header = Header(height, width, bands, _is_deep(image), True, complete, name, image.mode)
+        self.header = Header(height, width, bands, deep, True, complete, name, image.mode)
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""
@@ -95,14 +95,10 @@ class PngReader(PillowReader):
         position = self._file.tell()
         self._file.seek(0)
         PngImagePlugin.PngImageFile(self._file).verify()
-        if self.header.deep:
-            return self._read_deep(channels)
-        self._file.seek(position)
-        return super().read(channels)
-
-    def _read_deep(self, channels: int) -> DecodedImage:
-        """Decode 16 bits per band with imagecodecs, because Pillow drops 8 of them if there are several bands."""
-        self._file.seek(0)
+        if not self.header.deep:
+            self._file.seek(position)
+            return super().read(channels)
+        self._file.seek(0)  # Pillow drops 8 of the 16 bits if there are several bands
         pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
         has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
@@ -152,7 +148,7 @@ def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -
 def _from_pillow(image: Image.Image, channels: int, orientation: int) -> DecodedImage:
     """Convert an image, some rows at a time, and turn it upright."""
     image.load()
-    convert = _convert_deep_gray if _is_deep(image) else _convert
+    convert = _convert_deep_gray if image.mode.startswith("I") else _convert
     arrays: list[np.ndarray] = []
     for rows in row_blocks((image.height, image.width)):
         block = image.crop((0, rows.start, image.width, rows.stop))
@@ -162,10 +158,6 @@ def _from_pillow(image: Image.Image, channels: int, orientation: int) -> Decoded
             array[rows] = part
     pixels, *opacity = (upright(array, orientation) for array in arrays)
     return DecodedImage(pixels, opacity[0] if opacity else None, image.info.get("icc_profile") or b"")
-
-
-def _is_deep(image: Image.Image) -> bool:
-    return image.mode.startswith("I")
 
 
 def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -183,8 +175,7 @@ def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray 
 
 def _convert_deep_gray(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Return (pixels, opacity) of an image of one band of more than 8 bits; values above 16 bits are clipped."""
-    opacity = None
-    gray = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None]
+    gray, opacity = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None], None
     transparent = image.info.get("transparency")
     if transparent is not None:
         opacity = np.where(gray == transparent, np.uint16(0), np.uint16(65535))

@@ -52,8 +52,7 @@ def decode(
         dtype [height, width, channels].
 
     Raises:
-        ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range. Nothing is
-            decoded.
+        ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range.
         MissingPackageError: An optional package is needed.
         OSError and errors of the libraries: The file is not an image, or is damaged.
     """
@@ -121,11 +120,8 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need --value_range_x or"
             " --value_range_y"
         )
-    if any_type and not header.other_values:  # which take more memory to decode than to convert
-        check_size(header.width, header.height, header.height * header.width * _conversion_bytes(header, channels))
+    if any_type and not header.other_values:  # other values take more memory to decode than to convert
+        # All bands, the chosen ones, and these and the opacity as uint16.
+        pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
+        check_size(header.width, header.height, header.height * header.width * pixel_bytes)
     return reader
-
-
-def _conversion_bytes(header: Header, channels: int) -> int:
-    """Return the bytes per pixel that the conversion takes: all bands, the chosen ones, and these and the opacity as uint16."""
-    return (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)

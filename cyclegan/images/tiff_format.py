@@ -21,15 +21,10 @@ from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size,
 from cyclegan.images.pillow_format import PillowReader, without_single_axis
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
-COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the header gives
-    COMPRESSION.NONE: "none",
-    COMPRESSION.LZW: "LZW",
-    COMPRESSION.ADOBE_DEFLATE: "deflate",
-    COMPRESSION.DEFLATE: "deflate",
-    COMPRESSION.PACKBITS: "packbits",
-    COMPRESSION.ZSTD: "zstd",
-}
+# Lossless compressions, whose decoders stop at the size that the header gives.
+COMPRESSIONS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "ZSTD")]
 USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # which every Pillow decodes
+LEVEL_TYPES = ("uint8", "uint16")
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
 
 
@@ -66,7 +61,7 @@ class TiffReader:
         self._page, self._more = page, len(pages) > 1
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
-        self._is_other = page.dtype not in (np.uint8, np.uint16)
+        self._is_other = f"{page.dtype}" not in LEVEL_TYPES
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         height, width, bands = page.imagelength, page.imagewidth, page.samplesperpixel
@@ -114,32 +109,27 @@ def _values(image: ImageFile.ImageFile, tag: int) -> np.ndarray:
 
 def _check_page(page: tifffile.TiffPage) -> None:
     """Raise `ValueError` unless the page is a flat image that this reader decodes as it is."""
-    dtype = page.dtype
     check_size(page.imagewidth, page.imagelength)
     if page.is_tiled:
         check_size(page.tilewidth, page.tilelength)
+    dtype, is_levels = page.dtype, f"{page.dtype}" in LEVEL_TYPES
     if (
         dtype is None
-        or dtype not in (np.uint8, np.uint16, *map(np.dtype, OTHER_TYPES))
+        or not (is_levels or f"{dtype}" in OTHER_TYPES)
         or page.bitspersample != 8 * dtype.itemsize
         or page.imagedepth != 1
     ):
-        raise ValueError(
-            f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {', '.join(OTHER_TYPES)}"
-        )
-    levels = (PHOTOMETRIC.MINISWHITE,) if dtype in (np.uint8, np.uint16) else ()
-    if page.compression not in COMPRESSIONS or page.photometric not in (
-        PHOTOMETRIC.MINISBLACK,
-        PHOTOMETRIC.RGB,
-        *levels,
-    ):
+        types = ", ".join(OTHER_TYPES)
+        raise ValueError(f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {types}")
+    photometrics = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, *[PHOTOMETRIC.MINISWHITE] * is_levels)
+    if page.compression not in COMPRESSIONS or page.photometric not in photometrics:
         raise ValueError(
             f"compression {page.compression}, photometric interpretation {page.photometric}: expected 1 or 2 and one of"
-            f" {', '.join(sorted(set(COMPRESSIONS.values())))}"
+            f" {', '.join(known.name for known in COMPRESSIONS)}"
         )
     pixels = page.imagewidth * page.imagelength
     segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
-    bytes_each = 2 if dtype in (np.uint8, np.uint16) else 8  # of the image as uint16, or of intermediate floats
+    bytes_each = 2 if is_levels else 8  # of the image as uint16, or of intermediate floats
     result = bytes_each * pixels * max(page.samplesperpixel, 4)
     check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
 

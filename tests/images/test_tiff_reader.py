@@ -80,7 +80,7 @@ def test_empty_images_are_refused(size, bands):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of LZW, deflate"),
+        ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of NONE, LZW"),
         ({"photometric": "separated"}, "photometric interpretation 5: expected 1 or 2"),
     ],
 )
