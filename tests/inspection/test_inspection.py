@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from cyclegan.errors import MissingPackageError
-from cyclegan.inspection.findings import MIXED, UNREADABLE
+from cyclegan.inspection.findings import MIXED, UNREADABLE_FILES
 from cyclegan.inspection.inspection import MEASURES, measure
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_values, tiff_of
@@ -120,7 +120,7 @@ def test_a_range_may_be_measured(tmp_path):
             (tmp_path / f"train{domain}").mkdir(exist_ok=True)
             (tmp_path / f"train{domain}" / f"{i}.tif").write_bytes(tiff_of(values))
     inspection = inspect(tmp_path, channels_x=1, channels_y=1, value_range_x="auto", value_range_y="auto")
-    assert not [finding for finding in inspection.findings if finding.kind == UNREADABLE]
+    assert not [finding for finding in inspection.findings if finding.kind == UNREADABLE_FILES]
     assert inspection.value_ranges[0][0] < -1000 and any("--value_range_x -" in note for note in inspection.notes)
     assert inspection.measures["kind"][0] == "L 32 bits (float32)"
 
@@ -128,7 +128,7 @@ def test_a_range_may_be_measured(tmp_path):
 def test_files_with_other_bands_are_unreadable(tmp_path):
     inspection = inspect(sound_folder(tmp_path), channels_y=5)
     finding, uneven = inspection.findings
-    assert finding.kind == UNREADABLE and len(finding) == 9
+    assert finding.kind == UNREADABLE_FILES and len(finding) == 9
     assert uneven.count == "6 in trainA, 0 in trainB"
     assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y)"
 
