@@ -45,10 +45,10 @@ class DicomReader:
         dataset = _read_dataset(file, stop_before_pixels=True)
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
-        missing = [name for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
+        missing = [f"no {name}" for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
         photometric, bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
         if missing or photometric not in PHOTOMETRIC or bands != (3 if photometric == "RGB" else 1):
-            what = f"no {missing[0]}" if missing else f"photometric interpretation {photometric} of {bands} samples"
+            what = (*missing, f"photometric interpretation {photometric} of {bands} samples")[0]
             raise ValueError(f"{what}: expected a DICOM image, {', '.join(PHOTOMETRIC)}")
         if "ModalityLUTSequence" in dataset or "SharedFunctionalGroupsSequence" in dataset:
             raise ValueError(
@@ -175,9 +175,6 @@ def write_copy(
     """Write a copy of a DICOM file with other pixels, uint16 [h, w, 1], as a derived image of a new series.
 
     With `fractional`, values between whole numbers are kept, by a slope. `network` is a text that no other network has.
-
-    Raises:
-        ValueError: The original lacks an identifier.
     """
     from pydicom.dataset import Dataset
     from pydicom.uid import generate_uid

@@ -71,10 +71,10 @@ def open_image(file: BinaryIO) -> ImageReader:
 def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
     """Write an image file, completely or not at all, and make its folder.
 
-    Drops opacity and the lower 8 of 16 bits if the format (by default the one of the file name) does not support them.
+    Opacity and the lower 8 of 16 bits are dropped if the format (by default the one of the file name) does not hold them.
 
     Raises:
-        UserError: The format cannot store this number of channels, or the suffix of the file belongs to no format.
+        UserError: The format does not hold this number of channels, or no format has the ending of the file name.
         OSError: The file cannot be written.
     """
     path = pathlib.Path(path)

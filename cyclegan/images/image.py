@@ -111,9 +111,7 @@ def visible(pixels: np.ndarray) -> np.ndarray:
 def convert_bands(
     image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the pixels [h, w, channels] of an image and its opacity, [h, w, 1] or `None`.
-
-    Transparent pixels are blended with white.
+    """Return the pixels [h, w, channels] of an image, blended with white, and its opacity, [h, w, 1] or `None`.
 
     Args:
         image: uint8 or uint16 [h, w, bands]; or floats, without opacity.
@@ -121,9 +119,7 @@ def convert_bands(
         has_opacity: Whether the last band is opacity.
         premultiplied: Whether the other bands have been multiplied by the opacity.
     """
-    if channels not in (1, 3):
-        return image, None
-    if not has_opacity and image.shape[2] == channels:
+    if channels not in (1, 3) or (image.shape[2] == channels and not has_opacity):
         return image, None
     converted = np.empty((*image.shape[:2], channels), image.dtype)
     for rows in row_blocks(image.shape):
@@ -148,8 +144,5 @@ def _convert_colors(colors: np.ndarray, channels: int) -> np.ndarray:
         return np.repeat(colors, 3, axis=2)
     if np.issubdtype(colors.dtype, np.floating):
         return (colors @ (np.array(GRAY_WEIGHTS) / 0x10000))[..., None].astype(colors.dtype)
-    red, green, blue = (
-        band * weight for band, weight in zip(np.moveaxis(colors.astype(np.uint32), 2, 0), GRAY_WEIGHTS)
-    )
-    gray = (red + green + blue + 0x8000) >> 16
+    gray = (colors.astype(np.uint32) @ np.array(GRAY_WEIGHTS, np.uint32) + 0x8000) >> 16
     return gray[..., None].astype(colors.dtype)

@@ -43,13 +43,10 @@ def decode(
 
     Args:
         source: A path, or the content of a file.
-        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal the number
-            of bands of the file, which are returned as they are.
-        dtype: `np.uint8` or `np.uint16`; pixels of the other depth are scaled by 257.
+        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal the
+            number of bands of the file, which are returned as they are.
+        dtype: `np.uint8` or `np.uint16`, of the result [height, width, channels]; the other depth is scaled by 257.
         value_range: Values of the file that become the lowest and the highest level.
-
-    Returns:
-        dtype [height, width, channels].
 
     Raises:
         ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range.
@@ -78,11 +75,10 @@ def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[H
 
 
 def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFacts:
-    """Check an image by its header and its end marker, which takes almost no time.
+    """Check an image by its header and its end; raise the errors of `decode`.
 
-    Only an image without an end marker near the end of the file is decoded, because valid files may have other data behind it.
-
-    With `has_range`, values may be of any type and the depth is 16 bits. Raises the errors of `decode`.
+    The image is decoded only if it has no end marker near the end of the file, because valid files may have other data
+    behind it. With `has_range`, values may be of any type, and the depth is 16 bits.
     """
     with _open(source) as file:
         header = _open_reader(file, channels, has_range).header

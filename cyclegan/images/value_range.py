@@ -29,11 +29,7 @@ def to_float(images: ArrayOrTensor) -> ArrayOrTensor:
 
 
 def from_float(images: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
-    """Convert float32 images, clipped to [-1, 1], to the nearest levels of uint8 or uint16.
-
-    Raises:
-        ValueError: Some values are not numbers.
-    """
+    """Convert float32 images, clipped to [-1, 1], to the nearest levels of uint8 or uint16."""
     if not np.isfinite(images).all():
         raise ValueError(
             "the network's output is not finite (NaN), so its weights are broken; expected finite values: use an older"
@@ -63,11 +59,7 @@ def check_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
-    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped.
-
-    Raises:
-        ValueError: Some values are not numbers.
-    """
+    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped."""
     low, high = value_range
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
@@ -105,7 +97,7 @@ def image_to_levels(image: DecodedImage, value_range: ValueRange) -> DecodedImag
 def image_to_values(image: DecodedImage, value_range: ValueRange, fractional: bool = False) -> DecodedImage:
     """Return an image with values of a range instead of uint16 levels, of the type `value_type`; floats have no opacity."""
     dtype = value_type(value_range, fractional)
-    has_opacity = image.opacity is not None and np.issubdtype(dtype, np.unsignedinteger)
+    has_opacity = np.issubdtype(dtype, np.unsignedinteger)
     opacity = to_depth(image.opacity, dtype) if image.opacity is not None and has_opacity else None
     return dataclasses.replace(image, pixels=to_values(image.pixels, value_range, dtype), opacity=opacity)
 
