@@ -51,14 +51,10 @@ class DicomReader:
             what = (*missing, f"photometric interpretation {photometric} of {bands} samples")[0]
             raise ValueError(f"{what}: expected a DICOM image, {', '.join(PHOTOMETRIC)}")
         if "ModalityLUTSequence" in dataset or "SharedFunctionalGroupsSequence" in dataset:
-            raise ValueError(
-                "a lookup table, or enhanced (multi-frame) DICOM: expected one image with slope and intercept"
-            )
-        highest = dataset.get("HighBit")
-        if highest is not None and highest != dataset.BitsStored - 1:
-            raise ValueError(
-                f"HighBit {highest} with {dataset.BitsStored} BitsStored: expected {dataset.BitsStored - 1}"
-            )
+            raise ValueError("a lookup table, or enhanced (multi-frame) DICOM: expected one image, slope and intercept")
+        highest, bits = dataset.get("HighBit"), dataset.BitsStored
+        if highest is not None and highest != bits - 1:
+            raise ValueError(f"HighBit {highest} with {bits} BitsStored: expected {bits - 1}")
         height, width = dataset.Rows, dataset.Columns
         values = height * width * bands
         stored = values * self._frames * dataset.BitsAllocated // 8
@@ -68,9 +64,7 @@ class DicomReader:
             raise ValueError(f"{length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
         # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
         complete = not is_compressed and length - start >= stored
-        self.header = Header(
-            height, width, bands, deep=True, colors=True, complete=complete, format="dicom", other_values="DICOM"
-        )
+        self.header = Header(height, width, bands, True, True, complete, "dicom", other_values="DICOM")
 
     def has_more_frames(self) -> bool:
         """Return whether the file has frames besides the first one."""

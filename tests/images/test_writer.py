@@ -70,13 +70,8 @@ def test_8_bit_formats_keep_the_upper_half(tmp_path, name, channels):
 
 def test_color_profile_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
-    for name, dtype in (
-        ("a.png", np.uint8),
-        ("b.png", np.uint16),
-        ("a.jpg", np.uint8),
-        ("a.tif", np.uint8),
-        ("b.tif", np.uint16),
-    ):
+    types = {"a.png": np.uint8, "b.png": np.uint16, "a.jpg": np.uint8, "a.tif": np.uint8, "b.tif": np.uint16}
+    for name, dtype in types.items():
         formats.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
         assert reader.decode_values(tmp_path / name).profile == profile, name
 

@@ -176,22 +176,3 @@ def test_kinds_of_files_are_named(tmp_path):
     assert measured(tiff_of(deep_values(3)))["kind"] == "RGB 16 bit"
     assert measured(tiff_of(deep_values(5)), 5)["kind"] == "5 bands 16 bit"
     assert measured(imagecodecs.png_encode(deep_values(1).squeeze()))["kind"] == "L 16 bit"
-
-
-def test_values_become_levels_with_a_range():
-    values = np.array([[0, 1000], [4000, 5000]], np.float32)[..., None]
-    image = np.array(measure(tiff_of(values), 3, (0.0, 4000.0)), MEASURES)
-    np.testing.assert_allclose(image["mean"], 255 * (0 + 0.25 + 1 + 1) / 4, rtol=1e-4)
-    with pytest.raises(ValueError, match="others need --value_range_x"):
-        measure(tiff_of(values), 3)
-
-
-def test_hashes_tell_pixels_and_look(tmp_path):
-    image = measured(save(texture(0), tmp_path / "a.png"))
-    same = measured(save(texture(0), tmp_path / "b.bmp"))
-    turned = measured(save(texture(0).transpose(Image.Transpose.ROTATE_90), tmp_path / "c.png"))
-    assert image["pixels"] == same["pixels"] != turned["pixels"]
-    assert image["look"] == same["look"] != turned["look"]
-    halves = [np.zeros(shape, np.uint8) for shape in ((2, 8), (4, 4))]
-    first, second = (measured(save(Image.fromarray(half), tmp_path / "d.png")) for half in halves)
-    assert first["pixels"] != second["pixels"]
