@@ -1,4 +1,4 @@
-"""DICOM with pydicom: reading the values after rescaling, such as Hounsfield units, and writing copies with other pixels."""
+"""DICOM with pydicom: reading of rescaled values, such as Hounsfield units, and writing of copies with other pixels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
 # Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
-SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
+SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 # DICOM attributes that describe the pixels of the original, and would be wrong for its translation.
 STALE = (
@@ -141,7 +141,7 @@ def _fragments(pixels: bytes) -> Iterator[bytes]:
 
 
 def _codestream_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, or (0, 0) if it lacks them; `None` for other bytes."""
+    """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, (0, 0) if it lacks them, `None` for other bytes."""
     if data[:4] == JPEG_2000:  # ITU-T T.800, A.5.1
         right, bottom, left, top = struct.unpack_from(">4I", data.ljust(24, b"\0"), 8)
         return right - left, bottom - top

@@ -71,7 +71,7 @@ def open_image(file: BinaryIO) -> ImageReader:
 def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
     """Write an image file, completely or not at all, and make its folder.
 
-    Opacity and the lower 8 of 16 bits are dropped if the format (by default the one of the file name) does not hold them.
+    If the format (by default the one of the file name) does not hold opacity or 16 bits, they are dropped.
 
     Raises:
         UserError: The format does not hold this number of channels, or no format has the ending of the file name.

@@ -91,7 +91,7 @@ class PngReader(PillowReader):
             check_size(*image.size, image.width * image.height * (2 * PNG_BANDS[color_type] + 8))
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the image, upright, if its checksums are right. Pillow alone decodes most damaged files without an error."""
+        """Decode the image, upright, if its checksums are right, which Pillow ignores when it decodes."""
         position = self._file.tell()
         self._file.seek(0)
         PngImagePlugin.PngImageFile(self._file).verify()

@@ -43,8 +43,8 @@ def decode(
 
     Args:
         source: A path, or the content of a file.
-        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal the
-            number of bands of the file, which are returned as they are.
+        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal
+            the number of bands of the file, which are returned as they are.
         dtype: `np.uint8` or `np.uint16`, of the result [height, width, channels]; the other depth is scaled by 257.
         value_range: Values of the file that become the lowest and the highest level.
 

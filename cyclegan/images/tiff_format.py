@@ -96,7 +96,7 @@ class TiffReader:
 
 
 def _is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
-    """Return whether Pillow would change a TIFF: more than four bands, several of 16 bits, white as 0, signed numbers, floats."""
+    """Return whether Pillow would change a TIFF of many or deep bands, white as 0, signed numbers or floats."""
     bands, bits = (_values(image, tag).max() for tag in (Tag.SamplesPerPixel, Tag.BitsPerSample))
     is_other = (_values(image, Tag.SampleFormat) != SAMPLEFORMAT.UINT).any() or bits > 16
     is_inverted = _values(image, Tag.PhotometricInterpretation).max() == PHOTOMETRIC.MINISWHITE
@@ -135,7 +135,7 @@ def _check_page(page: tifffile.TiffPage) -> None:
 
 
 def _is_complete(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
-    """Return whether a file that Pillow reads seems to be complete, and has a compression that Pillow surely decodes."""
+    """Return whether a file of Pillow seems to be complete, and has a compression that Pillow surely decodes."""
     file.seek(0)
     try:
         page: Any = tifffile.TiffFile(file).pages[0]

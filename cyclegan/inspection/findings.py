@@ -1,4 +1,4 @@
-"""Findings about a dataset: what each kind means and what to do about it, and the search for equal and similar images."""
+"""Findings about a dataset: what each kind means, what to do about it, and the search for similar images."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SMALL = Kind(
 )
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
-    f"One domain has {UNEVEN:g} times as many training images or more; by default, an epoch has as many pairs as the other.",
+    f"One domain has {UNEVEN:g} times as many training images or more; by default, the other is an epoch.",
     "Add images to the smaller domain if they are not varied enough; a small domain is soon learned by heart.",
 )
 
@@ -124,8 +124,8 @@ def of_details(kind: Kind, details: Mapping[int, str]) -> Finding:
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:
     """Return the findings of groups of images that are alike.
 
-    A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several times.
-    Only the last reason makes a finding of the given kind. `splits` has the index of the split of each image.
+    A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several
+    times. Only the last reason makes a finding of the given kind. `splits` has the index of the split of each image.
     """
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
@@ -146,7 +146,7 @@ def of_counts(splits: np.ndarray) -> Finding:
 
 
 def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about images, of those with these indices, that are blurred by resizing; see `resized_sizes`."""
+    """Return the finding about images, of those with these indices, that resizing blurs; see `resized_sizes`."""
     training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
     resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
     small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
@@ -165,11 +165,11 @@ def equal_groups(keys: np.ndarray) -> list[list[int]]:
 def near_groups(
     hashes: np.ndarray, colors: np.ndarray, color_tolerance: float, miniatures: np.ndarray
 ) -> list[list[int]]:
-    """Return groups of similar images, like `equal_groups`. Images that are similar to the same image are in the same group.
+    """Return groups of similar images, like `equal_groups`; an image and all that are similar to it are one group.
 
     Two images are similar if at most `MAX_DISTANCE` bits of their hashes, no color and few pixels of their miniatures
-    differ much. Such hashes agree in at least one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree in
-    a band are compared, at most `MAX_NEIGHBORS` of them. Memory and time grow in proportion to the number of images.
+    differ much. Such hashes agree in at least one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree
+    in a band are compared, at most `MAX_NEIGHBORS` of them. Memory and time grow in proportion to the images.
 
     Args:
         hashes: Perceptual hashes, uint64 [N].
@@ -200,7 +200,7 @@ def near_groups(
 
 
 def _have_similar_pixels(pixels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return for which pairs [2, P] of miniatures [N, K] the mean difference is small, compared to the contrast: bool [P]."""
+    """Return for which pairs [2, P] of miniatures [N, K] the mean difference is small beside the contrast: bool [P]."""
     similar = np.zeros(pairs.shape[1], bool)
     for start in range(0, len(similar), BLOCK):
         a, b = pixels[pairs[:, start : start + BLOCK]].astype(np.float32)

@@ -1,4 +1,4 @@
-"""Inspection of a dataset as text, in short at the start of training, and as an HTML page without a network or script."""
+"""Inspection of a dataset as text, in short at the start of training, and as an HTML page without a script."""
 
 from __future__ import annotations
 
@@ -200,4 +200,5 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
         pixels = reader.decode(inspection.folder / inspection.names[index], channels, value_range=value_range)
         thumbnail(pixels, SIDE).save(folder / file)
     name = _escape(finding.describe(inspection.names, index))
-    return f'<figure><img loading="lazy" src="{html_report.url(file)}" alt="{name}"><figcaption>{name}</figcaption></figure>'
+    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'
+    return f"<figure>{image}<figcaption>{name}</figcaption></figure>"

@@ -44,7 +44,7 @@ def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
 
 
 def test_a_jpeg_that_needs_much_memory_is_refused_by_its_header(tmp_path, monkeypatch):
-    """Check progressive JPEGs of 169 million pixels, whose coefficients stay in memory: RGB takes 1.7 GB, CMYK 2.03 GB."""
+    """Check progressive JPEGs, whose coefficients stay in memory: RGB takes 1.7 GB, CMYK 2.03 GB."""
     monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
     path = tmp_path / "a.jpg"
     for mode in ("RGB", "CMYK"):
@@ -129,7 +129,7 @@ for path in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_memory_limit_holds_for_what_decoding_takes(tmp_path):
-    """Compare the memory that decoding takes with the estimate that is compared with the limit, for the greediest files."""
+    """Compare the memory that decoding takes with the estimate that `check_size` gets, for the greediest files."""
     side = 3000
     rgb = Image.new("RGB", (side, side))
     for name, image, options in (
