@@ -81,7 +81,7 @@ SMALL = Kind(
 )
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
-    f"One domain has {UNEVEN:g} times as many training images or more; by default, the other is an epoch.",
+    f"One domain has {UNEVEN:g} times as many training images; by default, an epoch is one pass over the smaller one.",
     "Add images to the smaller domain if they are not varied enough; a small domain is soon learned by heart.",
 )
 
