@@ -64,7 +64,7 @@ class DicomReader:
             raise ValueError(f"{length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
         # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
         complete = not is_compressed and length - start >= stored
-        self.header = Header(height, width, bands, True, True, complete, "dicom", other_values="DICOM")
+        self.header = Header(height, width, bands, "dicom", deep=True, complete=complete, other_values="DICOM")
 
     def has_more_frames(self) -> bool:
         """Return whether the file has frames besides the first one."""

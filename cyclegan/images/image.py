@@ -34,10 +34,10 @@ class Header:
     height: int  # of the upright image, in pixels
     width: int
     bands: int
-    deep: bool  # whether bands have more than 8 bits
-    colors: bool  # whether pixels are gray or RGB, or can be converted to them
-    complete: bool  # whether the file seems to be complete
     format: str  # by content, a key of `formats.FORMATS`
+    deep: bool = False  # whether bands have more than 8 bits
+    colors: bool = True  # whether pixels are gray or RGB, or can be converted to them
+    complete: bool = True  # whether the file seems to be complete; if not, checking decodes it
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 

@@ -65,7 +65,7 @@ class PillowReader:
         self._orientation = _find_orientation(image, tail)
         width, height = image.size if self._orientation < 5 else reversed(image.size)
         complete = END_MARKERS.get(name, b"") in tail
-        self.header = Header(height, width, bands, deep, True, complete, name, image.mode)
+        self.header = Header(height, width, bands, name, deep, complete=complete, mode=image.mode)
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""

@@ -68,10 +68,10 @@ class TiffReader:
         self.header = Header(
             *((width, height) if self._orientation >= 5 else (height, width)),
             bands,
+            "tiff",
             deep=page.dtype != np.uint8,
             colors=bands - self._has_opacity in (1, 3),
             complete=_has_segments(page, file),
-            format="tiff",
             other_values=f"{page.bitspersample} bits ({page.dtype})" if self._is_other else "",
         )
 

@@ -8,7 +8,7 @@ import tifffile
 from PIL import Image
 
 from cyclegan.images import reader, tiff_format
-from tests.images.samples import TIFFS, VALID, deep_values, tiff_of
+from tests.images.samples import TIFFS, deep_values, tiff_of
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -46,9 +46,6 @@ def test_check_finds_truncated_tiff(name):
     reader.check(whole, 5)
     with pytest.raises(ValueError, match="truncated: it has fewer pixels than its header promises"):
         reader.check(whole[:-300], 5)
-    small = VALID["tiff"]
-    with pytest.raises(OSError):
-        reader.check(small[: len(small) // 2])
 
 
 @pytest.mark.parametrize("compression", ["jpeg", "tiff_lzw", "tiff_adobe_deflate", "packbits", "group4", None])
