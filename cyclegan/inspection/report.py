@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from cyclegan import terminal
-from cyclegan.config import Config
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
@@ -111,11 +110,9 @@ def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
 
 def _flags_of_inspection(data: DataConfig, value_ranges: Mapping[str, str | None]) -> list[str]:
     """Return the flags that give an inspection these settings, with value ranges as measured."""
-    sizes = {name: getattr(data, name) for name in ("preprocess", "image_size", "image_width")}
-    usual = {"load_size": Config.from_settings(**sizes).data.load_size, "image_width": data.image_size}
-    flags = {name: getattr(data, name) for name in FLAGS}
-    flags.update(value_ranges)
-    return [f"--{name} {value}" for name, value in flags.items() if value != usual.get(name, getattr(DataConfig, name))]
+    flags = {**{name: getattr(data, name) for name in FLAGS}, **value_ranges}
+    usual = {name: getattr(DataConfig, name) for name in FLAGS} | {"image_width": data.image_size}
+    return [f"--{name} {value}" for name, value in flags.items() if value != usual[name]]
 
 
 def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[Finding]:

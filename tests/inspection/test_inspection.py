@@ -50,18 +50,6 @@ def test_near_copies_across_splits_are_leaks(tmp_path):
     }
 
 
-def test_held_out_images_are_test_images(tmp_path):
-    sound_folder(tmp_path)
-    for image in (*tmp_path.glob("testA/*"), *tmp_path.glob("testB/*")):
-        image.unlink()
-    (tmp_path / "testA").rmdir()
-    (tmp_path / "testB").rmdir()
-    save(texture(0), tmp_path / "trainA/last.png")  # the last one by name is held out
-    inspection = inspect(tmp_path)
-    assert findings_of(inspection) == {"images in training and test": [["trainA/0.png", "trainA/last.png"]]}
-    assert len(inspection.notes) == 2
-
-
 def test_a_recolored_image_is_no_copy(tmp_path):
     sound_folder(tmp_path)
     save(texture(900), tmp_path / "trainA/light.png")
