@@ -27,7 +27,7 @@ class Format(NamedTuple):
     deep: bool = False  # whether it holds 16 bits
     opacity: bool = False
     any_values: bool = False  # whether it holds any number of channels, and values such as float32
-    compressed: bool = False  # always; so files of one length with the same last bytes are equal
+    compressed: bool = False  # whether files of one length with the same last bytes are surely equal
 
 
 # Readers are asked in this order: a DICOM file may begin like a TIFF.

@@ -1,6 +1,7 @@
 """Reading of TIFF files with tifffile."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import tifffile
 from PIL import Image
 
 from cyclegan.images import reader, tiff_format
-from tests.images.samples import TIFFS, deep_values, tiff_of
+from tests.images.samples import TIFFS, deep_values, tiff, tiff_of
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -46,6 +47,13 @@ def test_check_finds_truncated_tiff(name):
     reader.check(whole, 5)
     with pytest.raises(ValueError, match="truncated: it has fewer pixels than its header promises"):
         reader.check(whole[:-300], 5)
+
+
+def test_check_finds_strips_with_too_few_bytes():
+    counts = [struct.pack("<HHII", 279, 4, 1, count) for count in (640, 64)]
+    for function in (reader.check, reader.decode):
+        with pytest.raises(OSError, match="truncated"):
+            function(tiff(8, 80).replace(*counts), 1)
 
 
 @pytest.mark.parametrize("compression", ["jpeg", "tiff_lzw", "tiff_adobe_deflate", "packbits", "group4", None])
