@@ -1,4 +1,4 @@
-"""DICOM with pydicom: reading the values after rescaling, such as Hounsfield units, and writing copies with other pixels."""
+"""DICOM with pydicom: reading of rescaled values, such as Hounsfield units, and writing of copies with other pixels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
 # Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
-SLACK = 100_000  # bytes that a compressed file may have besides twice the bytes of its pixels; more might decode to any size
-VIDEOS = ("MPEG", "HEVC")  # parts of the names of transfer syntaxes
+SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 # DICOM attributes that describe the pixels of the original, and would be wrong for its translation.
 STALE = (
@@ -44,34 +43,28 @@ class DicomReader:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         dataset = _read_dataset(file, stop_before_pixels=True)
-        self._frames = _frames(dataset)
+        self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
-        missing = [name for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
+        missing = [f"no {name}" for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
         photometric, bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
         if missing or photometric not in PHOTOMETRIC or bands != (3 if photometric == "RGB" else 1):
-            what = f"no {missing[0]}" if missing else f"photometric interpretation {photometric} of {bands} samples"
+            what = (*missing, f"photometric interpretation {photometric} of {bands} samples")[0]
             raise ValueError(f"{what}: expected a DICOM image, {', '.join(PHOTOMETRIC)}")
         if "ModalityLUTSequence" in dataset or "SharedFunctionalGroupsSequence" in dataset:
-            raise ValueError(
-                "DICOM with a lookup table, or enhanced (multi-frame) DICOM: expected one image per file with slope and intercept"
-            )
-        highest = dataset.get("HighBit")
-        if highest is not None and highest != dataset.BitsStored - 1:
-            raise ValueError(
-                f"HighBit {highest} with {dataset.BitsStored} BitsStored: expected {dataset.BitsStored - 1}, as DICOM requires"
-            )
+            raise ValueError("a lookup table, or enhanced (multi-frame) DICOM: expected one image, slope and intercept")
+        highest, bits = dataset.get("HighBit"), dataset.BitsStored
+        if highest is not None and highest != bits - 1:
+            raise ValueError(f"HighBit {highest} with {bits} BitsStored: expected {bits - 1}")
         height, width = dataset.Rows, dataset.Columns
         values = height * width * bands
-        stored = values * _frames(dataset) * dataset.BitsAllocated // 8
+        stored = values * self._frames * dataset.BitsAllocated // 8
         check_size(width, height, 2 * stored + 16 * values)
         is_compressed = dataset.file_meta.TransferSyntaxUID.is_compressed
         if is_compressed and length - start > 2 * stored + SLACK:
             raise ValueError(f"{length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
         # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
         complete = not is_compressed and length - start >= stored
-        self.header = Header(
-            height, width, bands, deep=True, colors=True, complete=complete, format="DICOM", other_values="DICOM"
-        )
+        self.header = Header(height, width, bands, "dicom", deep=True, complete=complete, other_values="DICOM")
 
     def has_more_frames(self) -> bool:
         """Return whether the file has frames besides the first one."""
@@ -81,19 +74,17 @@ class DicomReader:
         """Decode the first frame. MONOCHROME1, in which low values are white, is inverted."""
         dataset = _read_dataset(self._file)
         stored = _decode(dataset)
-        stored = stored[0] if _frames(dataset) > 1 else stored
+        stored = stored[0] if self._frames > 1 else stored
         unused = dataset.BitsAllocated - dataset.BitsStored
         stored = stored << unused >> unused  # old files have overlays there
-        values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(
-            np.float32 if dataset.BitsStored <= 16 else np.float64
-        )
+        dtype = np.float32 if dataset.BitsStored <= 16 else np.float64
+        values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(dtype)
         if dataset.PhotometricInterpretation == "MONOCHROME1":
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
         slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
         slope, intercept = 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
-        values = values * slope + intercept
-        fractional = not (slope.is_integer() and intercept.is_integer())
-        return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=fractional)
+        pixels = convert_bands(values * slope + intercept, channels, has_opacity=False)[0]
+        return DecodedImage(pixels, fractional=not (slope.is_integer() and intercept.is_integer()))
 
 
 def open_image(file: BinaryIO) -> DicomReader | None:
@@ -103,8 +94,7 @@ def open_image(file: BinaryIO) -> DicomReader | None:
 
 def is_dicom(file: BinaryIO) -> bool:
     """Return whether a file is DICOM."""
-    file.seek(MAGIC_OFFSET)
-    return file.read(len(MAGIC)) == MAGIC
+    return file.read(MAGIC_OFFSET + len(MAGIC))[MAGIC_OFFSET:] == MAGIC
 
 
 def _read_dataset(file: BinaryIO, **options: Any) -> Any:
@@ -119,15 +109,7 @@ def _read_dataset(file: BinaryIO, **options: Any) -> Any:
     if DEFLATED in file.read(META_BYTES):
         raise ValueError("deflated DICOM: expected another transfer syntax")
     file.seek(0)
-    dataset = pydicom.dcmread(file, **options)
-    if "TransferSyntaxUID" not in dataset.file_meta:
-        raise ValueError("no TransferSyntaxUID: expected a DICOM file with one")
-    return dataset
-
-
-def _frames(dataset: Any) -> int:
-    """Return the number of frames of a `pydicom.Dataset`."""
-    return int(dataset.get("NumberOfFrames") or 1)
+    return pydicom.dcmread(file, **options)
 
 
 def _decode(dataset: Any) -> np.ndarray:
@@ -144,8 +126,6 @@ def _decode(dataset: Any) -> np.ndarray:
         if not any(text in str(error) for text in ("missing", "not support")):  # the pixels are damaged
             raise
         name = dataset.file_meta.TransferSyntaxUID.name
-        if any(video in name for video in VIDEOS):
-            raise ValueError(f"a DICOM video ({name}): expected single images") from error
         raise MissingPackageError(
             f'DICOM of the transfer syntax "{name}" needs the package pylibjpeg: pip install "pylibjpeg[all]"'
         ) from error
@@ -161,7 +141,7 @@ def _fragments(pixels: bytes) -> Iterator[bytes]:
 
 
 def _codestream_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, or (0, 0) if it lacks them; `None` for other bytes."""
+    """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, (0, 0) if it lacks them, `None` for other bytes."""
     if data[:4] == JPEG_2000:  # ITU-T T.800, A.5.1
         right, bottom, left, top = struct.unpack_from(">4I", data.ljust(24, b"\0"), 8)
         return right - left, bottom - top
@@ -189,9 +169,6 @@ def write_copy(
     """Write a copy of a DICOM file with other pixels, uint16 [h, w, 1], as a derived image of a new series.
 
     With `fractional`, values between whole numbers are kept, by a slope. `network` is a text that no other network has.
-
-    Raises:
-        ValueError: The original lacks an identifier.
     """
     from pydicom.dataset import Dataset
     from pydicom.uid import generate_uid

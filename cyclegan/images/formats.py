@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import dicom_format, pillow_format, tiff_format
-from cyclegan.images.image import DecodedImage, ImageReader
+from cyclegan.images import dicom_format, tiff_format
+from cyclegan.images.image import DecodedImage, ImageReader, Open, Write
+from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
-
-Write = Callable[[pathlib.Path, np.ndarray, bool, bytes], None]  # of (path, bands, has_opacity, profile)
 
 
 class Format(NamedTuple):
     """A format of image files."""
 
     endings: tuple[str, ...]  # of file names; the first is the one to write
-    open: Callable[[BinaryIO], ImageReader | None]  # returns the reader of a file; `None` if it has another format
+    open: Open
     write: Write | None  # `None` if files are copies of an original, see `dicom_format.write_copy`
     deep: bool = False  # whether it holds 16 bits
     opacity: bool = False
-
-
-def _opens(name: str) -> Callable[[BinaryIO], ImageReader | None]:
-    return functools.partial(pillow_format.open_image, format=name)
-
-
-def _writes(name: str) -> Write:
-    return functools.partial(pillow_format.write, format=name)
+    any_values: bool = False  # whether it holds any number of channels, and values such as float32
+    compressed: bool = False  # whether files of one length with the same last bytes are surely equal
 
 
 # Readers are asked in this order: a DICOM file may begin like a TIFF.
 FORMATS = {
-    "png": Format((".png",), _opens("png"), _writes("png"), deep=True, opacity=True),
-    "jpeg": Format((".jpg", ".jpeg"), _opens("jpeg"), _writes("jpeg")),
-    "webp": Format((".webp",), _opens("webp"), _writes("webp"), opacity=True),
-    "bmp": Format((".bmp",), _opens("bmp"), _writes("bmp")),
-    "gif": Format((".gif",), _opens("gif"), _writes("gif"), opacity=True),
-    "dicom": Format((".dcm", ".dicom"), dicom_format.open_image, None, deep=True),
-    "tiff": Format((".tif", ".tiff"), tiff_format.open_image, tiff_format.write, deep=True, opacity=True),
+    "png": Format((".png",), *pillow_functions("png"), compressed=True, deep=True, opacity=True),
+    "jpeg": Format((".jpg", ".jpeg"), *pillow_functions("jpeg", quality=95, subsampling=0), compressed=True),
+    "webp": Format((".webp",), *pillow_functions("webp", quality=95), compressed=True, opacity=True),
+    "bmp": Format((".bmp",), *pillow_functions("bmp")),
+    "gif": Format((".gif",), *pillow_functions("gif"), compressed=True, opacity=True),
+    "dicom": Format((".dcm", ".dicom"), dicom_format.open_image, None, deep=True, any_values=True),
+    "tiff": Format(
+        (".tif", ".tiff"), tiff_format.open_image, tiff_format.write, deep=True, opacity=True, any_values=True
+    ),
 }
 
 
@@ -58,7 +52,7 @@ def format_of(name: str | os.PathLike[str]) -> str | None:
 
 def holds(name: str, dtype: np.dtype | type) -> bool:
     """Return whether a format holds values of a type of `value_range.value_type`."""
-    return name in ("tiff", "dicom") or dtype == np.uint8 or (FORMATS[name].deep and dtype == np.uint16)
+    return FORMATS[name].any_values or dtype == np.uint8 or (FORMATS[name].deep and dtype == np.uint16)
 
 
 def open_image(file: BinaryIO) -> ImageReader:
@@ -68,6 +62,7 @@ def open_image(file: BinaryIO) -> ImageReader:
         ValueError: It is not an image of one of the formats.
     """
     for form in FORMATS.values():
+        file.seek(0)
         if reader := form.open(file):
             return reader
     raise ValueError("not an image")
@@ -76,10 +71,10 @@ def open_image(file: BinaryIO) -> ImageReader:
 def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
     """Write an image file, completely or not at all, and make its folder.
 
-    Drops opacity and the lower 8 of 16 bits if the format (by default the one of the file name) does not support them.
+    If the format (by default the one of the file name) does not hold opacity or 16 bits, they are dropped.
 
     Raises:
-        UserError: The format cannot store this number of channels, or the suffix of the file belongs to no format.
+        UserError: The format does not hold this number of channels, or no format has the ending of the file name.
         OSError: The file cannot be written.
     """
     path = pathlib.Path(path)
@@ -88,7 +83,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
     if form is None or form.write is None:
         raise UserError(f"{path.name}: expected the ending of an image format that can be written, such as .png")
     channels = image.pixels.shape[2]
-    if channels not in (1, 3) and name != "tiff":
+    if channels not in (1, 3) and not form.any_values:
         raise UserError(f"{channels} channels don't fit into {name}: expected --format tiff")
     opacity = image.opacity if form.opacity else None
     bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)

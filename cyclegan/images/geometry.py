@@ -15,7 +15,7 @@ from cyclegan.errors import UserError
 
 
 def known_orientation(value: object) -> int:
-    """Return a value of EXIF's orientation if it is one of 1 to 8, otherwise 1: files may hold any number, text or bytes."""
+    """Return a value of EXIF's orientation if it is one of 1 to 8, otherwise 1: files may hold any number or text."""
     return next((known for known in range(2, 9) if value == known), 1)
 
 
@@ -30,7 +30,7 @@ def upright(image: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize an image, uint8 or uint16 [h, w, C], to (height, width) with Pillow's bicubic filter, which avoids aliasing."""
+    """Resize an image, uint8 or uint16 [h, w, C], to (height, width) with Pillow's bicubic filter without aliasing."""
     height, width = size
     if image.shape[:2] == (height, width):
         return image
@@ -45,13 +45,9 @@ def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: bool) -> np.ndarray:
-    """Return the sizes to which images are resized before they are cropped.
+    """Return the heights and widths to which images are resized before they are cropped, int [N, 2], from their own.
 
-    Args:
-        data: The data section of the configuration.
-        multiple: Pixels by which the sides of the networks' input must be divisible.
-        sizes: int [N, 2], heights and widths in pixels; so is the result.
-        training: Whether these are training images; `resize_and_crop` crops no others.
+    The sides of the networks' input must be divisible by `multiple`. `resize_and_crop` crops training images only.
     """
     if data.preprocess == "resize_and_crop":
         return np.broadcast_to(data.load_shape if training else data.image_shape, sizes.shape)
@@ -67,14 +63,10 @@ def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: 
 def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: Sequence[str]) -> tuple[int, int]:
     """Return the (height, width) in pixels of every image that the networks see.
 
-    Args:
-        data: The data section of the configuration.
-        sizes: int [N, 2], heights and widths in pixels of all images of all splits.
-        resized: int [N, 2], the result of `resized_sizes` for them.
-        names: Names of the images.
+    `sizes` are the heights and widths of the images of all splits, int [N, 2], before they become `resized`.
 
     Raises:
-        UserError: An image is smaller than the crop; or, without a crop, resized images differ in size or are too small.
+        UserError: An image is smaller than the crop; or, without a crop, images differ in size or are too small.
     """
 
     def describe(i: int) -> str:
@@ -82,16 +74,14 @@ def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: 
         return f"{names[i]} ({format_size(sizes[i])}{change})"
 
     if "crop" in data.preprocess:
-        small = np.flatnonzero((resized < data.image_shape).any(axis=1))
-        if len(small):
+        if len(small := np.flatnonzero((resized < data.image_shape).any(axis=1))):
             raise UserError(
                 f"--preprocess {data.preprocess}: {len(small)} images are smaller than the crop, for example"
-                f" {describe(small[0])}; expected at least {format_size(data.image_shape)}: use a smaller --image_size, or"
-                " --preprocess resize_and_crop"
+                f" {describe(small[0])}; expected at least {format_size(data.image_shape)}: use a smaller --image_size,"
+                " or --preprocess resize_and_crop"
             )
         return data.image_shape
-    other = np.flatnonzero((resized != resized[0]).any(axis=1))
-    if len(other):
+    if len(other := np.flatnonzero((resized != resized[0]).any(axis=1))):
         raise UserError(
             f"--preprocess {data.preprocess}: {describe(0)} and {describe(other[0])} differ in size; expected one"
             " size for all images of both domains: use --preprocess crop or resize_and_crop"
@@ -99,8 +89,8 @@ def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: 
     height, width = (int(side) for side in resized[0])
     if min(height, width) < MIN_SIDE:
         raise UserError(
-            f"--preprocess {data.preprocess}: {describe(0)}; expected at least {format_size((MIN_SIDE, MIN_SIDE))}: use larger"
-            " images, or --preprocess resize_and_crop"
+            f"--preprocess {data.preprocess}: {describe(0)}; expected at least {format_size((MIN_SIDE, MIN_SIDE))}:"
+            " use larger images, or --preprocess resize_and_crop"
         )
     return height, width
 
@@ -111,7 +101,7 @@ def format_size(size: Sequence[int] | np.ndarray) -> str:
 
 
 def centre_crop(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Return a view of the middle of an image [h, w, C]: [height, width, C] for a `size` of (height, width) in pixels."""
+    """Return a view of the middle of an image [h, w, C]: [height, width, C] for a `size` of (height, width)."""
     height, width = size
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
     return image[top : top + height, left : left + width]

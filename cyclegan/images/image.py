@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, Optional, Protocol
 
 import numpy as np
 
-MAX_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
+MAX_IMAGE_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
@@ -33,10 +34,10 @@ class Header:
     height: int  # of the upright image, in pixels
     width: int
     bands: int
-    deep: bool  # whether bands have more than 8 bits
-    colors: bool  # whether pixels are gray or RGB, or can be converted to them
-    complete: bool  # whether the file seems to be complete
-    format: str  # by content: "JPEG", "PNG" and so on
+    format: str  # by content, a key of `formats.FORMATS`
+    deep: bool = False  # whether bands have more than 8 bits
+    colors: bool = True  # whether pixels are gray or RGB, or can be converted to them
+    complete: bool = True  # whether the file seems to be complete; if not, checking decodes it
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
@@ -55,6 +56,10 @@ class ImageReader(Protocol):
 
     def has_more_frames(self) -> bool:
         """Return whether the file has frames or pages besides the first one."""
+
+
+Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format
+Write = Callable[[pathlib.Path, np.ndarray, bool, bytes], None]  # of (path, bands, has_opacity, profile)
 
 
 class ImageArray(Protocol):
@@ -82,8 +87,8 @@ def check_size(width: int, height: int, memory: int = 0) -> None:
     """Raise `ValueError` for an empty or too large image, or if decoding takes more than `MAX_BYTES` of memory."""
     if min(width, height) < 1:
         raise ValueError(f"{width} x {height} pixels: expected at least 1")
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"{width} x {height} pixels: expected at most {MAX_PIXELS // 1_000_000} million")
+    if width * height > MAX_IMAGE_PIXELS:
+        raise ValueError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
     if memory > MAX_BYTES:
         raise ValueError(
             f"{width} x {height} pixels, which take {memory / 1e9:.3g} GB of memory to decode: expected at most"
@@ -106,9 +111,7 @@ def visible(pixels: np.ndarray) -> np.ndarray:
 def convert_bands(
     image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the pixels [h, w, channels] of an image and its opacity, [h, w, 1] or `None`.
-
-    Transparent pixels are blended with white.
+    """Return the pixels [h, w, channels] of an image, blended with white, and its opacity, [h, w, 1] or `None`.
 
     Args:
         image: uint8 or uint16 [h, w, bands]; or floats, without opacity.
@@ -116,9 +119,7 @@ def convert_bands(
         has_opacity: Whether the last band is opacity.
         premultiplied: Whether the other bands have been multiplied by the opacity.
     """
-    if channels not in (1, 3):
-        return image, None
-    if not has_opacity and image.shape[2] == channels:
+    if channels not in (1, 3) or (image.shape[2] == channels and not has_opacity):
         return image, None
     converted = np.empty((*image.shape[:2], channels), image.dtype)
     for rows in row_blocks(image.shape):
@@ -143,8 +144,5 @@ def _convert_colors(colors: np.ndarray, channels: int) -> np.ndarray:
         return np.repeat(colors, 3, axis=2)
     if np.issubdtype(colors.dtype, np.floating):
         return (colors @ (np.array(GRAY_WEIGHTS) / 0x10000))[..., None].astype(colors.dtype)
-    red, green, blue = (
-        band * weight for band, weight in zip(np.moveaxis(colors.astype(np.uint32), 2, 0), GRAY_WEIGHTS)
-    )
-    gray = (red + green + blue + 0x8000) >> 16
+    gray = (colors.astype(np.uint32) @ np.array(GRAY_WEIGHTS, np.uint32) + 0x8000) >> 16
     return gray[..., None].astype(colors.dtype)

@@ -1,80 +1,71 @@
-"""JPEG, PNG, BMP, WebP and GIF with Pillow, and the TIFF files that Pillow decodes without loss."""
+"""PNG, JPEG, WebP, BMP and GIF with Pillow, and the TIFF files that Pillow decodes without loss."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 import os
 import pathlib
 import struct
 import zlib
-from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import imagecodecs
 import numpy as np
-from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+from PIL import Image, ImageFile, PngImagePlugin
 from PIL.ExifTags import Base as Tag
 
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, check_size, convert_bands, row_blocks
+from cyclegan.images.image import DecodedImage, Header, Open, Write, check_size, convert_bands, row_blocks
 
-END_MARKERS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}  # compressed pixels never look like them
+END_MARKERS = {"jpeg": b"\xff\xd9", "png": b"IEND"}  # compressed pixels never look like them
 TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs append data to a file
 ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB is a color
-
 PILLOW_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}  # of memory per pixel by mode; 4 in all others
-USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # of TIFF, which Pillow always decodes
+BUFFER_BYTES = {"webp": 14, "gif": 6}  # of the decoder, per pixel
 PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
 PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has to follow
-OPENERS: dict[str, tuple[tuple[bytes, ...], Callable[[BinaryIO], ImageFile.ImageFile]]] = {
-    "png": ((b"\x89PNG\r\n\x1a\n",), PngImagePlugin.PngImageFile),
-    "jpeg": ((b"\xff\xd8\xff",), JpegImagePlugin.jpeg_factory),
-    "webp": ((b"RIFF",), WebPImagePlugin.WebPImageFile),
-    "bmp": ((b"BM",), BmpImagePlugin.BmpImageFile),
-    "gif": ((b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
-}
-OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "webp": {"quality": 95}}
 
 
-def open_image(file: BinaryIO, format: str) -> PillowReader | None:
-    """Return the reader of a file (of an MPO as a JPEG), or `None` if it has another format.
+def pillow_functions(name: str, **options: Any) -> tuple[Open, Write]:
+    """Return the functions that read and write a format of Pillow; `options` are options of `Image.save`."""
+    return functools.partial(_open, name), functools.partial(_write, name, options)
+
+
+def _open(name: str, file: BinaryIO) -> PillowReader | None:
+    """Return the reader of a file, or `None` if it has another format.
 
     `Image.open` would refuse large images, by a limit of the whole process; `check_size` does here.
     """
-    beginnings, make_image = OPENERS[format]
-    file.seek(0)
+    Image.init()
+    make_image, accepts = Image.OPEN[name.upper()]
+    assert accepts
     beginning = file.read(16)
     file.seek(0)
-    if not beginning.startswith(beginnings):
+    if not accepts(beginning):
         return None
     try:
-        return (PngReader if format == "png" else PillowReader)(make_image(file), file)
-    except (
-        SyntaxError,
-        EOFError,
-        IndexError,
-        TypeError,
-        KeyError,
-        struct.error,
-    ) as error:  # as `Image.open` knows them
+        image = make_image(file, "")
+        return PngReader(image, file, name) if name == "png" else PillowReader(image, file, name)
+    except (SyntaxError, EOFError, IndexError, TypeError, KeyError, struct.error) as error:  # as in `Image.open`
         raise OSError(f"damaged: {error}") from error
 
 
 class PillowReader:
-    """Read a file that Pillow has opened."""
+    """Read a file that Pillow has opened. Decoding takes `more_bytes` of memory beside the image."""
 
-    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO) -> None:
-        check_size(*image.size, _decoding_bytes(image))
+    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str, more_bytes: int = 0) -> None:
+        bands, deep = len(image.getbands()), image.mode.startswith("I")
+        buffers = 2 * bands if name == "jpeg" else BUFFER_BYTES.get(name, 0)
+        pixel_bytes = PILLOW_BYTES.get(image.mode, 4) + max(buffers, 8 if deep else 4)
+        check_size(*image.size, image.width * image.height * pixel_bytes + more_bytes)
         self._image = image
-        tail, length = _read_tail(file)
+        tail = _read_tail(file)
         self._orientation = _find_orientation(image, tail)
         width, height = image.size if self._orientation < 5 else reversed(image.size)
-        end_marker = END_MARKERS.get(image.format or "", b"")
-        complete = _is_whole_tiff(image, file, length) if image.format == "TIFF" else end_marker in tail
-        bands, name = len(image.getbands()), image.format or ""
-        self.header = Header(height, width, bands, _is_deep(image), True, complete, name, image.mode)
+        complete = END_MARKERS.get(name, b"") in tail
+        self.header = Header(height, width, bands, name, deep, complete=complete, mode=image.mode)
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""
@@ -82,14 +73,14 @@ class PillowReader:
 
     def has_more_frames(self) -> bool:
         """Return whether the file has frames besides the first one; a JPEG has previews at most."""
-        return self._image.format not in ("JPEG", "MPO") and getattr(self._image, "is_animated", False)
+        return self.header.format != "jpeg" and getattr(self._image, "is_animated", False)
 
 
 class PngReader(PillowReader):
     """Read a PNG file that Pillow has opened."""
 
-    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO) -> None:
-        super().__init__(image, file)
+    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str) -> None:
+        super().__init__(image, file, name)
         self._file = file
         position = file.tell()
         file.seek(PNG_DEPTH_OFFSET)
@@ -100,34 +91,31 @@ class PngReader(PillowReader):
             check_size(*image.size, image.width * image.height * (2 * PNG_BANDS[color_type] + 8))
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the image, upright, if its checksums are right. Pillow alone decodes most damaged files without an error."""
+        """Decode the image, upright, if its checksums are right, which Pillow ignores when it decodes."""
         position = self._file.tell()
         self._file.seek(0)
         PngImagePlugin.PngImageFile(self._file).verify()
-        if self.header.deep:
-            return self._read_deep(channels)
-        self._file.seek(position)
-        return super().read(channels)
-
-    def _read_deep(self, channels: int) -> DecodedImage:
-        """Decode 16 bits per band with imagecodecs, because Pillow drops 8 of them if there are several bands."""
-        self._file.seek(0)
+        if not self.header.deep:
+            self._file.seek(position)
+            return super().read(channels)
+        self._file.seek(0)  # Pillow drops 8 of the 16 bits if there are several bands
         pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
         has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
-        return DecodedImage(*converted, _get_profile(self._image))
+        return DecodedImage(*converted, self._image.info.get("icc_profile") or b"")
 
 
-def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes, format: str) -> None:
-    """Write bands [h, w, C]: uint8, or uint16 as "png". JPEG and WebP get quality 95."""
+def _write(
+    name: str, options: dict[str, Any], path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes
+) -> None:
+    """Write bands [h, w, C]: uint8, or uint16 as PNG."""
     if bands.dtype == np.uint16:
         _write_deep_png(path, bands, profile)
         return
     image = Image.fromarray(without_single_axis(bands))
-    if format == "gif" and image.mode == "LA":  # Pillow would drop its opacity
+    if name == "gif" and image.mode == "LA":  # Pillow would drop its opacity
         image = image.convert("RGBA")
-    options = {"icc_profile": profile} if profile else {}
-    image.save(path, format, **OPTIONS.get(format, {}), **options)
+    image.save(path, name, **options, **({"icc_profile": profile} if profile else {}))
 
 
 def _write_deep_png(path: pathlib.Path, bands: np.ndarray, profile: bytes) -> None:
@@ -157,15 +145,10 @@ def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -
     return _from_pillow(image, channels, orientation)
 
 
-def _get_profile(image: Image.Image) -> bytes:
-    """Return the ICC profile of a Pillow image, or nothing."""
-    return image.info.get("icc_profile") or b""
-
-
 def _from_pillow(image: Image.Image, channels: int, orientation: int) -> DecodedImage:
     """Convert an image, some rows at a time, and turn it upright."""
     image.load()
-    convert = _convert_deep_gray if _is_deep(image) else _convert
+    convert = _convert_deep_gray if image.mode.startswith("I") else _convert
     arrays: list[np.ndarray] = []
     for rows in row_blocks((image.height, image.width)):
         block = image.crop((0, rows.start, image.width, rows.stop))
@@ -174,11 +157,7 @@ def _from_pillow(image: Image.Image, channels: int, orientation: int) -> Decoded
         for array, part in zip(arrays, parts):
             array[rows] = part
     pixels, *opacity = (upright(array, orientation) for array in arrays)
-    return DecodedImage(pixels, opacity[0] if opacity else None, _get_profile(image))
-
-
-def _is_deep(image: Image.Image) -> bool:
-    return image.mode.startswith("I")
+    return DecodedImage(pixels, opacity[0] if opacity else None, image.info.get("icc_profile") or b"")
 
 
 def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -196,8 +175,7 @@ def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray 
 
 def _convert_deep_gray(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Return (pixels, opacity) of an image of one band of more than 8 bits; values above 16 bits are clipped."""
-    opacity = None
-    gray = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None]
+    gray, opacity = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None], None
     transparent = image.info.get("transparency")
     if transparent is not None:
         opacity = np.where(gray == transparent, np.uint16(0), np.uint16(65535))
@@ -205,56 +183,21 @@ def _convert_deep_gray(image: Image.Image, channels: int) -> tuple[np.ndarray, n
     return convert_bands(gray, channels, has_opacity=False)[0], opacity
 
 
-def _read_tail(file: BinaryIO) -> tuple[bytes, int]:
-    """Return the last bytes of a file and its length in bytes; the position of the file is kept."""
+def _read_tail(file: BinaryIO) -> bytes:
+    """Return the last bytes of a file, whose position is kept."""
     position = file.tell()  # Pillow has read the header, whose thumbnail may have an end marker of its own
     length = file.seek(0, os.SEEK_END)
     file.seek(max(position, length - TAIL_BYTES))
     tail = file.read()
     file.seek(position)
-    return tail, length
+    return tail
 
 
 def _find_orientation(image: ImageFile.ImageFile, tail: bytes) -> int:
     """Return the EXIF orientation, 1 to 8, that Pillow has not applied to `size` yet."""
     if image.format == "TIFF":
-        image.info.pop("xmp", None)  # by an orientation in XMP alone, Pillow would turn the pixels, but not `size`
         return 1  # Pillow has turned `size` and will turn the pixels
     # For a PNG, `getexif` decodes the pixels to find a chunk behind them; the method of the base class does not.
     after_pixels = image.format == "PNG" and b"eXIf" in tail
     exif = image.getexif() if after_pixels else Image.Image.getexif(image)
     return known_orientation(exif.get(Tag.Orientation))
-
-
-def _is_whole_tiff(image: ImageFile.ImageFile, file: BinaryIO, length: int) -> bool:
-    """Return whether the tags, and the strips or tiles, of a TIFF lie inside a file of this length in bytes.
-
-    A TIFF of an unusual compression counts as damaged, because Pillow's library may have been built without it.
-    """
-    tags = image.tag_v2  # type: ignore[attr-defined]
-    if tags.next == _first_page(file) or tags.get(Tag.Compression, 1) not in USUAL_COMPRESSIONS:
-        return False
-    offsets, counts = (tags.get(strips) or tags.get(tiles) or () for strips, tiles in ((273, 324), (279, 325)))
-    return 0 < len(offsets) == len(counts) and max(map(sum, zip(offsets, counts))) <= length
-
-
-def _first_page(file: BinaryIO) -> int:
-    """Return the offset of the first page of a TIFF, where Pillow's `next` stays if it cannot read all tags of the page."""
-    position = file.tell()
-    file.seek(0)
-    head = file.read(16)
-    file.seek(position)
-    big, order = 43 in head[2:4], "<" if head[:1] == b"I" else ">"
-    return struct.unpack_from(order + ("Q" if big else "I"), head, 8 if big else 4)[0]
-
-
-def _decoding_bytes(image: ImageFile.ImageFile) -> int:
-    """Return the bytes of memory that decoding takes: Pillow's image, and then the decoder's buffers or the result."""
-    bands, tile = len(image.getbands()), 0
-    if image.format == "TIFF":
-        sides = [image.tag_v2.get(tag, 0) for tag in (Tag.TileWidth, Tag.TileLength)]  # type: ignore[attr-defined]
-        tile = 4 * math.prod(sides)
-    coefficients = 2 * bands
-    buffers = {"JPEG": coefficients, "MPO": coefficients, "WEBP": 14, "GIF": 6}.get(image.format or "", 0)
-    result = 8 if _is_deep(image) else 4
-    return image.width * image.height * (PILLOW_BYTES.get(image.mode, 4) + max(buffers, result)) + tile

@@ -12,13 +12,12 @@ from typing import BinaryIO, NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images.formats import open_image
+from cyclegan.images.formats import FORMATS, open_image
 from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
 from cyclegan.images.pillow_format import TAIL_BYTES
-from cyclegan.images.value_range import image_to_levels, to_depth
+from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
 
-UNCOMPRESSED = ("BMP", "TIFF", "DICOM")  # many files of these formats end alike
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
 _large_image_lock = threading.Lock()
@@ -34,9 +33,7 @@ class ImageFacts(NamedTuple):
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
 
 
-FACTS_DTYPE = np.dtype(
-    [("length", np.int64), ("height", np.int32), ("width", np.int32), ("deep", bool), ("end", np.uint32)]
-)
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32))])
 
 
 def decode(
@@ -46,39 +43,29 @@ def decode(
 
     Args:
         source: A path, or the content of a file.
-        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal the number
-            of bands of the file, which are returned as they are.
-        dtype: `np.uint8` or `np.uint16`; pixels of the other depth are scaled by 257.
+        channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal
+            the number of bands of the file, which are returned as they are.
+        dtype: `np.uint8` or `np.uint16`, of the result [height, width, channels]; the other depth is scaled by 257.
         value_range: Values of the file that become the lowest and the highest level.
 
-    Returns:
-        dtype [height, width, channels].
-
     Raises:
-        ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range. Nothing is
-            decoded.
+        ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range.
         MissingPackageError: An optional package is needed.
         OSError and errors of the libraries: The file is not an image, or is damaged.
     """
-    return to_depth(decode_whole(source, channels, value_range).pixels, dtype)
+    pixels = decode_values(source, channels, any_type=value_range is not None).pixels
+    return to_depth(to_levels(pixels, value_range) if value_range else pixels, dtype)
 
 
-def decode_whole(source: Source, channels: int = 3, value_range: ValueRange | None = None) -> DecodedImage:
-    """Decode an image like `decode`, but at its own depth, and with its opacity and its ICC profile.
+def decode_values(source: Source, channels: int = 3, any_type: bool = True) -> DecodedImage:
+    """Decode an image like `decode`, with the values of the file, its opacity and its ICC profile.
 
-    Opacity is one of the bands unless `channels` is 1 or 3. With a value range, the depth is 16 bits.
+    The values may be of any type unless `any_type` is false. Opacity is one of the bands unless `channels` is 1 or 3.
     """
-    if value_range is None:
-        return decode_with_header(source, channels)[1]
-    return image_to_levels(decode_values(source, channels), value_range)
-
-
-def decode_values(source: Source, channels: int, any_type: bool = True) -> DecodedImage:
-    """Decode an image with the values of the file, which may be of any type unless `any_type` is false."""
     return decode_with_header(source, channels, any_type)[1]
 
 
-def decode_with_header(source: Source, channels: int = 3, any_type: bool = False) -> tuple[Header, DecodedImage]:
+def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
     with _open(source) as file:
         reader = _open_reader(file, channels, any_type)
@@ -88,17 +75,16 @@ def decode_with_header(source: Source, channels: int = 3, any_type: bool = False
 
 
 def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFacts:
-    """Check an image by its header and its end marker, which takes almost no time.
+    """Check an image by its header and its end; raise the errors of `decode`.
 
-    Only an image without an end marker near the end of the file is decoded, because valid files may have other data behind it.
-
-    With `has_range`, values may be of any type and the depth is 16 bits. Raises the errors of `decode`.
+    The image is decoded only if it has no end marker near the end of the file, because valid files may have other data
+    behind it. With `has_range`, values may be of any type, and the depth is 16 bits.
     """
     with _open(source) as file:
         header = _open_reader(file, channels, has_range).header
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
+        end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
     if not header.complete:
         decode_values(source, channels, has_range)
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
@@ -118,7 +104,7 @@ def _open(source: Source) -> BinaryIO:
 
 
 def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
-    """Return the reader of a file, after checking that it has the bands for `channels`, and a type of values that is allowed."""
+    """Return the reader of a file; check that it has the bands for `channels`, and values of a type that is allowed."""
     reader = open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
@@ -130,11 +116,8 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need --value_range_x or"
             " --value_range_y"
         )
-    if any_type and not header.other_values:  # which take more memory to decode than to convert
-        check_size(header.width, header.height, header.height * header.width * _conversion_bytes(header, channels))
+    if any_type and not header.other_values:  # other values take more memory to decode than to convert
+        # All bands, the chosen ones, and these and the opacity as uint16.
+        pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
+        check_size(header.width, header.height, header.height * header.width * pixel_bytes)
     return reader
-
-
-def _conversion_bytes(header: Header, channels: int) -> int:
-    """Return the bytes per pixel that the conversion takes: all bands, the chosen ones, and these and the opacity as uint16."""
-    return (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
 import pathlib
 import struct
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import tifffile
@@ -20,37 +21,36 @@ from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size,
 from cyclegan.images.pillow_format import PillowReader, without_single_axis
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
-COMPRESSIONS = {  # lossless ones, whose decoders stop at the size that the header gives
-    COMPRESSION.NONE: "none",
-    COMPRESSION.LZW: "LZW",
-    COMPRESSION.ADOBE_DEFLATE: "deflate",
-    COMPRESSION.DEFLATE: "deflate",
-    COMPRESSION.PACKBITS: "packbits",
-    COMPRESSION.ZSTD: "zstd",
-}
+# Lossless compressions, whose decoders stop at the size that the header gives.
+COMPRESSIONS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "ZSTD")]
+USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # which every Pillow decodes
+LEVEL_TYPES = ("uint8", "uint16")
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
 
 
 def open_image(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a TIFF file, `None` for other files."""
-    file.seek(0)
-    beginning = file.read(4)
-    file.seek(0)
-    if beginning not in MAGIC:
+    if file.read(4) not in MAGIC:
         return None
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # the readers raise errors themselves
+    file.seek(0)
     try:
         image = TiffImagePlugin.TiffImageFile(file)
     except (SyntaxError, KeyError, ValueError, struct.error):  # of many bands, which Pillow does not know
         return TiffReader(file)
-    return TiffReader(file) if _is_beyond_pillow(image) else PillowReader(image, file)
+    if _is_beyond_pillow(image):
+        return TiffReader(file)
+    image.info.pop("xmp", None)  # by an orientation in XMP alone, Pillow would turn the pixels, but not `size`
+    tile_pixels = int(_values(image, Tag.TileWidth).max() * _values(image, Tag.TileLength).max())
+    reader = PillowReader(image, file, "tiff", more_bytes=4 * tile_pixels)
+    reader.header = dataclasses.replace(reader.header, complete=_is_complete(image, file))
+    return reader
 
 
 class TiffReader:
     """Read the first page of a TIFF file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # this reader raises errors itself
-        length = file.seek(0, os.SEEK_END)
         file.seek(0)
         pages = tifffile.TiffFile(file).pages
         if not pages:
@@ -61,17 +61,17 @@ class TiffReader:
         self._page, self._more = page, len(pages) > 1
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
-        self._is_other = page.dtype not in (np.uint8, np.uint16)
+        self._is_other = f"{page.dtype}" not in LEVEL_TYPES
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         height, width, bands = page.imagelength, page.imagewidth, page.samplesperpixel
         self.header = Header(
             *((width, height) if self._orientation >= 5 else (height, width)),
             bands,
+            "tiff",
             deep=page.dtype != np.uint8,
             colors=bands - self._has_opacity in (1, 3),
-            complete=_segments_end_inside(page, length),
-            format="TIFF",
+            complete=_has_segments(page, file),
             other_values=f"{page.bitspersample} bits ({page.dtype})" if self._is_other else "",
         )
 
@@ -96,7 +96,7 @@ class TiffReader:
 
 
 def _is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
-    """Return whether Pillow would change a TIFF: more than four bands, several of 16 bits, white as 0, signed numbers, floats."""
+    """Return whether Pillow would change a TIFF of many or deep bands, white as 0, signed numbers or floats."""
     bands, bits = (_values(image, tag).max() for tag in (Tag.SamplesPerPixel, Tag.BitsPerSample))
     is_other = (_values(image, Tag.SampleFormat) != SAMPLEFORMAT.UINT).any() or bits > 16
     is_inverted = _values(image, Tag.PhotometricInterpretation).max() == PHOTOMETRIC.MINISWHITE
@@ -109,42 +109,50 @@ def _values(image: ImageFile.ImageFile, tag: int) -> np.ndarray:
 
 def _check_page(page: tifffile.TiffPage) -> None:
     """Raise `ValueError` unless the page is a flat image that this reader decodes as it is."""
-    dtype = page.dtype
     check_size(page.imagewidth, page.imagelength)
     if page.is_tiled:
         check_size(page.tilewidth, page.tilelength)
+    dtype, is_levels = page.dtype, f"{page.dtype}" in LEVEL_TYPES
     if (
         dtype is None
-        or dtype not in (np.uint8, np.uint16, *map(np.dtype, OTHER_TYPES))
+        or not (is_levels or f"{dtype}" in OTHER_TYPES)
         or page.bitspersample != 8 * dtype.itemsize
         or page.imagedepth != 1
     ):
-        raise ValueError(
-            f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {', '.join(OTHER_TYPES)}"
-        )
-    levels = (PHOTOMETRIC.MINISWHITE,) if dtype in (np.uint8, np.uint16) else ()
-    if page.compression not in COMPRESSIONS or page.photometric not in (
-        PHOTOMETRIC.MINISBLACK,
-        PHOTOMETRIC.RGB,
-        *levels,
-    ):
+        types = ", ".join(OTHER_TYPES)
+        raise ValueError(f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {types}")
+    photometrics = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, *[PHOTOMETRIC.MINISWHITE] * is_levels)
+    if page.compression not in COMPRESSIONS or page.photometric not in photometrics:
         raise ValueError(
             f"compression {page.compression}, photometric interpretation {page.photometric}: expected 1 or 2 and one of"
-            f" {', '.join(sorted(set(COMPRESSIONS.values())))}"
+            f" {', '.join(known.name for known in COMPRESSIONS)}"
         )
     pixels = page.imagewidth * page.imagelength
     segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
-    bytes_each = 2 if dtype in (np.uint8, np.uint16) else 8  # of the image as uint16, or of intermediate floats
+    bytes_each = 2 if is_levels else 8  # of the image as uint16, or of intermediate floats
     result = bytes_each * pixels * max(page.samplesperpixel, 4)
     check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
 
 
-def _segments_end_inside(page: tifffile.TiffPage, length: int) -> bool:
-    """Return whether the strips or tiles of a page are all there and lie inside a file of this length in bytes."""
+def _is_complete(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
+    """Return whether a file of Pillow seems to be complete, and has a compression that Pillow surely decodes."""
+    file.seek(0)
+    try:
+        page: Any = tifffile.TiffFile(file).pages[0]
+        # Pillow's `next` stays at the first page if a tag of it cannot be read.
+        is_read = image.tag_v2.next != page.offset  # type: ignore[attr-defined]
+        return is_read and page.compression in USUAL_COMPRESSIONS and _has_segments(page, file)
+    except Exception:  # tifffile raises almost anything; decoding will show whether the file is damaged
+        return False
+
+
+def _has_segments(page: tifffile.TiffPage, file: BinaryIO) -> bool:
+    """Return whether the strips or tiles of a page are all there and lie inside the file."""
+    length = file.seek(0, os.SEEK_END)
     segments = list(zip(page.dataoffsets, page.databytecounts))
     if len(segments) != math.prod(page.chunked) or not all(0 < size <= length - start for start, size in segments):
         return False
-    return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.nbytes
+    return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.size * page.bitspersample // 8
 
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:

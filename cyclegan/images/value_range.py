@@ -1,7 +1,8 @@
-"""Conversions between the value ranges of images: uint8 [0, 255], uint16 [0, 65535], float32 [-1, 1], and LO:HI of files.
+"""Conversions between the value ranges of images: uint8, uint16, float32 in [-1, 1], and LO:HI of files.
 
-With a range LO:HI, values of files become uint16 levels when they are read, and levels become values when they are written. All
-other parts see uint16 images. A level is 1/65535 of HI - LO, so whole numbers in a range of up to 65535 return exactly.
+With a range LO:HI, values of files become uint16 levels when they are read, and levels become values when they are
+written. All other parts see uint16 images. A level is 1/65535 of HI - LO, so whole numbers in a range of up to 65535
+return exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ArrayOrTensor = TypeVar("ArrayOrTensor", bound=Any)
 
 
 def to_float(images: ArrayOrTensor) -> ArrayOrTensor:
-    """Convert uint8 or uint16 images to float32 in [-1, 1]: a NumPy array, or a TensorFlow tensor, eager or symbolic."""
+    """Convert uint8 or uint16 images, a NumPy array or any TensorFlow tensor, to float32 in [-1, 1]."""
     half = 32767.5 if images.dtype == np.uint16 else 127.5
     # Tensors have no method that casts; TensorFlow's true division of uint8 and uint16 gives float32, exactly.
     levels: Any = images.astype(np.float32) if isinstance(images, np.ndarray) else images / 1
@@ -29,11 +30,7 @@ def to_float(images: ArrayOrTensor) -> ArrayOrTensor:
 
 
 def from_float(images: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
-    """Convert float32 images, clipped to [-1, 1], to the nearest levels of uint8 or uint16.
-
-    Raises:
-        ValueError: Some values are not numbers.
-    """
+    """Convert float32 images, clipped to [-1, 1], to the nearest levels of uint8 or uint16."""
     if not np.isfinite(images).all():
         raise ValueError(
             "the network's output is not finite (NaN), so its weights are broken; expected finite values: use an older"
@@ -63,11 +60,7 @@ def check_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
-    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped.
-
-    Raises:
-        ValueError: Some values are not numbers.
-    """
+    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped."""
     low, high = value_range
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
@@ -87,7 +80,7 @@ def to_values(levels: np.ndarray, value_range: ValueRange, dtype: np.dtype | typ
 
 
 def value_type(value_range: ValueRange, fractional: bool = False) -> type:
-    """Return the smallest type that holds the values of a range: uint8, uint16, int16; float32 also with `fractional`."""
+    """Return the smallest type that holds the values of a range: uint8, uint16, int16 unless `fractional`; float32."""
     low, high = value_range
     if not fractional and high - low >= MIN_STEPS:
         for dtype in (np.uint8, np.uint16, np.int16):
@@ -103,9 +96,9 @@ def image_to_levels(image: DecodedImage, value_range: ValueRange) -> DecodedImag
 
 
 def image_to_values(image: DecodedImage, value_range: ValueRange, fractional: bool = False) -> DecodedImage:
-    """Return an image with values of a range instead of uint16 levels, of the type `value_type`; floats have no opacity."""
+    """Return an image with values of a range, of the type `value_type`, instead of levels; floats have no opacity."""
     dtype = value_type(value_range, fractional)
-    has_opacity = image.opacity is not None and np.issubdtype(dtype, np.unsignedinteger)
+    has_opacity = np.issubdtype(dtype, np.unsignedinteger)
     opacity = to_depth(image.opacity, dtype) if image.opacity is not None and has_opacity else None
     return dataclasses.replace(image, pixels=to_values(image.pixels, value_range, dtype), opacity=opacity)
 

@@ -1,4 +1,4 @@
-"""Findings about a dataset: what each kind means and what to do about it, and the search for equal and similar images."""
+"""Findings about a dataset: what each kind means, what to do about it, and the search for similar images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNEVEN = 2.0  # ratio of the numbers of training images
 HASH_BITS = 64
 MAX_DISTANCE = 4  # bits in which the hashes of near duplicates differ at most
 MAX_ROUNDING, MAX_DIFFERENCE = 1.0, 0.2  # mean difference of pixels, in levels and as a share of the standard deviation
-BLOCK = 4096  # pairs of miniatures that are compared at once
+BLOCK = 4096  # pairs of miniatures that are compared at once, to bound the memory
 MAX_NEIGHBORS = 64  # hashes with which each hash is compared in a band; bounds time and memory
 
 
@@ -29,11 +29,10 @@ class Kind(NamedTuple):
     advice: str
 
 
-UNREADABLE = Kind(
+UNREADABLE_FILES = Kind(
     "unreadable files",
     "They cannot be decoded. Training refuses them, or stops at the first one.",
-    "Repair or remove them. For other bands set --channels_x and --channels_y, for other values --value_range_x and"
-    " --value_range_y.",
+    "Repair or remove them, or set --channels_x and --channels_y, or --value_range_x and --value_range_y.",
 )
 WRONG_EXTENSION = Kind(
     "names that contradict the content",
@@ -57,8 +56,7 @@ DUPLICATES = Kind(
 )
 NEAR_DUPLICATES = Kind(
     "near duplicates",
-    "They look alike, such as copies of other quality or size, or frames of a film, each like the next: there are fewer views than"
-    " files.",
+    "They look alike, such as copies of other quality or size, or frames of a film: there are fewer views than files.",
     "Keep one of each group.",
 )
 CONSTANT = Kind(
@@ -83,8 +81,7 @@ SMALL = Kind(
 )
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
-    f"One domain has at least {UNEVEN:g} times as many training images as the other; by default, an epoch has as many pairs as"
-    " the smaller one.",
+    f"One domain has {UNEVEN:g} times as many training images; by default, an epoch is one pass over the smaller one.",
     "Add images to the smaller domain if they are not varied enough; a small domain is soon learned by heart.",
 )
 
@@ -104,29 +101,31 @@ class Finding:
 
     @property
     def count(self) -> str:
-        """Number of images and groups, as text."""
-        if not self.groups:
-            return self.note
-        images = f"{len(self)} image{'s'[: len(self) > 1]}"
-        if len(self.groups) == len(self):
-            return images
-        return f"{images} in {len(self.groups)} group{'s'[: len(self.groups) > 1]}"
+        """Number of images and groups, as text; or the note."""
+        images, groups = len(self), len(self.groups)
+        text = f"{images} image{'s'[: images > 1]}" if groups else self.note
+        return text if groups == images else f"{text} in {groups} group{'s'[: groups > 1]}"
 
     def describe(self, names: Sequence[str], index: int) -> str:
         """Return the name of an image with its details."""
         return f"{names[index]} ({self.details[index]})" if index in self.details else names[index]
 
 
-def of_images(kind: Kind, indices: np.ndarray, details: Mapping[int, str] | None = None) -> Finding:
-    """Return a finding of single images."""
-    return Finding(kind, [[index] for index in indices.tolist()], details or {})
+def of_images(kind: Kind, indices: np.ndarray) -> Finding:
+    """Return a finding of single images without details."""
+    return Finding(kind, indices[:, np.newaxis].tolist())
+
+
+def of_details(kind: Kind, details: Mapping[int, str]) -> Finding:
+    """Return a finding of single images with details, by index."""
+    return Finding(kind, [[index] for index in sorted(details)], details)
 
 
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:
     """Return the findings of groups of images that are alike.
 
-    A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several times.
-    Only the last reason makes a finding of the given kind. `splits` has the index of the split of each image.
+    A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several
+    times. Only the last reason makes a finding of the given kind. `splits` has the index of the split of each image.
     """
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
@@ -147,13 +146,11 @@ def of_counts(splits: np.ndarray) -> Finding:
 
 
 def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about images, of those with these indices, that are blurred by resizing; see `resized_sizes`."""
-    training, testing = (
-        geometry.resized_sizes(data, multiple, sizes[indices], is_training) for is_training in (True, False)
-    )
+    """Return the finding about images, of those with these indices, that resizing blurs; see `resized_sizes`."""
+    training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
     resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
     small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
-    return of_images(SMALL, small, {i: "{1} x {0} pixels".format(*sizes[i].tolist()) for i in small.tolist()})
+    return of_details(SMALL, {index: geometry.format_size(sizes[index]) for index in small.tolist()})
 
 
 def equal_groups(keys: np.ndarray) -> list[list[int]]:
@@ -168,12 +165,11 @@ def equal_groups(keys: np.ndarray) -> list[list[int]]:
 def near_groups(
     hashes: np.ndarray, colors: np.ndarray, color_tolerance: float, miniatures: np.ndarray
 ) -> list[list[int]]:
-    """Return groups of similar images, like `equal_groups`. Images that are similar to the same image are in the same group.
+    """Return groups of similar images, like `equal_groups`; an image and all that are similar to it are one group.
 
-    Two images are similar if at most `MAX_DISTANCE` bits of their hashes, no color and few pixels of their miniatures differ
-    much. Such hashes agree in at least one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree in a band are
-    compared, and no more than `MAX_NEIGHBORS` of them, in order of the other bits. Memory and time grow in proportion to the
-    number of images.
+    Two images are similar if at most `MAX_DISTANCE` bits of their hashes, no color and few pixels of their miniatures
+    differ much. Such hashes agree in at least one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree
+    in a band are compared, at most `MAX_NEIGHBORS` of them. Memory and time grow in proportion to the images.
 
     Args:
         hashes: Perceptual hashes, uint64 [N].
@@ -204,10 +200,7 @@ def near_groups(
 
 
 def _have_similar_pixels(pixels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return for which pairs [2, P] of miniatures [N, K] the mean difference is small, compared to the contrast: bool [P].
-
-    Not more than `BLOCK` pairs are in memory as float32.
-    """
+    """Return for which pairs [2, P] of miniatures [N, K] the mean difference is small beside the contrast: bool [P]."""
     similar = np.zeros(pairs.shape[1], bool)
     for start in range(0, len(similar), BLOCK):
         a, b = pixels[pairs[:, start : start + BLOCK]].astype(np.float32)

@@ -29,15 +29,13 @@ FLAGS = (  # settings that an inspection takes from training
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
-EXTENSIONS = {name.upper(): endings for name, (endings, *_) in formats.FORMATS.items()}
-EXTENSIONS["MPO"] = EXTENSIONS["JPEG"]  # cameras write MPO
 MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
 MEASURES = np.dtype(
     [
         ("readable", bool),
         ("height", np.int32),  # in pixels, upright
         ("width", np.int32),
-        ("format", "U5"),  # by content
+        ("format", "U16"),  # by content
         ("kind", "U24"),  # bands and depth
         ("pixels", np.uint64),  # hash of the decoded pixels
         ("look", np.uint64),  # perceptual hash
@@ -71,7 +69,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
 
     Args:
         folder: Folder with trainA and trainB, and optionally testA and testB.
-        data: The data section of the configuration of training, except for the folder.
+        data: The settings of training, except for the folder.
         multiple: Pixels by which the sides of the networks' input must be divisible.
         bars: Whether to show a progress bar.
     """
@@ -118,19 +116,18 @@ def _find(
     rich = np.flatnonzero(measures["readable"] & ~constant)
     sizes = loading.sizes_of(measures)
     misnamed = {
-        index: f"is {format_}"
-        for index, format_ in enumerate(measures["format"].tolist())
-        if folder_source.stem(names[index]) != names[index]  # a name without an extension contradicts nothing
-        and not names[index].lower().endswith(EXTENSIONS.get(format_, ""))
+        index: f"is {format_.upper()}"
+        for index, (name, format_) in enumerate(zip(names, measures["format"].tolist()))
+        if format_ and formats.format_of(name) not in (None, format_)
     }
     return [
-        findings.of_images(findings.UNREADABLE, np.array(sorted(reasons), int), reasons),
+        findings.of_details(findings.UNREADABLE_FILES, reasons),
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
         findings.of_images(findings.MIXED, _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)),
         findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
         findings.of_counts(splits[measures["readable"]]),
-        findings.of_images(findings.WRONG_EXTENSION, np.array(sorted(misnamed), int), misnamed),
+        findings.of_details(findings.WRONG_EXTENSION, misnamed),
     ]
 
 
@@ -166,7 +163,9 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
     reduced = thumbnail(pixels, THUMBNAIL)
     look = int.from_bytes(np.packbits(imagehash.phash(reduced).hash).tobytes(), "big")
     miniature = np.asarray(reduced.convert("RGB").resize((MINIATURE, MINIATURE), Image.Resampling.BOX))
-    looks = _hash_pixels(decoded.pixels), look, miniature
+    content = hashlib.blake2b(f"{decoded.pixels.shape} {decoded.pixels.dtype}".encode(), digest_size=8)
+    content.update(np.ascontiguousarray(decoded.pixels).data)
+    looks = int.from_bytes(content.digest(), "big"), look, miniature
     return (True, *pixels.shape[:2], header.format, _kind(header), *looks, mean, deviation, spread > GRAY_SPREAD)
 
 
@@ -188,20 +187,10 @@ def _kind(header: Header) -> str:
 
 def _colors(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return mean and standard deviation by channel, and the largest difference between channels of a pixel."""
-    total = squares = np.zeros(pixels.shape[2])
-    spread = 0.0
+    mean = squares = np.zeros(pixels.shape[2])
+    spread, count, level = 0.0, pixels.shape[0] * pixels.shape[1], np.iinfo(pixels.dtype).max / 255
     for rows in row_blocks(pixels.shape):
-        block = pixels[rows].reshape(-1, pixels.shape[2]).astype(np.float64)
-        total, squares = total + block.sum(axis=0), squares + np.square(block).sum(axis=0)
+        block = pixels[rows].reshape(-1, pixels.shape[2]) / level
+        mean, squares = mean + block.sum(axis=0) / count, squares + np.square(block).sum(axis=0) / count
         spread = max(spread, np.ptp(block, axis=1).max())
-    level = np.iinfo(pixels.dtype).max / 255
-    count = pixels.shape[0] * pixels.shape[1]
-    mean = total / count
-    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    return np.broadcast_to(mean / level, 3), np.broadcast_to(deviation / level, 3), spread / level
-
-
-def _hash_pixels(pixels: np.ndarray) -> int:
-    digest = hashlib.blake2b(f"{pixels.shape} {pixels.dtype}".encode(), digest_size=8)
-    digest.update(np.ascontiguousarray(pixels).data)
-    return int.from_bytes(digest.digest(), "big")
+    return np.broadcast_to(mean, 3), np.broadcast_to(np.sqrt(np.maximum(squares - mean**2, 0)), 3), spread

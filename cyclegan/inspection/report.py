@@ -1,4 +1,4 @@
-"""Inspection of a dataset as text, in short at the start of training, and as an HTML page without a network or script."""
+"""Inspection of a dataset as text, in short at the start of training, and as an HTML page without a script."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from cyclegan import terminal
-from cyclegan.config import Config
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
 from cyclegan.errors import UserError, printable
 from cyclegan.images import reader
-from cyclegan.inspection.findings import DUPLICATES, UNREADABLE, Finding, equal_groups, of_copies, of_counts, of_sizes
+from cyclegan.inspection import findings
+from cyclegan.inspection.findings import DUPLICATES, UNREADABLE_FILES, Finding
 from cyclegan.inspection.inspection import FLAGS, Inspection, thumbnail
 from cyclegan.run import html_report
 
@@ -110,11 +110,9 @@ def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
 
 def _flags_of_inspection(data: DataConfig, value_ranges: Mapping[str, str | None]) -> list[str]:
     """Return the flags that give an inspection these settings, with value ranges as measured."""
-    sizes = {name: getattr(data, name) for name in ("preprocess", "image_size", "image_width")}
-    usual = {"load_size": Config.from_settings(**sizes).data.load_size, "image_width": data.image_size}
-    flags = {name: getattr(data, name) for name in FLAGS}
-    flags.update(value_ranges)
-    return [f"--{name} {value}" for name, value in flags.items() if value != usual.get(name, getattr(DataConfig, name))]
+    flags = {**{name: getattr(data, name) for name in FLAGS}, **value_ranges}
+    usual = {name: getattr(DataConfig, name) for name in FLAGS} | {"image_width": data.image_size}
+    return [f"--{name} {value}" for name, value in flags.items() if value != usual[name]]
 
 
 def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[Finding]:
@@ -123,19 +121,15 @@ def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarr
     splits = np.repeat(np.arange(len(SPLITS)), [len(part) for part in facts])
     known = np.flatnonzero(merged["end"])
     keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
-    groups = [known[group].tolist() for group in equal_groups(keys)]
-    yield from of_copies(DUPLICATES, groups, splits)
+    groups = [known[group].tolist() for group in findings.equal_groups(keys)]
+    yield from findings.of_copies(DUPLICATES, groups, splits)
     sizes = loading.sizes_of(merged)
-    yield of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
-    yield of_counts(splits)
+    yield findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
+    yield findings.of_counts(splits)
 
 
 def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]) -> None:
-    """Make the folder of a page, and check that training will not take its images for images of the dataset.
-
-    Raises:
-        UserError: The folder cannot be made, or lies in trainA, trainB, testA or testB of the dataset.
-    """
+    """Make the folder of a page, and check that training will not take its images for images of the dataset."""
     path = pathlib.Path(folder).expanduser().resolve()
     for split in SPLITS:
         if (pathlib.Path(dataset).expanduser() / split).resolve() in (path, *path.parents):
@@ -147,26 +141,18 @@ def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]
 
 
 def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Path:
-    """Write `index.html`, with reduced copies of the images concerned in `images/`; return its path.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Write `index.html`, with reduced copies of the images concerned in `images/`; return its path."""
     folder = pathlib.Path(folder).expanduser()
-    style = (html_report.SOURCE.with_suffix(".css")).read_text(encoding="utf-8")
-    style += TEMPLATE.with_suffix(".css").read_text(encoding="utf-8")
-    name = inspection.folder.resolve().name
-    findings = list(enumerate(inspection.findings, 1))
+    style = "".join(page.with_suffix(".css").read_text(encoding="utf-8") for page in (html_report.SOURCE, TEMPLATE))
+    found = list(enumerate(inspection.findings, 1))
+    contents = (f'<a href="#finding-{i}">{_escape(each.kind.title)}</a>: {_escape(each.count)}' for i, each in found)
     parts = {
         "table": _table(inspection),
         "notes": "".join(f"<li>{_escape(note)}</li>" for note in (LEGEND, *inspection.notes)),
-        "contents": "".join(
-            f'<li><a href="#finding-{i}">{_escape(finding.kind.title)}</a>: {_escape(finding.count)}</li>'
-            for i, finding in findings
-        ),
-        "sections": "".join(part for i, finding in findings for part in _section(folder, inspection, i, finding)),
+        "contents": "".join(f"<li>{entry}</li>" for entry in contents),
+        "sections": "".join(_section(folder, inspection, i, finding) for i, finding in found),
     }
-    title = f"{name}: {len(findings) or 'no'} finding{'s'[: len(findings) != 1]}"
+    title = f"{inspection.folder.resolve().name}: {len(found) or 'no'} finding{'s'[: len(found) != 1]}"
     return html_report.write_page(folder, TEMPLATE, title, parts, style)
 
 
@@ -184,26 +170,22 @@ def _table(inspection: Inspection) -> str:
     return f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
 
 
-def _section(folder: pathlib.Path, inspection: Inspection, number: int, finding: Finding) -> Iterator[str]:
-    """Yield the parts of the section of a finding."""
-    kind = finding.kind
-    yield f'<section id="finding-{number}"><h2>{_escape(kind.title)}: {_escape(finding.count)}</h2>'
-    yield f"<p>{_escape(kind.meaning)}</p><p>{_escape(kind.advice)}</p>"
-    shown = 0
-    rest: list[int] = []
-    yield '<div class="groups">'
+def _section(folder: pathlib.Path, inspection: Inspection, number: int, finding: Finding) -> str:
+    """Return the section of a finding; write the images that it shows."""
+    kind, groups, others = finding.kind, "", []
+    left = 0 if kind is UNREADABLE_FILES else MAX_IMAGES
     for group in finding.groups:
-        part = group[: 0 if kind is UNREADABLE else max(0, MAX_IMAGES - shown)]
-        if part:
-            yield f'<div class="group">{"".join(_figure(folder, inspection, finding, i) for i in part)}</div>'
-        shown += len(part)
-        rest += group[len(part) :]
-    yield "</div>"
-    if rest:
-        names = "\n".join(f"<li>{_escape(finding.describe(inspection.names, i))}</li>" for i in rest)
-        listed = f"<ul>{names}</ul>"
-        yield listed if kind is UNREADABLE else f"<details><summary>{len(rest)} not shown</summary>{listed}</details>"
-    yield "</section>"
+        shown, left = group[:left], max(0, left - len(group))
+        figures = "".join(_figure(folder, inspection, finding, index) for index in shown)
+        groups += f'<div class="group">{figures}</div>' if shown else ""
+        others += [f"<li>{_escape(finding.describe(inspection.names, index))}</li>" for index in group[len(shown) :]]
+    is_open = " open" if kind is UNREADABLE_FILES else ""
+    rest = f"<details{is_open}><summary>{len(others)} not shown</summary><ul>{''.join(others)}</ul></details>"
+    return (
+        f'<section id="finding-{number}"><h2>{_escape(kind.title)}: {_escape(finding.count)}</h2>'
+        f"<p>{_escape(kind.meaning)}</p><p>{_escape(kind.advice)}</p>"
+        f'<div class="groups">{groups}</div>{rest if others else ""}</section>'
+    )
 
 
 def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, index: int) -> str:
@@ -215,4 +197,5 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
         pixels = reader.decode(inspection.folder / inspection.names[index], channels, value_range=value_range)
         thumbnail(pixels, SIDE).save(folder / file)
     name = _escape(finding.describe(inspection.names, index))
-    return f'<figure><img loading="lazy" src="{html_report.url(file)}" alt="{name}"><figcaption>{name}</figcaption></figure>'
+    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'
+    return f"<figure>{image}<figcaption>{name}</figcaption></figure>"

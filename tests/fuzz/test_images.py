@@ -75,7 +75,7 @@ class Markup(html.parser.HTMLParser):
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of damage that it can skip
 def test_every_file_of_the_corpus_is_used_or_named(files, strategies, tmp_path, monkeypatch):
     good, bad = files
-    monkeypatch.setattr("cyclegan.images.image.MAX_PIXELS", 1_000_000)  # a damaged size costs no gigabytes
+    monkeypatch.setattr("cyclegan.images.image.MAX_IMAGE_PIXELS", 1_000_000)  # a damaged size costs no gigabytes
     monkeypatch.setattr(loading, "MAX_NAMED", 10**6)
     make_run(tmp_path / "run", strategies[1], channels_y=3, filters=1, residual_blocks=0)
     report = translate(Model(tmp_path / "run"), tmp_path / "data", tmp_path / "out", size=(16, 16), html=True)

@@ -15,11 +15,8 @@ def dicom(stored, bits=12, syntax="1.2.840.10008.1.2.1", **tags):
     dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = CTImageStorage
     dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = "1.2.3.4"
     dataset.file_meta.TransferSyntaxUID = UID(syntax)
-    dataset.SeriesInstanceUID, dataset.PatientName, dataset.ImageType = (
-        "1.2.3",
-        "Doe^Jane",
-        ["ORIGINAL", "PRIMARY", "AXIAL"],
-    )
+    dataset.SeriesInstanceUID, dataset.PatientName = "1.2.3", "Doe^Jane"
+    dataset.ImageType = ["ORIGINAL", "PRIMARY", "AXIAL"]
     is_rgb = stored.ndim == 3 and stored.shape[2] == 3
     dataset.Rows, dataset.Columns = stored.shape[:2] if is_rgb else stored.shape[-2:]
     if stored.ndim == 3 and not is_rgb:

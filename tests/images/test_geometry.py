@@ -23,9 +23,8 @@ def test_resize_equals_pillow_at_every_depth():
             assert np.abs(difference).max() <= 1.1  # with 8 bits, Pillow also rounds between rows and columns
     stripes = np.zeros((64, 64, 2), np.uint16)
     stripes[:, ::2] = 60000
-    assert (
-        np.abs(geometry.resize(stripes, (8, 8)).astype(int) - 30000).max() < 1500
-    )  # no aliasing, which would give 0 or 60000
+    gray = geometry.resize(stripes, (8, 8)).astype(int)
+    assert np.abs(gray - 30000).max() < 1500  # no aliasing, which would give 0 or 60000
     edge = np.zeros((8, 8, 1), np.uint16)
     edge[:, 4:] = 65535
     assert np.unique(geometry.resize(edge, (8, 32))[0, [0, 15, 16, 31], 0].astype(int) // 32768).tolist() == [0, 1]
@@ -53,7 +52,7 @@ def test_crop_resizes_nothing(training):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_scale_width_equals_the_reference(training):
-    """Compare with base_dataset.__scale_width: width load_size, height int(max(load_size * height / width, crop_size))."""
+    """Compare with base_dataset.__scale_width: height int(max(load_size * height / width, crop_size))."""
     expected = [[int(max(90 * height / width, 64)), 90] for height, width in SIZES]
     assert expected == [[64, 90], [180, 90], [90, 90], [64, 90]]
     assert resized("scale_width_and_crop", training) == expected
@@ -90,8 +89,8 @@ def test_without_a_crop_all_sizes_are_equal():
     assert final_size("none", [(101, 203), (100, 204)]) == (100, 204)
     assert final_size("scale_width", [(100, 100), (200, 200)]) == (88, 88)
     text = (
-        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 216 x 100 pixels\) differ in size;"
-        r" expected one size .*: use --preprocess crop or resize_and_crop"
+        r"--preprocess none: 0.png \(204 x 100 pixels\) and 2.png \(214 x 100 pixels, resized to 216 x 100 pixels\)"
+        r" differ in size; expected one size .*: use --preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
         final_size("none", [(100, 204), (101, 203), (100, 214)])

@@ -23,10 +23,7 @@ SIDE = 40_000
 HUGE = {
     "png": png(SIDE, SIDE, pixels=zlib.compress(bytes(1000))),
     "bmp": b"BM" + struct.pack("<IIIIiiHHIIIIII", 1000, 0, 54, 40, SIDE, SIDE, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(1000),
-    "gif": b"GIF89a"
-    + struct.pack("<HHBBB", SIDE, SIDE, 0, 0, 0)
-    + b","
-    + struct.pack("<HHHHBB", 0, 0, SIDE, SIDE, 0, 8),
+    "gif": struct.pack("<6sHHBBBcHHHHBB", b"GIF89a", SIDE, SIDE, 0, 0, 0, b",", 0, 0, SIDE, SIDE, 0, 8),
     "tiff": tiff(SIDE, SIDE),
     "tiff of five bands": tiff(SIDE, SIDE, 5),
     "16 bit png": png(SIDE, SIDE, pixels=zlib.compress(bytes(1000)), bits=16),
@@ -39,11 +36,7 @@ def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
     path = tmp_path / "a.png"
     path.write_bytes(HUGE[kind])
-    reason = (
-        "Image size .1600000000 pixels. exceeds"
-        if "in a small one" in kind
-        else "40000 x 40000 pixels: expected at most 180"
-    )
+    reason = "Image size .1600000000" if "in a small" in kind else "40000 x 40000 pixels: expected at most 180"
     assert re.search(f"{path} .{reason}", refused(path))
     for function in (reader.decode, reader.check):
         with pytest.raises(Exception, match=reason):
@@ -51,7 +44,7 @@ def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
 
 
 def test_a_jpeg_that_needs_much_memory_is_refused_by_its_header(tmp_path, monkeypatch):
-    """Check progressive JPEGs of 169 million pixels, whose coefficients stay in memory: RGB takes 1.7 GB, CMYK 2.03 GB."""
+    """Check progressive JPEGs, whose coefficients stay in memory: RGB takes 1.7 GB, CMYK 2.03 GB."""
     monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
     path = tmp_path / "a.jpg"
     for mode in ("RGB", "CMYK"):
@@ -136,7 +129,7 @@ for path in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_memory_limit_holds_for_what_decoding_takes(tmp_path):
-    """Compare the memory that decoding takes with the estimate that is compared with the limit, for the greediest files."""
+    """Compare the memory that decoding takes with the estimate that `check_size` gets, for the greediest files."""
     side = 3000
     rgb = Image.new("RGB", (side, side))
     for name, image, options in (

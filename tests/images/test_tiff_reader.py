@@ -1,6 +1,7 @@
 """Reading of TIFF files with tifffile."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import tifffile
 from PIL import Image
 
 from cyclegan.images import reader, tiff_format
-from tests.images.samples import TIFFS, VALID, deep_values, tiff, tiff_of
+from tests.images.samples import TIFFS, deep_values, tiff, tiff_of
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -46,9 +47,13 @@ def test_check_finds_truncated_tiff(name):
     reader.check(whole, 5)
     with pytest.raises(ValueError, match="truncated: it has fewer pixels than its header promises"):
         reader.check(whole[:-300], 5)
-    small = VALID["tiff"]
-    with pytest.raises(OSError):
-        reader.check(small[: len(small) // 2])
+
+
+def test_check_finds_strips_with_too_few_bytes():
+    counts = [struct.pack("<HHII", 279, 4, 1, count) for count in (640, 64)]
+    for function in (reader.check, reader.decode):
+        with pytest.raises(OSError, match="truncated"):
+            function(tiff(8, 80).replace(*counts), 1)
 
 
 @pytest.mark.parametrize("compression", ["jpeg", "tiff_lzw", "tiff_adobe_deflate", "packbits", "group4", None])
@@ -69,18 +74,10 @@ def test_check_finds_every_truncated_tiff_of_pillow(compression):
     assert refused
 
 
-@pytest.mark.parametrize("bands", [1, 5])
-@pytest.mark.parametrize("size", [(0, 8), (8, 0)])
-def test_empty_images_are_refused(size, bands):
-    for function in (reader.check, reader.decode):
-        with pytest.raises(ValueError, match=f"{size[0]} x {size[1]} pixels: expected at least 1"):
-            function(tiff(*size, bands), bands)
-
-
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of LZW, deflate"),
+        ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of NONE, LZW"),
         ({"photometric": "separated"}, "photometric interpretation 5: expected 1 or 2"),
     ],
 )
@@ -90,31 +87,21 @@ def test_other_kinds_of_tiff_are_refused(options, text):
             function(tiff_of(deep_values(5), **options), 5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint32], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize("bands", [1, 5])
-def test_signed_and_float_tiff_are_refused(dtype, bands):
-    levels = np.arange(-8 * 6 * bands // 2, 8 * 6 * bands // 2).reshape(8, 6, bands)
-    for look in (reader.check, reader.decode):
-        with pytest.raises(ValueError, match="expected a flat image of 8 or 16 bits, unsigned"):
-            look(tiff_of(levels.astype(dtype)), bands)
-
-
 @pytest.mark.parametrize("dtype", tiff_format.OTHER_TYPES)
 def test_values_of_other_types_need_a_range(dtype):
     low = 0 if dtype == "uint32" else -100
     values = np.random.default_rng(0).integers(low, 100, (12, 10, 3)).astype(dtype)
-    for content, bands in (
-        (tiff_of(values, predictor=False), 3),
-        (tiff_of(values[..., :1]), 1),
-        (tiff_of(values[..., :2]), 2),
-    ):
+    for bands in (1, 2, 3, 5):
+        expected = np.resize(values, (12, 10, bands))
+        content = tiff_of(expected)
         assert reader.check(content, bands, has_range=True)[:4] == (len(content), 12, 10, True)
         image = reader.decode_values(content, bands)
-        assert (image.pixels == values[..., :bands]).all() and image.fractional == dtype.startswith("float")
+        assert (image.pixels == expected).all() and image.fractional == dtype.startswith("float")
         levels = reader.decode(content, bands, np.uint16, (low, 100))
-        assert (
-            levels.dtype == np.uint16 and np.abs(levels / 65535 * (100 - low) + low - values[..., :bands]).max() < 0.01
-        )
+        assert levels.dtype == np.uint16 and np.abs(levels / 65535 * (100 - low) + low - expected).max() < 0.01
+        for look in (reader.check, reader.decode):
+            with pytest.raises(ValueError, match="expected a flat image of 8 or 16 bits, unsigned"):
+                look(content, bands)
     gray = reader.decode_values(tiff_of(values), 1).pixels
     assert np.abs(gray[..., 0] - values @ [0.299, 0.587, 0.114]).max() < 0.1
     assert (reader.decode_values(tiff_of(values[..., :1]), 3).pixels == values[..., :1]).all()

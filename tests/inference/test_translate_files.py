@@ -67,8 +67,8 @@ def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
     assert translate([model], tmp_path / "in", tmp_path / "out", "y2x").done == 4
     expected, _ = model.y2x(np.stack([deep, deep]))  # a batch, as the files: one image may be rounded otherwise
     for name in ("deep.png", "deep.tif"):
-        np.testing.assert_array_equal(reader.decode_whole(tmp_path / "out" / name).pixels, expected)
-    found = reader.decode_whole(tmp_path / "out" / "clear.png")
+        np.testing.assert_array_equal(reader.decode_values(tmp_path / "out" / name).pixels, expected)
+    found = reader.decode_values(tmp_path / "out" / "clear.png")
     np.testing.assert_array_equal(found.opacity, opacity)
     with Image.open(tmp_path / "out" / "turned.png") as image:
         assert image.size == (20, 24) and 0x0112 not in image.getexif()
@@ -83,7 +83,7 @@ def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
         formats.write(tmp_path / "in" / name, DecodedImage(images(16, 20, 3), None, profiles[space]))
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
     translate([model], tmp_path / "in", tmp_path / "out")
-    kept = {name: reader.decode_whole(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
+    kept = {name: reader.decode_values(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
     assert kept == {"a.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
 
 

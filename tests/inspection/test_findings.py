@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from cyclegan.config import Config
 from cyclegan.inspection import findings
-from cyclegan.inspection.findings import BOTH_DOMAINS, DUPLICATES, SMALL, TRAINING_AND_TEST, UNEVEN_DOMAINS
+from cyclegan.inspection.findings import BOTH_DOMAINS, DUPLICATES, TRAINING_AND_TEST, UNEVEN_DOMAINS
 
 TRAIN_A, TRAIN_B, TEST_A, TEST_B = range(4)
 
@@ -35,16 +34,6 @@ def test_one_domain_may_have_less_than_twice_the_images(in_a, in_b, note):
     assert (finding.kind, finding.note, finding.count) == (UNEVEN_DOMAINS, note, note)
 
 
-def test_images_may_be_enlarged_one_and_a_half_times():
-    data = Config.from_settings(image_size=60, load_size=72).data
-    sizes = np.array([[48, 48], [48, 47], [40, 40], [99, 39], [10, 10]])
-    splits = np.array([TRAIN_A, TRAIN_B, TEST_A, TEST_B, TEST_B])
-    finding = findings.of_sizes(data, 4, sizes, splits, np.arange(4))  # the last one is not to be looked at
-    # Training images become 72 pixels wide and high, test images 60.
-    assert finding.kind == SMALL and finding.groups == [[1], [3]]
-    assert finding.details == {1: "47 x 48 pixels", 3: "39 x 99 pixels"}
-
-
 def near_groups(hashes, colors=None, miniatures=None):
     """Return the groups; colors and miniatures are equal if not given."""
     same = np.zeros((len(hashes), 1), np.uint8)
@@ -56,11 +45,6 @@ def near_groups(hashes, colors=None, miniatures=None):
 def flip_bits(value, *bits):
     """Return a hash with other bits."""
     return np.uint64(int(value) ^ sum(1 << bit for bit in bits))
-
-
-def test_equal_keys_are_grouped_in_order():
-    assert findings.equal_groups(np.array([5, 3, 9, 3, 5, 5], np.uint64)) == [[0, 4, 5], [1, 3]]
-    assert findings.equal_groups(np.zeros(0, np.uint64)) == []
 
 
 def test_hashes_that_differ_in_up_to_four_bits_are_near():

@@ -90,7 +90,7 @@ def test_folders_of_pages_are_checked(tmp_path):
 
 
 def inspection(*images, findings=(), notes=()):
-    """Return an inspection of images: (split, height, width, kind, mean, deviation) each; an unreadable one has a split only."""
+    """Return an inspection of images: (split, height, width, kind, mean, deviation), or (split,) if unreadable."""
     measures = np.zeros(len(images), MEASURES)
     for row, (_, *values) in zip(measures, images):
         if values:

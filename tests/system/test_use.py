@@ -114,10 +114,10 @@ def test_translate_mixed_images(mixed, used):
         with Image.open(path) as before, Image.open(out / path.relative_to(mixed)) as after:
             turned = before.size if path.name != "turned.jpg" else before.size[::-1]
             assert (after.format, after.size) == (before.format, turned), path
-    assert reader.decode_whole(out / "deep.png").pixels.dtype == np.uint16
+    assert reader.decode_values(out / "deep.png").pixels.dtype == np.uint16
     np.testing.assert_array_equal(
-        reader.decode_whole(out / "clear.png").opacity,
-        reader.decode_whole(mixed / "clear.png").opacity,
+        reader.decode_values(out / "clear.png").opacity,
+        reader.decode_values(mixed / "clear.png").opacity,
     )
     assert "index_files" in os.listdir(out) and not (out / "broken.jpg").exists()
 
