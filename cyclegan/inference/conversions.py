@@ -21,7 +21,7 @@ Ranges = tuple[Optional[ValueRange], Optional[ValueRange]]  # of the values of t
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
-def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
+def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
     """Decode a path or a Pillow image to levels for the networks."""
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
@@ -69,7 +69,7 @@ def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
     return dataclasses.replace(image, pixels=pixels, profile=image.profile if keeps_profile else b"")
 
 
-def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image:
+def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
     """Convert a translation to a Pillow image of values; raise `UserError` if Pillow has no such images."""
     single = image.pixels.shape[2] == 1
     if ranges[1]:  # Pillow has no floats of several channels
@@ -90,7 +90,7 @@ def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image
     return made
 
 
-def as_batch(array: np.ndarray, channels: int, size: Size | None = None) -> np.ndarray:
+def as_batch(array: np.ndarray, channels: int, size: Size | None) -> np.ndarray:
     """Return an array of one or several images as [N, h, w, channels], resized if `size` is given."""
     images = array[..., None] if array.ndim == 2 and channels == 1 else array
     images = images if images.ndim == 4 else images[None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ TILE = 1536  # default side in pixels of the largest square that is translated a
 OVERLAP = 128  # pixels that two neighboring tiles share
 MIN_TILE = 4 * OVERLAP
 
-Network = Callable[[np.ndarray], np.ndarray]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1]
+Network = Callable[[np.ndarray], Any]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1], an array or a tensor
 Span = tuple[int, int, np.ndarray]  # start, stop, weights of the pixels (the weights of all tiles add up to 1)
 
 
@@ -52,7 +53,7 @@ def _translate_padded(images: np.ndarray, network: Network, multiple: int) -> np
     height, width = images.shape[1:3]
     (top, bottom), (left, right) = _padding(height, multiple), _padding(width, multiple)
     padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="reflect")
-    return network(padded)[:, top : top + height, left : left + width]
+    return np.asarray(network(padded))[:, top : top + height, left : left + width]
 
 
 def _padding(side: int, multiple: int) -> tuple[int, int]:

@@ -202,29 +202,25 @@ class _FileTranslator:
             with report.catch(task):
                 decoded = conversions.read(task.source, self._channels, self._ranges)
                 originals[task] = conversions.resize(decoded, self._size)
-        results = self._generate([image.pixels for image in originals.values()])
-        for (task, original), result in zip(originals.items(), results):
+        try:
+            results = self._generate([image.pixels for image in originals.values()])
+        except Exception:  # such as too little memory: one by one
+            results = None
+        for number, (task, original) in enumerate(originals.items()):
             with report.catch(task):
-                if isinstance(result, Exception):
-                    raise result
+                result = results[number] if results else self._generate([original.pixels])[0]
                 self._write(report, task, original, *result)
         return report
 
-    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None] | Exception]:
-        """Return (translation, cycle image for the page) or an error of each image; try one by one if a batch fails."""
-        if not images:
-            return []
+    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
         model, back = self._idle.get(), self._direction[::-1]
         try:
             outputs = model.translate(self._direction, np.stack(images))
             has_cycles = self._page is not None and back in model.generators
             return list(zip(outputs, model.translate(back, outputs) if has_cycles else [None] * len(images)))
-        except Exception as error:  # such as too little memory
-            if len(images) == 1:
-                return [error]
         finally:
             self._idle.put(model)
-        return [result for image in images for result in self._generate([image])]
 
     def _write(
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None

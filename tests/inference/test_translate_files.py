@@ -137,7 +137,9 @@ def test_one_file_goes_to_a_file_or_a_folder(model, originals, tmp_path):
 
 def test_a_name_without_a_format_needs_one(model, originals, tmp_path):
     (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
-    with pytest.raises(UserError, match=r"jfif: its name does not end in .*expected --format .*file: photo\.jpg"):
+    with pytest.raises(
+        UserError, match=r"jfif: its name does not end in .*expected --format .*file as output: photo\.jpg"
+    ):
         translate([model], tmp_path / "photo.jfif", tmp_path / "out")
     assert translate([model], tmp_path / "photo.jfif", tmp_path / "out", format="jpeg").done == 1
     assert translate([model], tmp_path / "photo.jfif", tmp_path / "out" / "b.jpg").done == 1
@@ -166,12 +168,6 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
         translate([model], "x*", "../none")
 
 
-def test_a_pattern_that_leads_out_is_refused():
-    for pattern in ("photos/*/../../secret/*.png", "**/../b.png"):
-        with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
-            file_plan.plan_tasks(pattern, "out", None)
-
-
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
     formats.write(tmp_path / "out" / "sub" / "c.webp", DecodedImage(images(8, 8, 3)))
     mine = (tmp_path / "out" / "sub" / "c.webp").read_bytes()
@@ -196,7 +192,7 @@ def test_originals_are_never_replaced(model, originals, tmp_path):
     (tmp_path / "link").symlink_to(source)
     for target in (source, tmp_path / "link"):
         for what in (source, source / "a.png"):
-            with pytest.raises(UserError, match="an image to translate, which its translation would replace"):
+            with pytest.raises(UserError, match="its translation would replace this image to translate"):
                 translate([model], what, target, overwrite=True)
     assert (source / "a.png").read_bytes() == before
 
