@@ -143,7 +143,7 @@ def test_the_code_of_the_docs_works(form, uint8, exported, generator, tmp_path, 
 
 def faked(function):
     """Return a format whose files compute a function [N, H, W, C] -> [N, H, W, C]."""
-    return ExportFormat(lambda model, path, float16: path.write_text("new"), lambda path: function)
+    return ExportFormat(lambda model, path, options: path.write_text("new"), lambda path: function)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
         with pytest.raises(UserError, match=text):
             export(generator, tmp_path / name, [colour()], ExportOptions(form, overwrite=overwrite))
     assert (tmp_path / "file").read_text() == (tmp_path / "saved" / "saved_model.pb").read_text() == "old"
-    same = ExportFormat(lambda model, path, float16: path.mkdir(), lambda path: lambda x: generator(x).numpy())
+    same = ExportFormat(lambda model, path, options: path.mkdir(), lambda path: lambda x: generator(x).numpy())
     monkeypatch.setitem(EXPORT_FORMATS, "savedmodel", dataclasses.replace(same, marker="saved_model.pb"))
     for name in ("saved", "file"):
         export(generator, tmp_path / name, [colour()], ExportOptions("savedmodel", overwrite=True))
