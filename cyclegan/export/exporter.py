@@ -38,7 +38,7 @@ class ExportOptions:
 
     @property
     def tolerance(self) -> float:
-        """Allowed difference from the network's output in [-1, 1]; with `uint8` in gray levels, and 0.5 for rounding."""
+        """Allowed difference from the network's output in [-1, 1]; with `uint8` in gray levels, 0.5 of it rounding."""
         tolerance = FLOAT16_TOLERANCE if self.float16 else TOLERANCE
         return 0.5 + 127.5 * tolerance if self.uint8 else tolerance
 

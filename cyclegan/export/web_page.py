@@ -49,7 +49,7 @@ def check(page: Page, channels: Sequence[int]) -> None:
             f"--format web needs npm to copy {RUNTIME}: install Node.js, or give --runtime DIR with the files"
             f" {SCRIPT} and {WASM}, or --runtime cdn"
         )
-    if page.runtime not in (None, "cdn"):
+    if page.runtime and page.runtime != "cdn":
         _runtime_files(pathlib.Path(page.runtime))
 
 

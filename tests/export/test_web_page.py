@@ -55,7 +55,6 @@ def test_policy_allows_no_other_origin():
     [
         ((3, 5), "cdn", "--format web: 5 channels; expected 1 or 3, as browsers show no others"),
         ((3, 3), "nowhere", "--runtime nowhere: expected a folder with ort.webgpu"),
-        ((3, 3), "", "--runtime .: expected a folder with ort.webgpu"),
         ((3, 3), None, "--format web needs npm"),
     ],
 )
