@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-import zipfile
 from types import ModuleType
 
 import numpy as np
@@ -21,7 +20,7 @@ StateDict = dict[str, np.ndarray]
 def load_state_dict(path: str) -> StateDict:
     """Return the tensors in a file of `torch.save` by name, as float32. Nothing in the file is executed.
 
-    Both formats are read: the zip format since PyTorch 1.6 and the older one. DataParallel's prefix "module." is dropped.
+    Both the zip format since PyTorch 1.6 and the older one are read. DataParallel's prefix "module." is dropped.
 
     Raises:
         UserError: PyTorch is missing or too old, the file can't be read or is damaged, or it holds something else.
@@ -30,21 +29,13 @@ def load_state_dict(path: str) -> StateDict:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about formats that are refused anyway
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                if damaged := archive.testzip():  # PyTorch does not verify the checksums
-                    raise UserError(f"its part {damaged!r:.80} is damaged")
-        state = _to_arrays(torch, content)
+            return _to_arrays(torch, torch.load(path, map_location="cpu", weights_only=True))
     except UserError as error:
         raise UserError(f"{path}: {error}; {EXPECTED}") from None
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror or error}); {EXPECTED}") from error
     except Exception as error:  # a damaged pickle or archive may raise anything
         raise UserError(f"{path}: {_reason(error)}; {EXPECTED}") from error
-    if all(name.startswith("module.") for name in state):
-        state = {name[len("module.") :]: value for name, value in state.items()}
-    return state
 
 
 def _import_torch() -> ModuleType:
@@ -68,9 +59,7 @@ def _to_arrays(torch: ModuleType, content: object) -> StateDict:
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise UserError(f"its {name!r:.80} is {type(value).__name__}, not a tensor")
-        if value.is_complex():
-            raise UserError(f"its {name!r:.80} has complex numbers")
-    return {name: value.detach().to(torch.float32).numpy() for name, value in content.items()}
+    return {name.removeprefix("module."): value.detach().to(torch.float32).numpy() for name, value in content.items()}
 
 
 def _reason(error: Exception) -> str:

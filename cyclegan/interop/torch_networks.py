@@ -23,7 +23,13 @@ UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
 DROPOUT = 0.5  # the only rate of the reference
 GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix"
 DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix"
-SHARED = ("filters", "norm", "norm_affine")  # settings that generators and discriminators share
+# The settings of the numbers of channels of each network: of its input, of its output.
+CHANNELS = {
+    "G": ("channels_x", "channels_y"),
+    "F": ("channels_y", "channels_x"),
+    "D_X": ("channels_x",),
+    "D_Y": ("channels_y",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +61,8 @@ def find_generator(state: StateDict) -> Layout:
     settings, convolutions, normalized = _find_unet(state) if unet else _find_resnet(state)
     normalizations = [_following(name, 1) for name in normalized]
     first, last = (_kernel_of(state, name, GENERATOR).shape for name in (convolutions[0], convolutions[-1]))
-    settings = {
-        **{"variant": "paper", **settings, "filters": first[0]},
-        **_normalization_settings(state, normalizations[0]),
-        "upsample": "transpose",
-    }
+    settings.update(variant="paper", filters=first[0], upsample="transpose")
+    settings.update(_normalization_settings(state, normalizations[0]))
     channels_out = last[1 if unet else 0]  # the last convolution of a U-Net is transposed
     return Layout(GENERATOR, settings, convolutions, normalizations, first[1], channels_out)
 
@@ -107,10 +110,8 @@ def find_discriminator(state: StateDict) -> Layout:
         raise UserError(f"it has {len(convolutions)} convolutions, expected at least 3; {DISCRIMINATOR}")
     normalizations = [_following(name, 1) for name in convolutions[1:-1]]
     first, last = (_kernel_of(state, name, DISCRIMINATOR).shape for name in (convolutions[0], convolutions[-1]))
-    settings = {
-        **{"variant": "paper", **settings, "filters": first[0], "discriminator_norm": "same"},
-        **_normalization_settings(state, normalizations[0]),
-    }
+    settings.update(variant="paper", filters=first[0], discriminator_norm="same")
+    settings.update(_normalization_settings(state, normalizations[0]))
     return Layout(DISCRIMINATOR, settings, convolutions, normalizations, first[1], last[0])
 
 
@@ -171,60 +172,44 @@ def read_networks(paths: Mapping[str, str]) -> dict[str, TorchNetwork]:
     """Return the networks in files, by the name of the network: "G" and any of "F", "D_X", "D_Y".
 
     Raises:
-        UserError: A file can't be read or holds another network, or the networks do not belong together.
+        UserError: A file can't be read or holds another network.
     """
-    networks = {name: _read(name, path) for name, path in paths.items()}
-    G, F, D_X, D_Y = (networks.get(name) for name in ("G", "F", "D_X", "D_Y"))
-    assert G
-    if F:
-        expected = dataclasses.replace(G.layout, channels_in=G.layout.channels_out, channels_out=G.layout.channels_in)
-        if F.layout != expected:
-            raise UserError(f"{F.path} is {F.layout}; expected {expected}, the reverse of {G.path}")
-    for D, channels in ((D_Y, G.layout.channels_out), (D_X, G.layout.channels_in)):
-        if D:
-            _check_discriminator(D, G, channels)
-    if D_X and D_Y and D_X.layout.settings != D_Y.layout.settings:
-        raise UserError(f"{D_X.path} is {D_X.layout}; expected the same as {D_Y.path}, which is {D_Y.layout}")
+    networks = {}
+    for name, path in paths.items():
+        state = state_dict.load_state_dict(path)
+        try:
+            layout = find_generator(state) if name in ("G", "F") else find_discriminator(state)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        networks[name] = TorchNetwork(path, state, layout)
     return networks
 
 
 def combined_settings(networks: Mapping[str, TorchNetwork]) -> dict[str, tuple[Any, str]]:
-    """Return the settings that build these networks, as (value, file that has it) by name."""
-    G = networks["G"]
-    settings = {"channels_x": (G.layout.channels_in, G.path), "channels_y": (G.layout.channels_out, G.path)}
-    for network in reversed([*networks.values()]):
-        settings.update({name: (value, network.path) for name, value in network.layout.settings.items()})
-    return settings
+    """Return the settings that build these networks, as (value, file that has it) by name.
 
-
-def _read(name: str, path: str) -> TorchNetwork:
-    state = state_dict.load_state_dict(path)
-    try:
-        return TorchNetwork(path, state, (find_generator if name in ("G", "F") else find_discriminator)(state))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def _check_discriminator(D: TorchNetwork, G: TorchNetwork, channels: int) -> None:
-    if D.layout.channels_in != channels:
-        raise UserError(
-            f"{D.path} takes images of {D.layout.channels_in} channels; expected {channels}, as {G.path} is {G.layout}:"
-            " D_A takes the output of G_A, D_B the output of G_B"
-        )
-    for name in SHARED:
-        ours, theirs = D.layout.settings.get(name), G.layout.settings.get(name)
-        if ours != theirs:
-            raise UserError(
-                f"{D.path} has {name} {ours}; expected {theirs}, as in {G.path}: --{name} is the same for all four"
-                " networks; leave the discriminators out to begin with new ones"
-            )
+    Raises:
+        UserError: The networks do not belong together: they need different values of a setting.
+    """
+    combined: dict[str, tuple[Any, str]] = {}
+    for key, network in networks.items():
+        layout = network.layout
+        channels = dict(zip(CHANNELS[key], (layout.channels_in, layout.channels_out)))
+        for name, value in {**channels, **layout.settings}.items():
+            expected, path = combined.setdefault(name, (value, network.path))
+            if value != expected:
+                raise UserError(
+                    f"{network.path} has {name} {value}; expected {expected}, as {path} has: G_B reverses G_A, D_A"
+                    " takes the output of G_A, D_B that of G_B; without a file, a network begins with random weights"
+                )
+    return combined
 
 
 def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> None:
     """Copy the weights of a state dict into a network.
 
-    Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here. Kernels of transposed convolutions are [in, out, H, W] in
-    PyTorch and [H, W, out, in] here.
+    Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here; of transposed convolutions, in and out are swapped
+    in both.
     """
     rest = dict(state)
     convolutions = [layer for layer in network.layers if hasattr(layer, "kernel")]
@@ -252,9 +237,7 @@ def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> 
 
 def _assign(variable: tf.Variable, value: np.ndarray, name: str) -> None:
     if tuple(variable.shape) != value.shape:
-        raise UserError(
-            f"its '{name}' has {value.size:,} numbers, {value.shape} in TensorFlow's order; expected {tuple(variable.shape)}"
-        )
+        raise UserError(f"its '{name}' has shape {value.shape} in TensorFlow's order; expected {tuple(variable.shape)}")
     if not np.isfinite(value).all():
         raise UserError(f"its '{name}' has numbers that are not finite; expected the weights of a sound network")
     variable.assign(value.astype(np.float32))

