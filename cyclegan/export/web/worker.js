@@ -1,6 +1,6 @@
-// The networks, in a worker, so that the page answers while they run. Messages in: {network, image, runtime}, where `image` is
-// {numbers, width, height, channels}, or missing to load the network only. Messages out: {loaded}, a share of the download; {running}, the kind of device;
-// {image}, the translation; {error}.
+// The networks, in a worker, so that the page answers while they run. Messages in: {network, image, runtime}, where
+// `image` is {numbers, width, height, channels}, or missing to load the network only. Messages out: {loaded}, a share
+// of the download; {running}, the kind of device; {image, device}, the translation; {error}.
 
 const sessions = new Map(); // by URL of the network
 let ort;
