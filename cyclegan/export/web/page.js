@@ -7,7 +7,7 @@ const DEVICES = { webgpu: "WebGPU", wasm: "WebAssembly" };
 const LARGEST = 2 ** 27; // pixels to decode: 0.5 GB
 const SMALLEST = 16; // pixels: smaller images leave the network nothing to see
 const OUT_OF_MEMORY = /memory|alloc|\bOOM\b|^\d+$/i; // WebAssembly may throw a number when its memory is used up
-const [fileInput, direction, side, divider, bar] = ["#file", "#direction", "#side", "#divider", "#bar"].map(find);
+const [fileInput, direction, side, divider] = ["#file", "#direction", "#side", "#divider"].map(find);
 let chosen = null; // {file, name}
 let latest = 0; // number of the latest translation; earlier ones show nothing
 let worker = null;
@@ -60,10 +60,8 @@ async function translateCanvas(canvas, name) {
 async function step(image, network, text) {
   setStatus(`${text}: preparing the network`);
   const input = toNumbers(image, network.inputs, settings.multiple);
-  const { image: translated, device } = await translate(network, input, ({ loaded, running }) => {
-    if (running) setStatus(`${text} with ${DEVICES[running]}`);
-    else bar.value = loaded;
-  });
+  const report = (device) => setStatus(`${text} with ${DEVICES[device]}`);
+  const { image: translated, device } = await translate(network, input, report);
   return { image: toImageData(translated, image.width, image.height, settings.multiple), device };
 }
 
@@ -87,12 +85,11 @@ function offerDownload(name) {
 function setBusy(busy) {
   find("main").setAttribute("aria-busy", busy);
   if (!busy && document.activeElement === find("#stop")) fileInput.focus(); // a hidden button loses the focus
-  bar.hidden = find("#stop").hidden = !busy;
+  find("#bar").hidden = find("#stop").hidden = !busy;
 }
 
 function setStatus(text) {
   find("#status").textContent = text;
-  bar.removeAttribute("value"); // it moves until a share is known
 }
 
 function fail(text) {
@@ -252,7 +249,7 @@ function post(network, image) {
     worker.onmessage = ({ data }) => {
       if (data.image) running?.resolve(data);
       else if (data.error) running?.reject(new Error(data.error));
-      else running?.report(data);
+      else running?.report(data.running);
     };
     worker.onerror = (event) => {
       event.preventDefault();
