@@ -20,8 +20,7 @@ from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
 from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
 
-SOURCE = pathlib.Path(__file__).with_name("web")
-PAGE_FILES = ("index.html", "style.css", "page.js", "worker.js")
+SOURCE = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
 SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
 COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
@@ -75,20 +74,19 @@ def export(
     options = ExportOptions("web", overwrite=overwrite)
     exporter.check(out, options)
     with exporter.new_file(out) as made:
-        made.mkdir()
+        shutil.copytree(SOURCE, made)
         differences = [
             exporter.write_checked(generator, made / f"{direction}.onnx", images[direction], options)
             for direction, generator in generators.items()
         ]
         if page.runtime != "cdn":
             _copy_runtime(page.runtime, made / "runtime")
-        _write_page(made, page, generators)
+        _fill_page(made, page, generators)
     return max(differences)
 
 
-def _write_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
-    for name in PAGE_FILES:
-        shutil.copyfile(SOURCE / name, folder / name)
+def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
+    """Write the title and the policy into `index.html`, and the settings into a file beside it."""
     index = (folder / "index.html").read_text(encoding="utf-8")
     index = index.replace("{{policy}}", policy(CDN if page.runtime == "cdn" else ""))
     index = index.replace("{{title}}", html.escape(printable(page.title)))

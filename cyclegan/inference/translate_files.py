@@ -83,13 +83,13 @@ def translate(  # noqa: PLR0913  the public API
     batch_size: int = 8,
     html: bool = False,
     bars: bool = False,
-    checkpoint: str | None = None,
     skip_existing: bool = False,
 ) -> Report:
     """Translate image files.
 
     Args:
-        run: Folder of a run, whose generators run on all GPUs; or a `Model`; or a list of models, one for each device.
+        run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
+            device.
         source: File, or folder (its images, also in subfolders), or pattern of `glob` (`**` for any folders).
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
@@ -99,7 +99,6 @@ def translate(  # noqa: PLR0913  the public API
         batch_size: Number of images of one size to translate together, if they are small enough.
         html: Whether to write a page of the results, which also shows each image translated back if the run can.
         bars: Whether to show a progress bar.
-        checkpoint: Name of a checkpoint, if `run` is a folder; by default the newest that can be read.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
 
     Returns:
@@ -124,9 +123,7 @@ def translate(  # noqa: PLR0913  the public API
     if not overwrite:
         page = [folder / "index.html", folder / PAGE_FOLDER] if html else []
         file_plan.refuse_existing([*(task.target for task in tasks), *page])
-    if not isinstance(run, (Model, list)):
-        run = load_on_devices(run, checkpoint)
-    models = [run] if isinstance(run, Model) else run
+    models = [run] if isinstance(run, Model) else run if isinstance(run, list) else load_on_devices(run)
     models[0].generator(direction)  # raises an error if there is none
     file_plan.refuse_formats(tasks, format, models[0].channels(direction)[1], models[0].value_ranges(direction)[1])
     translator = _FileTranslator(models, direction, size, format, folder if html else None)

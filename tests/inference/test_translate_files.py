@@ -87,21 +87,14 @@ def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
     assert kept == {"a.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
 
 
-def test_files_with_several_frames_are_counted(model, tmp_path):
+def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_path):
+    model = Model(run_folder, tile=512)
+    formats.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(3)]
-    (tmp_path / "in").mkdir()
     for name, count in (("a.gif", 3), ("b.gif", 1), ("c.webp", 2)):
         frames[0].save(tmp_path / "in" / name, save_all=True, append_images=frames[1:count])
     report = translate([model], tmp_path / "in", tmp_path / "out")
-    assert (report.done, report.cut) == (3, 2)
-
-
-def test_tiled_images_are_counted(run_folder, tmp_path):
-    model = Model(run_folder, tile=512)
-    formats.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
-    formats.write(tmp_path / "in" / "b.png", DecodedImage(images(20, 20, 3)))
-    report = translate([model], tmp_path / "in", tmp_path / "out")
-    assert (report.done, report.tiled) == (2, 1)
+    assert (report.done, report.tiled, report.cut) == (4, 1, 2)
     np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(images(520, 600, 3)))
 
 
