@@ -95,12 +95,11 @@ def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: s
 def _find_images(source: str) -> tuple[str, list[str]]:
     """Return (folder, sorted names relative to it) of the images of a folder or a pattern."""
     if os.path.isdir(source):
-        copies = {path.parent.relative_to(source) / PAGE_FOLDER for path in pathlib.Path(source).rglob("index.html")}
         others: list[str] = []
         found = folder_source.find_images(source, others)
         if others := [name for name in others if name != "index.html"]:
             logger.info(folder_source.describe_others(source, others))
-        return source, [name for name in found if pathlib.Path(name).parent not in copies]
+        return source, [name for name in found if PAGE_FOLDER not in pathlib.Path(name).parts]
     if not glob.has_magic(source):
         raise UserError(
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"

@@ -68,10 +68,9 @@ class Model:
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, compat.stack())
         self.config, self.tile, self._device = saved.config, tile, device
-        precision = precision or self.config.performance.precision
         suffix = "_ema" if self.config.optimization.ema else ""
         allow_memory_growth()
-        with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
+        with tf.device(device), compat.precision_policy(precision or self.config.performance.precision):
             self.generators = {
                 direction: generators.make_generator(
                     self.config.networks, *self.channels(direction), name=name + suffix

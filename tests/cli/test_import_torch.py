@@ -10,7 +10,7 @@ import cyclegan
 from cyclegan.cli import import_torch, train
 from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
-from cyclegan.interop import state_dict
+from cyclegan.interop import torch_networks
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.training.gan import GAN
 from tests.interop.pytorch_networks import filled, patch_state, resnet_state
@@ -21,13 +21,13 @@ SMALL = ["--image_size", "32", "--precision", "float32"]
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """Return a function that puts a state dict into a file, for which PyTorch is not needed."""
-    states, load = {}, state_dict.load_state_dict
+    states, load = {}, torch_networks.load_state_dict
 
     def write(name, state):
         states[str(tmp_path / name)] = state
         return str(tmp_path / name)
 
-    monkeypatch.setattr(state_dict, "load_state_dict", lambda path: states[path] if path in states else load(path))
+    monkeypatch.setattr(torch_networks, "load_state_dict", lambda path: states[path] if path in states else load(path))
     return write
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cyclegan.errors import UserError
-from cyclegan.interop.state_dict import load_state_dict
+from cyclegan.interop.torch_networks import load_state_dict
 
 FORMATS = pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 

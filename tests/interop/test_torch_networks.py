@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cyclegan.errors import UserError
-from cyclegan.interop import state_dict
+from cyclegan.interop import torch_networks
 from cyclegan.interop.torch_networks import combined_settings, find_discriminator, find_generator, read_networks
 from tests.interop.pytorch_networks import filled, patch_state, resnet_state
 
@@ -25,7 +25,7 @@ def read(monkeypatch):
     """Return `read_networks` for state dicts by the name of the network, each in a file of that name."""
 
     def read(**states):
-        monkeypatch.setattr(state_dict, "load_state_dict", lambda path: states[path[: -len(".pth")]])
+        monkeypatch.setattr(torch_networks, "load_state_dict", lambda path: states[path[: -len(".pth")]])
         return read_networks({name: f"{name}.pth" for name in states})
 
     return read

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cyclegan.interop.state_dict import load_state_dict
-from cyclegan.interop.torch_networks import find_generator
+from cyclegan.interop.torch_networks import find_generator, load_state_dict
 from tests.interop.pytorch_networks import (
     filled,
     pytorch_patch_discriminator,
