@@ -104,7 +104,11 @@ def _find_images(source: str) -> tuple[str, list[str]]:
         raise UserError(
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
         )
-    base = os.path.join("", *itertools.takewhile(lambda part: not glob.has_magic(part), pathlib.PurePath(source).parts))
+    parts = pathlib.PurePath(source).parts
+    fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    if os.pardir in parts[len(fixed) :]:  # the translations would leave the output folder, too
+        raise UserError(f"{printable(source)}: .. after a wildcard; expected a pattern that stays in its folder")
+    base = os.path.join("", *fixed)
     images = (path for path in glob.glob(source, recursive=True) if folder_source.is_image(path))
     return base, sorted(os.path.relpath(path, base or os.curdir) for path in images)
 

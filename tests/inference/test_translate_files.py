@@ -27,11 +27,10 @@ def write_same_size(folder, count):
 
 @pytest.fixture
 def calls(model, monkeypatch):
-    """Record the batches of the translations; an attribute of the list may be a function that fails for some."""
+    """Record the sizes of the batches of the translations; the function `found.check` may fail for some."""
 
     class Calls(list):
-        def check(self, batch):
-            pass
+        check = staticmethod(lambda batch: None)
 
     found, original = Calls(), Model.translate
 
@@ -159,6 +158,12 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
     with pytest.raises(UserError, match=r"x\*: no images; expected at least one of \.png"):
         translate([model], "x*", "../none")
+
+
+def test_a_pattern_that_leads_out_is_refused():
+    for pattern in ("photos/*/../../secret/*.png", "**/../b.png"):
+        with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
+            file_plan.plan_tasks(pattern, "out", None)
 
 
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
