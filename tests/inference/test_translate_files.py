@@ -138,17 +138,6 @@ def test_a_name_without_a_format_needs_one(model, originals, tmp_path):
     assert files(tmp_path / "out") == ["b.jpg", "photo.jpg"]
 
 
-def test_files_that_are_no_images_are_named(tmp_path, caplog):
-    for name in ("a.png", "b.HEIC", "index.html"):
-        (tmp_path / name).touch()
-    caplog.set_level("INFO", "cyclegan")
-    tasks, _ = file_plan.plan_tasks(str(tmp_path), str(tmp_path / "out"), None)
-    assert [task.name for task in tasks] == ["a.png"]
-    assert [text.partition(str(tmp_path))[2] for text in caplog.messages] == [
-        " that are not used: 1 (.heic); if they are images, convert them to PNG or JPEG"
-    ]
-
-
 def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     (tmp_path / "in" / "notes.txt").write_text("no image")
     translate([model], tmp_path / "in" / "**" / "*", tmp_path / "all", format="png")
