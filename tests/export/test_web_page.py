@@ -242,3 +242,15 @@ def test_failing_translations_are_explained(browser, serve, generators, tmp_path
         (page / "runtime" / web_page.COPIED_SCRIPT).write_text(FAILING % thrown)
         open_page(browser, url.replace("failing", page.name))
         assert choose(browser, tmp_path / "a.png")[0] == text
+
+
+@pytest.mark.slow
+def test_a_translation_can_be_stopped(browser, serve, generators):
+    url = serve("stopped", {"x2y": generators["x2y"]})
+    (serve.root / "stopped" / "runtime" / web_page.COPIED_SCRIPT).write_text(FAILING % "await new Promise(() => {})")
+    open_page(browser, url)
+    for _ in range(2):  # the second with a new worker
+        browser.js(DROP % "[new File([await canvas.convertToBlob()], 'red.png')]")
+        browser.wait_for(True, "/^Translating with Web/.test(document.querySelector('#status').textContent)")
+        browser.js("document.querySelector('#stop').click()")
+        assert wait_for_end(browser) == ["", "Stopped."]
