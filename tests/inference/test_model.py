@@ -56,6 +56,7 @@ def test_checkpoint_and_precision_can_be_chosen(tmp_path, strategies):
 
 def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
     _, config = make_run(tmp_path / "run", strategies[1])
+    caplog.clear()  # TensorFlow remarks on the functions of all runs so far
     Model(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, a run counts as imported
     serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
@@ -67,6 +68,7 @@ def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
 
 def test_a_damaged_checkpoint_is_skipped_or_refused_by_name(tmp_path, strategies, caplog):
     make_run(tmp_path / "run", strategies[1])
+    caplog.clear()
     (Model(tmp_path / "run").checkpoint / "state.index").write_bytes(b"")
     assert Model(tmp_path / "run").train_state.epoch == 1
     assert len(caplog.messages) == 1 and re.search("epoch_0002.* can't be read", caplog.messages[0])
