@@ -70,9 +70,7 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
         tasks = _make_tasks(base, names, folder, format)
     originals = {os.path.realpath(task.source) for task in tasks}
     if replaced := [task.target for task in tasks if os.path.realpath(task.target) in originals]:
-        raise UserError(
-            f"{printable(replaced[0])}: its translation would replace this image to translate; expected another folder"
-        )
+        raise UserError(f"{printable(replaced[0])}: a translation would replace this original; expected another folder")
     return tasks, folder
 
 

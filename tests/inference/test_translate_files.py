@@ -179,7 +179,7 @@ def test_originals_are_never_replaced(model, originals, tmp_path):
     (tmp_path / "link").symlink_to(source)
     for target in (source, tmp_path / "link"):
         for what in (source, source / "a.png"):
-            with pytest.raises(UserError, match="its translation would replace this image to translate"):
+            with pytest.raises(UserError, match="a translation would replace this original"):
                 translate([model], what, target, overwrite=True)
     assert (source / "a.png").read_bytes() == before
 
