@@ -24,7 +24,7 @@ MAKE_GENERATOR = {
 
 
 def published_losses(networks, x, y):
-    """Return the losses of Zhu et al. 2017, section 3 and appendix, by our names; the identity weight is half the cycle weight."""
+    """Return the losses of Zhu et al. 2017, section 3 and appendix, by our names."""
     G, F, D_X, D_Y = (networks[name] for name in (*GENERATORS, *DISCRIMINATORS))
     fake_x, fake_y = F(y), G(x)
     losses = {}
@@ -61,7 +61,7 @@ def published_gradients(torch, networks, losses):
 def test_training_step_equals_the_published_objective(torch, generator, side, pool_size, make_images, tmp_path):
     """PyTorch computes in float64, so that only our rounding counts.
 
-    With other seeds, rounding may carry a value over the kink of a ReLU, which moves a gradient by 1 %, also in PyTorch's float32.
+    With other seeds, rounding may carry a value over the kink of a ReLU, which moves a gradient by 1 %.
     """
     torch.manual_seed(1)
     networks = {name: MAKE_GENERATOR[generator](torch) for name in GENERATORS}
