@@ -89,7 +89,7 @@ class NetworkConfig(Section):
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):
-    """Losses and their weights; the objectives in `methods` and the losses in `methods.adversarial` extend it.
+    """Losses and their weights; the objectives in `methods` and the adversarial losses in `methods.losses` extend it.
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.

@@ -16,9 +16,9 @@ from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import first_line
-from cyclegan.methods.metric_names import SAMPLES
+from cyclegan.methods.objective import SAMPLES
 from cyclegan.training.checkpoint_policy import REQUESTS
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 
 RUNS = 3  # timed calls, of which the fastest counts
 

@@ -19,11 +19,11 @@ from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.methods.objective import CHANGES, ERRORS
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 
 logger = logging.getLogger(__name__)
 
@@ -48,28 +48,6 @@ class Epoch:
     # Lowest KID so far of each direction that reached it in this epoch; only the chief knows it.
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
     is_best: bool = False  # whether there is one; all workers know it
-
-
-class Callback(Protocol):
-    """An object that reacts to the end of an epoch."""
-
-    def on_epoch_end(self, epoch: Epoch) -> None:
-        """React to the end of an epoch."""
-
-
-def make_callbacks(
-    config: Config,
-    workers: Workers,
-    model: GAN,
-    dataset: UnpairedDataset,
-    summary: Summary,
-    evaluator: Evaluator | None,
-) -> list[Callback]:
-    """Return the callbacks of a run in their order; `dataset` has the held-out pairs, and only the chief has an evaluator."""
-    callbacks: list[Callback] = [EvaluationCallback(evaluator, config.evaluation, workers)]
-    if workers.is_chief:
-        callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
-    return callbacks
 
 
 class Evaluator(Protocol):
@@ -150,13 +128,12 @@ class PlotCallback:
         if not (is_due or is_trained):
             return
         real = load_samples(self._dataset)
-        samples: tuple[Cycle, ...]
+        # Without cycle images, half of the passes; without any, the state of a run would depend on --plot_every.
+        samples = translate_samples(self._model, *real, with_cycles=is_due)
         if is_due:
             with terminal.phase("Writing sample images", if_slow=True):
-                samples = translate_samples(self._model, *real)
-                write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
-        else:  # half of the passes; without them, the state of a run would depend on --plot_every
-            samples = translate_one_way(self._model, *real)
+                names = [part[: len(real[0])] for part in self._dataset.names]
+                self._summary.write_cycles(epoch.state.epoch, *samples, names)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
             if cycle and is_trained:
                 warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
@@ -169,30 +146,36 @@ def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return images, translations and cycle images for X and for Y; empty for a domain without a generator."""
-    beside = model.objective.translate_samples(model.networks.in_use, x, y)
-    forward, backward = (
-        (images, *(each.numpy() for each in translations)) if translations else ()
-        for images, translations in zip((x, y), beside)
-    )
-    return forward, backward
-
-
-def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return the images and translations of `translate_samples`, without the cycle images F(G(x)) and G(F(y))."""
+def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True) -> tuple[Cycle, Cycle]:
+    """Return images, translations and cycle images for X and for Y, both without what needs a missing generator."""
     generators = model.networks.in_use.generators
-    forward, backward = (
-        (images, generators[name](images, training=False).numpy()) if name in generators else ()
-        for name, images in zip("GF", (x, y))
-    )
-    return forward, backward
+
+    def translate(images: np.ndarray, there: str, back: str) -> Cycle:
+        if there not in generators:
+            return ()
+        fakes = generators[there](images, training=False)
+        with_cycle = with_cycles and back in generators
+        return (images, fakes.numpy(), *([generators[back](fakes, training=False).numpy()] if with_cycle else []))
+
+    return translate(x, "G", "F"), translate(y, "F", "G")
 
 
-def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:
-    """Write the samples from `translate_samples`."""
-    count = max(len(cycle[0]) for cycle in samples if cycle)
-    summary.write_cycles(epoch, *samples, [part[:count] for part in dataset.names])
+Callback = Union[EvaluationCallback, PlotCallback]
+
+
+def make_callbacks(
+    config: Config,
+    workers: Workers,
+    model: GAN,
+    dataset: UnpairedDataset,
+    summary: Summary,
+    evaluator: Evaluator | None,
+) -> list[Callback]:
+    """Return the callbacks of a run in their order; `dataset` has the held-out pairs, and only the chief has an evaluator."""
+    callbacks: list[Callback] = [EvaluationCallback(evaluator, config.evaluation, workers)]
+    if workers.is_chief:
+        callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
+    return callbacks
 
 
 def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
@@ -242,8 +225,8 @@ def find_silent_failures(
 def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
     """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy, by a short name.
 
-    Translations need not differ more than the targets do, real images of their domain, which may have little contrast. All images
-    are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are alike themselves.
+    Translations need not differ more than the targets do, real images of their domain, which may have little contrast.
+    All images are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are alike.
     """
     before, after, usual = (_mean_distance(each) for each in (images, translations, targets))
     if min(before, usual) < UNCHANGED or not after < COLLAPSED * min(before, usual):

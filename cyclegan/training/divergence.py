@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError
-from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks import Summary

@@ -27,9 +27,8 @@ from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.autotune import choose_xla
 from cyclegan.training.callbacks import Evaluator, Summary, make_callbacks
-from cyclegan.training.gan import GAN
 from cyclegan.training.schedule import learning_rates
-from cyclegan.training.step import compile_test_step, compile_train_step
+from cyclegan.training.step import GAN, compile_test_step, compile_train_step
 from cyclegan.training.trainer import Split, Trainer, make_watchdog
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.methods.metric_names import SAMPLES
+from cyclegan.methods.objective import SAMPLES
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.throughput import Profiler, Throughput

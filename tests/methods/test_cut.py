@@ -9,13 +9,12 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
 from cyclegan.methods.cut import PATCH_COUNT, random_positions
-from cyclegan.methods.metric_names import GRADIENTS, SAMPLES
+from cyclegan.methods.objective import GRADIENTS, SAMPLES
 from cyclegan.methods.randomness import FLIP, StepRandomness
 from cyclegan.networks.features import compute_features
 from cyclegan.training import step as step_module
-from cyclegan.training.callbacks import translate_one_way
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step
+from cyclegan.training.callbacks import translate_samples
+from cyclegan.training.step import GAN, compile_train_step
 from tests.training.helpers import TINIER, TINY, as_trained, eager_step, state_values, weights, with_sgd
 
 CUT = {**TINY, "objective": "cut"}
@@ -97,8 +96,7 @@ def test_validation_by_hand(make_images):
     assert set(metrics) == {*gan.metric_names["test"], SAMPLES}
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3), name
-    assert [len(part) for part in gan.objective.translate_samples(gan.networks.in_use, real_x, real_y)] == [1, 0]
-    (x_there, there), nothing = translate_one_way(gan, real_x, real_y)
+    (x_there, there), nothing = translate_samples(gan, real_x, real_y)
     np.testing.assert_array_equal(x_there, real_x)
     np.testing.assert_array_equal(there, fake_y)
     assert not nothing

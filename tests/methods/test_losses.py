@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.methods import adversarial, losses
+from cyclegan.methods import losses
 
 
 def loss(name, **settings):
@@ -41,7 +41,7 @@ def test_bce_is_from_logits_and_per_sample():
     "compute",
     [
         losses.mae,
-        *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in adversarial.ADVERSARIAL_LOSSES),
+        *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in losses.ADVERSARIAL_LOSSES),
     ],
 )
 def test_losses_of_a_sample_do_not_depend_on_the_others(compute):
@@ -86,10 +86,10 @@ def test_penalties_of_a_quadratic_form(make_images):
             2 * tf.reshape(images, [-1, 12]).numpy() @ both.numpy(), axis=1
         )  # the mean of 1 and 3 is 2
 
-    np.testing.assert_allclose(adversarial.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(losses.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
     part = tf.constant([0.0, 0.25, 1.0])
     mixed = real + part[:, None, None, None] * (fake - real)
-    got = adversarial.gradient_penalty(discriminator, real, fake, part)
+    got = losses.gradient_penalty(discriminator, real, fake, part)
     np.testing.assert_allclose(got, (norms(mixed) - 1) ** 2, rtol=1e-5)
 
 

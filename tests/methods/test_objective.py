@@ -3,8 +3,8 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.methods.cut import CUTObjective
-from cyclegan.training.gan import GAN
-from tests.training.helpers import TINY
+from cyclegan.training.step import GAN, train_step
+from tests.training.helpers import TINIER, TINY
 
 
 @pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
@@ -26,9 +26,26 @@ def test_a_loss_without_a_name_is_an_error():
     """It would be trained, and neither logged nor part of a total."""
 
     class Forgetful(CUTObjective):
-        loss_names = tuple(name for name in CUTObjective.loss_names if name != "loss_G/nce")
+        parts = ("nce_identity",)
 
-    objective = Forgetful(Config.from_settings(objective="cut").objective, 1)
-    parts = {name: tf.constant(1.0) for name in CUTObjective.loss_names if name != "loss_G/total"}
-    with pytest.raises(ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected them in loss_names"):
+    objective = Forgetful(Config.from_settings(objective="cut"), 1)
+    parts = dict.fromkeys(("loss_G/loss", "loss_G/nce", "loss_G/nce_identity", "loss_Y/loss"), tf.constant(1.0))
+    with pytest.raises(ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected them in its parts"):
         objective.collect(parts, tf.ones([1]))
+
+
+def test_each_total_is_the_sum_of_all_trained_losses(make_images):
+    """Take all optional losses, of which weight decay and penalties are easily forgotten; the last sample is padding."""
+    options = {"dataset": "folder", "paired_names": True, "lambda_paired": 5.0, "lambda_ssim": 2.0}
+    options.update({"adversarial": "wgan-gp", "r1": 0.5, "weight_decay": 0.1})
+    gan = GAN(2, Config.from_settings(**{**TINIER, **options}))
+    images = make_images(2, 16, seed=1), make_images(2, 16, seed=2)
+    metrics, _, _ = train_step(gan, *images, tf.constant([1.0, 0.0]), is_pair=tf.ones([2]))
+    of_generators = ("loss", "cycle", "ssim", "identity", "paired", "weight_decay")
+    parts = {**dict.fromkeys("GF", of_generators), **dict.fromkeys("XY", ("loss", "penalty", "weight_decay"))}
+    assert set(gan.metric_names["train"]) == {f"loss_{n}/{part}" for n in parts for part in (*parts[n], "total")}
+    for network, names in parts.items():
+        values = {name: float(metrics[f"loss_{network}/{name}"]) for name in names}
+        assert all(values.values())
+        assert float(metrics[f"loss_{network}/total"]) == pytest.approx(sum(values.values()), rel=1e-5)
+    assert not any("total" in name for name in gan.metric_names["test"] if name.startswith(("loss_X", "loss_Y")))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "benchmark"
 TINY = ["--size", "16", "--filters", "2", "--residual_blocks", "0", "--precision", "float32", "--runs", "2"]

@@ -11,8 +11,7 @@ from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.training import autotune
 from cyclegan.training.autotune import choose_xla, time_steps
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step
+from cyclegan.training.step import GAN, compile_train_step
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 

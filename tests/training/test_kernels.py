@@ -13,8 +13,7 @@ from tensorflow.python.framework import kernels, op_def_registry  # not in tf.co
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.methods import OBJECTIVES
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step, train_step, update
+from cyclegan.training.step import GAN, compile_train_step, train_step, update
 from tests.training.helpers import FEW_LAYERS
 
 pytestmark = pytest.mark.skipif(

@@ -15,8 +15,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.training import schedule, setup
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step, train_step, update
+from cyclegan.training.step import GAN, compile_train_step, train_step, update
 from tests.training.helpers import as_trained, flat, per_replica_batches, weights
 
 STEPS = 3

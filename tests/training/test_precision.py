@@ -3,9 +3,8 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.methods.metric_names import LOSS_SCALE
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step, update
+from cyclegan.methods.objective import LOSS_SCALE
+from cyclegan.training.step import GAN, train_step, update
 from tests.training.helpers import TINY, as_trained
 
 
