@@ -50,7 +50,6 @@ class CUTObjective(Objective):
 
     Settings: ClassVar[type[ObjectiveConfig]] = CUTSettings
     parts: tuple[str, ...] = ("nce", "nce_identity")
-    has_heads = True
     test_names = (ERRORS[3], CHANGES[0], CHANGES[2])
     generator_passes = 2
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
@@ -71,10 +70,11 @@ class CUTObjective(Objective):
         G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
-        parts = {
-            "loss_G/nce": self.mean(weight, self.nce_weight * self.nce(networks, of_fake, of_x, positions)),
-            "loss_G/nce_identity": self.mean(weight, self.nce_weight * self.nce(networks, of_same, of_y, positions)),
+        terms = {
+            "loss_G/nce": nce(networks.heads["G"], of_fake, of_x, positions),
+            "loss_G/nce_identity": nce(networks.heads["G"], of_same, of_y, positions),
         }
+        parts = {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
         return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
@@ -85,29 +85,30 @@ class CUTObjective(Objective):
         encoder = features.count_macs(G, height, width, last=features.feature_layers(G)[-1])
         return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
 
-    def nce(
-        self,
-        networks: NetworkSet,
-        queries: Sequence[tf.Tensor],
-        keys: Sequence[tf.Tensor],
-        positions: Sequence[tf.Tensor] | None = None,
-        query_positions: Sequence[tf.Tensor] | None = None,
-    ) -> tf.Tensor:
-        """Return the contrastive loss, averaged over the feature maps, [N].
 
-        Args:
-            networks: The networks.
-            queries: Features of the translations, [N, h, w, C] each.
-            keys: Features of the originals.
-            positions: Positions in each feature map, int64 [N, P] each; by default evenly spaced.
-            query_positions: Positions in the features of the translations; by default the same.
-        """
-        positions = positions or [_evenly_spaced(each) for each in keys]
-        assert networks.heads is not None
-        query_embeddings = networks.heads(_gather(queries, query_positions or positions))
-        key_embeddings = networks.heads(_gather(keys, positions))
-        terms = [losses.patch_nce(*pair) for pair in zip(query_embeddings, key_embeddings)]
-        return tf.reduce_mean(tf.stack(terms), axis=0)
+def nce(
+    heads: tf.keras.Model,
+    queries: Sequence[tf.Tensor],
+    keys: Sequence[tf.Tensor],
+    positions: Sequence[tf.Tensor] | None = None,
+    query_positions: Sequence[tf.Tensor] | None = None,
+) -> tf.Tensor:
+    """Return the contrastive loss, averaged over the feature maps, [N].
+
+    Args:
+        heads: Network that embeds the features.
+        queries: Features of the translations, [N, h, w, C] each.
+        keys: Features of the originals.
+        positions: Positions in each feature map, int64 [N, P] each; by default evenly spaced.
+        query_positions: Positions in the features of the translations; by default the same.
+    """
+    positions = positions or [_evenly_spaced(each) for each in keys]
+    query_embeddings, key_embeddings = (
+        heads(_gather(queries, query_positions or positions)),
+        heads(_gather(keys, positions)),
+    )
+    terms = [losses.patch_nce(*pair) for pair in zip(query_embeddings, key_embeddings)]
+    return tf.reduce_mean(tf.stack(terms), axis=0)
 
 
 def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
@@ -145,7 +146,7 @@ class FastCUTObjective(CUTObjective):
             of_queries = _mirror(positions, [each.shape[2] for each in keys], noise[FLIP])
         fake_y = networks.apply(G, given, training)
         (queries,) = networks.compute_features(G, [fake_y], training)
-        term = self.nce(networks, queries, keys, positions, of_queries)
+        term = nce(networks.heads["G"], queries, keys, positions, of_queries)
         parts = {"loss_G/nce": self.mean(weight, self.nce_weight * term)}
         return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 

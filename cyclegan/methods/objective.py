@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cyclegan.config.fields import WARN, flag
-from cyclegan.config.sections import DIRECTIONS, ObjectiveConfig
+from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
@@ -16,7 +16,7 @@ from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise
 
 if TYPE_CHECKING:
     from cyclegan.config import Config
-    from cyclegan.networks.network_set import Adversaries, NetworkSet
+    from cyclegan.networks.network_set import NetworkSet
 
 # Mean absolute errors of cycles and identities, in the units of [-1, 1]; validation only.
 ERRORS = ("error/MAE(X, F(G(X)))", "error/MAE(Y, G(F(Y)))", "error/MAE(X, F(X))", "error/MAE(Y, G(Y))")
@@ -71,16 +71,16 @@ class Objective(abc.ABC):
     Attributes:
         Settings: Class of its settings.
         settings: Its settings.
-        has_heads: Whether it needs `NetworkSet.heads`.
+        adversaries: The generators and the domains that they translate to.
         metric_names: Names of all losses and other metrics of "train" and "test", for the log.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]]
     settings: Any  # an instance of `Settings`
-    has_heads: ClassVar[bool] = False
 
     def __init__(self, config: Config, global_batch_size: int) -> None:
         self.settings = config.objective
+        self.adversaries = config.objective.adversaries
         self.same_channels = config.data.same_channels
         self.global_batch_size = global_batch_size
         self._penalty_scale = FLOAT16_GRADIENT_SCALE if config.performance.precision == "float16" else 1.0
@@ -94,19 +94,11 @@ class Objective(abc.ABC):
 
     def _loss_names(self, of_generators: Sequence[str] = (), of_discriminators: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the names of all losses, with these additional ones, and of a total for each network with several."""
-        parts = {pair.generator_losses: ["loss", *self.parts, *of_generators] for pair in self.adversaries}
-        discriminators = sorted(pair.discriminator_losses for pair in self.adversaries)
-        parts.update({network: ["loss", *of_discriminators] for network in discriminators})
+        parts = {pair.generator: ["loss", *self.parts, *of_generators] for pair in self.adversaries}
+        domains = sorted(pair.domain for pair in self.adversaries)
+        parts.update({domain: ["loss", *of_discriminators] for domain in domains})
         totals = {network: ["total"] if len(names) > 1 else [] for network, names in parts.items()}
-        return tuple(f"{network}/{name}" for network in parts for name in parts[network] + totals[network])
-
-    @property
-    def adversaries(self) -> tuple[Adversaries, ...]:
-        """The generators and the discriminators of their translations."""
-        from cyclegan.networks.network_set import Adversaries
-
-        generators = {"x2y": "G", "y2x": "F"}
-        return tuple(Adversaries(generators[each], DIRECTIONS[each][1]) for each in self.settings.directions)
+        return tuple(f"loss_{network}/{name}" for network in parts for name in parts[network] + totals[network])
 
     @property
     @abc.abstractmethod
@@ -164,19 +156,19 @@ class Objective(abc.ABC):
         settings, training, pairs = self.settings, noise is not None, len(self.adversaries)
         of_generators, of_discriminators, penalties = {}, {}, {}
         for i, pair in enumerate(self.adversaries):
-            discriminator = networks.discriminators[pair.discriminator]
+            discriminator = networks.discriminators[f"D_{pair.domain}"]
             real = self._augment(generated.reals[i], noise, AUGMENTATION + i)
             fake = self._augment(generated.fakes[i], noise, AUGMENTATION + pairs + i)
             seen = self._augment(shown[i], noise, AUGMENTATION + pairs + i) if shown else fake
             real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
             # Without a pool, both losses share the logits of the fakes.
             fake_logits = discriminator(fake, training=training) if shown else seen_logits
-            of_generators[f"{pair.generator_losses}/loss"] = self.mean(weight, settings.generator_loss(fake_logits))
+            of_generators[f"loss_{pair.generator}/loss"] = self.mean(weight, settings.generator_loss(fake_logits))
             loss = settings.discriminator_loss(real_logits, seen_logits)
-            of_discriminators[f"{pair.discriminator_losses}/loss"] = self.mean(weight, loss)
+            of_discriminators[f"loss_{pair.domain}/loss"] = self.mean(weight, loss)
             if noise is not None and settings.has_penalty:
                 terms = self._penalties(discriminator, real, seen, noise.get(INTERPOLATION + i))
-                penalties[f"{pair.discriminator_losses}/penalty"] = sum(self.mean(weight, term) for term in terms)
+                penalties[f"loss_{pair.domain}/penalty"] = sum(self.mean(weight, term) for term in terms)
         return of_generators, {**of_discriminators, **penalties}
 
     def _augment(self, images: tf.Tensor, noise: Noise | None, purpose: int) -> tf.Tensor:
@@ -201,7 +193,7 @@ class Objective(abc.ABC):
     def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the mean absolute error of each generator, by name; weights [N] are 0 where the images are not a pair."""
         errors = map(losses.mae, generated.reals, generated.fakes)
-        names = (f"{pair.generator_losses}/paired" for pair in self.adversaries)
+        names = (f"loss_{pair.generator}/paired" for pair in self.adversaries)
         return {name: self.mean(weight, self.settings.lambda_paired * error) for name, error in zip(names, errors)}
 
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:

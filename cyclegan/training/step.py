@@ -55,16 +55,7 @@ class GAN:
         self.image_shape = image_shape or data.image_shape
         self.objective = OBJECTIVES[config.objective.objective](config, global_batch_size)
         channels = {"X": data.channels_x, "Y": data.channels_y}
-        self.networks = NetworkSet.make(
-            self.objective.adversaries,
-            config.networks,
-            channels,
-            precision,
-            second_derivatives=config.objective.has_penalty,
-            with_ema=self.optimization.ema > 0,
-            recomputes=config.performance.recompute,
-            with_heads=self.objective.has_heads,
-        )
+        self.networks = NetworkSet(config)
         self.generator_optimizer = self.optimization.make_optimizer(self.networks.generator_variables)
         self.discriminator_optimizer = self.optimization.make_optimizer(self.networks.discriminator_variables)
         self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
@@ -86,7 +77,7 @@ class GAN:
         return {
             **self.networks.generators,
             **self.networks.discriminators,
-            **({"heads": self.networks.heads} if self.networks.heads else {}),
+            **{"heads" if name == "G" else f"heads_{name}": each for name, each in self.networks.heads.items()},
             "generator_optimizer": self.generator_optimizer.state,
             "discriminator_optimizer": self.discriminator_optimizer.state,
             "loss_scale": self.loss_scale.state,
@@ -308,12 +299,13 @@ def _gradients(
 
 
 def _weight_decay(
-    factor: float, networks: Mapping[str, tf.keras.Model], heads: tf.keras.Model | None = None
+    factor: float, networks: Mapping[str, tf.keras.Model], heads: Mapping[str, tf.keras.Model] | None = None
 ) -> dict[str, tf.Tensor]:
     """Return half the sum of the squares of a network's kernels, times a factor, by name; G's includes the heads'."""
     losses = {}
     for name, network in networks.items() if factor else ():
-        variables = [*network.trainable_variables, *(heads.trainable_variables if heads and name == "G" else ())]
+        trained = [network, *(each for of, each in (heads or {}).items() if of == name)]
+        variables = [variable for each in trained for variable in each.trainable_variables]
         kernels = [tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) > 1]
         losses[f"loss_{name[-1]}/weight_decay"] = factor * tf.add_n(kernels)
     return losses

@@ -27,7 +27,7 @@ FASTCUT_NAMES = ("loss_G/loss", "loss_G/nce", "loss_G/total", "loss_Y/loss")
 def nce_by_hand(gan, images, translated, positions):
     """Return the mean over the samples of the contrastive loss, with NumPy from the features on."""
     features = [compute_features(gan.networks["G"], each, training=True) for each in (translated, images)]
-    variables, maps = [v.numpy() for v in gan.networks.heads.trainable_variables], len(features[0])
+    variables, maps = [v.numpy() for v in gan.networks.heads["G"].trainable_variables], len(features[0])
     terms = []
     for i, (queries, keys) in enumerate(zip(*features)):
         kernel, bias, second, second_bias = (*variables[2 * i :][:2], *variables[2 * (maps + i) :][:2])
@@ -59,14 +59,14 @@ def test_a_step_by_hand(make_images):
         "loss_Y/loss": 0.5 * float(tf.reduce_mean((logits[0] - 1) ** 2) + tf.reduce_mean(logits[1] ** 2)),
     }
     expected["loss_G/total"] = sum(expected[name] for name in NAMES[:3])
-    before, heads = state_values(gan), [v.numpy() for v in gan.networks.heads.variables]
+    before, heads = state_values(gan), [v.numpy() for v in gan.networks.heads["G"].variables]
     metrics = eager_step(gan, x, y)
     assert list(metrics) == [*NAMES, SAMPLES, *GRADIENTS] and gan.metric_names["train"] == NAMES
     for name in NAMES:
         assert metrics[name] == pytest.approx(expected[name], rel=1e-3), name
     assert set(gan.state()) == {"G", "D_Y", "heads", "generator_optimizer", "discriminator_optimizer", "loss_scale"}
     assert not any(np.array_equal(old, new) for old, new in zip(before, state_values(gan)) if old.ndim in (2, 4))
-    assert not any(np.array_equal(old, new) for old, new in zip(heads, gan.networks.heads.variables))
+    assert not any(np.array_equal(old, new) for old, new in zip(heads, gan.networks.heads["G"].variables))
 
 
 def test_patches_change_with_the_step_and_the_sample():
@@ -148,7 +148,7 @@ def test_a_step_of_fastcut_by_hand(fastcut, make_images):
         [np.take_along_axis(np.reshape(each, (4, -1, each.shape[-1])), at.numpy()[..., None], 1) for each in pair]
         for *pair, at in zip(queries, keys, positions)
     ]
-    terms = [losses.patch_nce(*pair) for pair in zip(*(fastcut.networks.heads(list(part)) for part in zip(*rows)))]
+    terms = [losses.patch_nce(*pair) for pair in zip(*(fastcut.networks.heads["G"](list(part)) for part in zip(*rows)))]
     nce, loss = 10 * float(tf.reduce_mean(terms)), float(tf.reduce_mean((fastcut.networks["D_Y"](fake_y) - 1) ** 2))
     metrics = eager_step(fastcut, x, y)
     assert tuple(metrics)[:4] == fastcut.metric_names["train"] == FASTCUT_NAMES
