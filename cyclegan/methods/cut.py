@@ -119,7 +119,7 @@ def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
 
 
 class FastCUTObjective(CUTObjective):
-    """CUT without G(y), where G translates mirrored copies of some images; positions of the same content are compared."""
+    """CUT without G(y), where G translates mirrored copies of some images; the loss compares the same content."""
 
     Settings = FastCUTSettings
     parts = ("nce",)

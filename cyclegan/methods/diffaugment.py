@@ -65,7 +65,7 @@ def _cutout(images: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def _indices(images: tf.Tensor, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the indices along an axis, [1, length], and its length, both float32 because a GPU would wait for int32."""
+    """Return the indices along an axis, [1, length], and its length; float32, because a GPU would wait for int32."""
     length = tf.cast(images.shape[axis] or tf.shape(images)[axis], tf.float32)
     return tf.range(length)[None], length
 

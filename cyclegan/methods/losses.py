@@ -23,7 +23,7 @@ def mae(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
 
 
 def structural_dissimilarity(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
-    """Return 1 - SSIM per sample, in [0, 2] (Wang et al. 2004); sides have at least 11 pixels. [N, H, W, C] x 2 -> [N]."""
+    """Return 1 - SSIM (Wang et al. 2004), in [0, 2]; sides have at least 11 pixels. [N, H, W, C] x 2 -> [N]."""
     return 1.0 - tf.image.ssim((real + 1.0) / 2.0, (fake + 1.0) / 2.0, max_val=1.0)
 
 
@@ -38,7 +38,7 @@ def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 def patch_nce(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """Return the mean cross-entropy of finding the key of each query among all keys of its image. [N, P, D] x 2 -> [N].
 
-    Query i and key i belong to the same position. The logits are the cosines of queries and keys, divided by the temperature.
+    Query i and key i belong to the same position. The logits are their cosines, divided by the temperature.
 
     Args:
         queries: Embeddings of patches of the translation, which get gradients.
@@ -50,7 +50,7 @@ def patch_nce(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
 
 
 def reduce_mean(per_sample: tf.Tensor, global_batch_size: int) -> tf.Tensor:
-    """Return the sum over this replica's samples / global batch size; summed over the replicas, it is the mean. [N] -> []."""
+    """Return this replica's share of the mean over the global batch: its sum / global batch size. [N] -> []."""
     return tf.reduce_sum(per_sample) / tf.cast(global_batch_size, per_sample.dtype)
 
 
@@ -156,7 +156,8 @@ def gradient_penalty(
 ) -> tf.Tensor:
     """Return the penalty of WGAN-GP: (|gradient of D| - 1)^2 between real and fake images. [N, H, W, C] x 2 -> [N].
 
-    `position` [N] in [0, 1) is the position between them: 0 is the real image. For `scale`, see `squared_gradient_norm`.
+    `position` [N] in [0, 1) is the position between them: 0 is the real image. For `scale`, see
+    `squared_gradient_norm`.
     """
     images = real + position[:, None, None, None] * (fake - real)
     norm = tf.sqrt(squared_gradient_norm(discriminator, images, scale) + 1e-12)  # the root has no gradient at 0

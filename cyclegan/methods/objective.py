@@ -60,8 +60,8 @@ class Generated(NamedTuple):
 class Objective(abc.ABC):
     """Losses that generators and discriminators minimize: images and networks in, named losses out.
 
-    Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the mean.
-    No method changes any state. A new objective is a file with its settings and a subclass, and a line in
+    Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the
+    mean. No method changes any state. A new objective is a file with its settings and a subclass, and a line in
     `methods.OBJECTIVES`. The losses of generator G are named "loss_G/...", those of discriminator D_Y "loss_Y/...".
 
     Args:
@@ -150,8 +150,8 @@ class Objective(abc.ABC):
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
 
-        Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from the
-        translations `shown`, by default from the fakes themselves.
+        Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from
+        the translations `shown`, by default from the fakes themselves.
         """
         settings, training, pairs = self.settings, noise is not None, len(self.adversaries)
         of_generators, of_discriminators, penalties = {}, {}, {}
@@ -181,7 +181,7 @@ class Objective(abc.ABC):
     def _penalties(
         self, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor | None
     ) -> list[tf.Tensor]:
-        """Return the terms of the penalty on the gradients of a discriminator, [N] each; `position` [N, 1] is WGAN-GP's."""
+        """Return the terms of the gradient penalty, [N] each; `position` [N, 1] is only for WGAN-GP."""
         settings, scale, terms = self.settings, self._penalty_scale, []
         if position is not None:
             penalty = losses.gradient_penalty(discriminator, real, fake, position[:, 0], scale)
@@ -191,13 +191,13 @@ class Objective(abc.ABC):
         return terms
 
     def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the mean absolute error of each generator, by name; weights [N] are 0 where the images are not a pair."""
+        """Return the mean absolute error of each generator; weights [N] are 0 where the images are not a pair."""
         errors = map(losses.mae, generated.reals, generated.fakes)
         names = (f"loss_{pair.generator}/paired" for pair in self.adversaries)
         return {name: self.mean(weight, self.settings.lambda_paired * error) for name, error in zip(names, errors)}
 
     def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the metrics of validation: the losses, and the comparisons of `test_names`. Arguments as for `generate`."""
+        """Return the metrics of validation: losses, and comparisons of `test_names`. Arguments as for `generate`."""
         generated = self.generate(networks, x, y, weight)
         of_generators, of_discriminators = self.adversarial_losses(networks, generated, weight)
         parts = {**generated.losses, **of_generators, **of_discriminators}

@@ -21,8 +21,8 @@ Noise = Mapping[int, "tf.Tensor"]  # random numbers of a step on one replica, on
 class StepRandomness:
     """Random numbers of one step on one replica.
 
-    The numbers of a sample are a function of the seed, the step and the sample's position in the global batch. So they are the
-    same on any number of replicas and in a resumed run.
+    The numbers of a sample are a function of the seed, the step and the sample's position in the global batch. So they
+    are the same on any number of replicas and in a resumed run.
 
     Attributes:
         seed: Seed of the run.

@@ -15,13 +15,13 @@ from cyclegan.networks.generators import make_generator
 
 
 class NetworkSet:
-    """The networks of a configuration, by name, and EMA copies of the generators; create it in the scope of the strategy.
+    """The networks of a configuration by name, with EMA copies of the generators; create it in the strategy's scope.
 
     Attributes:
         generators: "G" and, with two directions, "F".
         discriminators: "D_Y" and, with two directions, "D_X".
         ema_generators: Generators with the EMA weights, by the name of the generator in training; empty without EMA.
-        heads: Networks that embed the features of a generator, by its name; empty if the objective compares no features.
+        heads: Networks that embed the features of a generator, by its name; empty if none are compared.
         generator_variables: Trained variables of the generators and of the heads.
         discriminator_variables: Trained variables of the discriminators.
         statistics: Moving statistics of batch normalizations, which forward passes change.
@@ -83,7 +83,7 @@ class NetworkSet:
     def apply_to_two(
         self, network: tf.keras.Model, a: tf.Tensor, b: tf.Tensor, training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return (network(a), network(b)), computed as one batch, in fewer operations, if the normalization allows it."""
+        """Return (network(a), network(b)), computed as one batch if the normalization allows it."""
         if not self._joins_inputs:
             return self.apply(network, a, training), self.apply(network, b, training)
         first, second = tf.split(self.apply(network, tf.concat([a, b], axis=0), training), 2)

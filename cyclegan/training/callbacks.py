@@ -1,4 +1,4 @@
-"""What happens after some epochs: scores, sample images, warnings about silent failures, and the report on the terminal."""
+"""Actions after some epochs: scores, sample images, warnings about silent failures, and the report."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class EvaluationCallback:
         if not epoch.is_last and state.is_stalled(self._patience):
             epoch.is_last = True
             logger.info(
-                f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations, the KID of no"
-                f" direction was the lowest so far (--patience {self._patience})"
+                f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations,"
+                f" the KID of no direction was the lowest so far (--patience {self._patience})"
             )
 
     def _scores(self, evaluator: Evaluator, state: TrainState) -> tuple[dict[str, float], dict[str, float]]:
@@ -98,8 +98,8 @@ class EvaluationCallback:
         if (name := evaluator.extractor.name) != state.best_kid_features:
             if state.best_kid:
                 logger.warning(
-                    f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for the best"
-                    " starts again"
+                    f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for"
+                    " the best starts again"
                 )
             state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name
         try:
@@ -171,7 +171,7 @@ def make_callbacks(
     summary: Summary,
     evaluator: Evaluator | None,
 ) -> list[Callback]:
-    """Return the callbacks of a run in their order; `dataset` has the held-out pairs, and only the chief has an evaluator."""
+    """Return the callbacks of a run; `dataset` has the held-out pairs, and only the chief has an evaluator."""
     callbacks: list[Callback] = [EvaluationCallback(evaluator, config.evaluation, workers)]
     if workers.is_chief:
         callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
@@ -179,7 +179,7 @@ def make_callbacks(
 
 
 def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
-    """Log the failures that no earlier epoch had, given as descriptions by a short name, and mark the epoch in TensorBoard."""
+    """Log the failures, texts by a short name, that no earlier epoch had, and mark the epoch in TensorBoard."""
     state = epoch.state
     for name, text in failures.items():
         if name not in state.warned:
@@ -211,22 +211,23 @@ def find_silent_failures(
         if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
             found[f"{network} inverts"] = (
                 f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}):"
-                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colors, too. Start over with another --seed"
-                + (" or a higher --lambda_identity" if has_cycle else "")
+                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colors, too. Start over with"
+                " another --seed" + (" or a higher --lambda_identity" if has_cycle else "")
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (
-                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch), so {other}"
-                " learns little from it. Try a lower --lr, or more images, or more varied ones"
+                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch),"
+                f" so {other} learns little from it. Try a lower --lr, or more images, or more varied ones"
             )
     return found
 
 
 def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
-    """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy, by a short name.
+    """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy.
 
     Translations need not differ more than the targets do, real images of their domain, which may have little contrast.
-    All images are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are alike.
+    All images are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are
+    alike.
     """
     before, after, usual = (_mean_distance(each) for each in (images, translations, targets))
     if min(before, usual) < UNCHANGED or not after < COLLAPSED * min(before, usual):
@@ -234,9 +235,9 @@ def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, ta
     image = {"G": "x", "F": "y"}[network]
     return {
         f"{network} has collapsed": (
-            f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by {before * 127.5:.1f} of 255"
-            f" gray levels on average, their translations by {after * 127.5:.1f}, real images like these by {usual * 127.5:.1f}."
-            " Go back to an earlier checkpoint, or start over"
+            f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by"
+            f" {before * 127.5:.1f} of 255 gray levels on average, their translations by {after * 127.5:.1f}, real"
+            f" images like these by {usual * 127.5:.1f}. Go back to an earlier checkpoint, or start over"
             " with --diffaugment color,translation, a lower --lr or more images"
         )
     }
@@ -249,7 +250,7 @@ def _mean_distance(images: np.ndarray) -> float:
 
 
 def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: bool) -> None:
-    """Log the errors and scores of an epoch, with `all_losses` also all losses, and at the end of training the best scores.
+    """Log the errors and scores of an epoch, on request all losses, and at the end of training the best scores.
 
     `names` has the names of the metrics by split.
     """

@@ -125,7 +125,7 @@ def train_step(
         and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
         multiplied by the loss scale.
     """
-    networks, objective, decay = gan.networks, gan.objective, gan.optimization.weight_decay
+    networks, objective = gan.networks, gan.objective
     random = _randomness(gan, step, x.shape[0])
     noise = objective.make_noise(random, gan.image_shape) if noise is None else noise
     x, y = _to_float(x), _to_float(y)
@@ -136,37 +136,25 @@ def train_step(
     with tf.GradientTape() as generator_tape:
         with random.dropout():
             generated = objective.generate(networks, x, y, weight, noise)
-        losses = dict(generated.losses)
+        losses = {**generated.losses, **_weight_decay(gan, weight, networks.generators, networks.heads)}
         if is_pair is not None:
             losses.update(objective.paired_losses(generated, weight * is_pair))
-        decays = _weight_decay(decay, networks.generators, networks.heads)
-        generator_terms = [*losses.values(), *map(tf.nn.scale_regularization_loss, decays.values())]
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
         discriminator_tape.watch(generated.fakes)
         of_generators, of_discriminators = objective.adversarial_losses(networks, generated, weight, noise, shown)
-        discriminator_decays = _weight_decay(decay, networks.discriminators)
-        decay_shares = map(tf.nn.scale_regularization_loss, discriminator_decays.values())
-        discriminator_terms = [*of_discriminators.values(), *decay_shares]
+        of_discriminators.update(_weight_decay(gan, weight, networks.discriminators))
 
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017,
     # equation 3). The tapes meet at the fakes, where the generators' tape continues from the adversarial gradients.
     at_fakes = discriminator_tape.gradient([*of_generators.values()], generated.fakes, [scale] * len(of_generators))
-    targets, seeds = [*generator_terms, *generated.fakes], [*[scale] * len(generator_terms), *at_fakes]
-    gradients = (
-        _gradients(generator_tape, targets, seeds, networks.generator_variables),
-        _gradients(
-            discriminator_tape,
-            discriminator_terms,
-            [scale] * len(discriminator_terms),
-            networks.discriminator_variables,
-        ),
-    )
-    samples = objective.mean(weight, tf.ones_like(weight))
-    decays = {name: samples * value for name, value in {**decays, **discriminator_decays}.items()}
-    metrics = objective.collect({**losses, **of_generators, **of_discriminators, **decays}, weight)
+    targets, seeds = [*losses.values(), *generated.fakes], [*[scale] * len(losses), *at_fakes]
+    generator_gradients = _gradients(generator_tape, targets, seeds, networks.generator_variables)
+    targets, seeds = [*of_discriminators.values()], [scale] * len(of_discriminators)
+    gradients = generator_gradients, _gradients(discriminator_tape, targets, seeds, networks.discriminator_variables)
+    metrics = objective.collect({**losses, **of_generators, **of_discriminators}, weight)
     norms = [tf.linalg.global_norm(part) / scale for part in gradients]
     metrics.update(zip(GRADIENTS, norms))
     if gan.uses_loss_scale:
@@ -184,8 +172,8 @@ def update(
 ) -> None:
     """Update all networks on this replica; call it on every replica with the sums of the gradients from `train_step`.
 
-    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes. The learning
-    rates of the generators and of the discriminators are by default the initial ones.
+    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes. The
+    learning rates of the generators and of the discriminators are by default the initial ones.
     """
     optimization, networks = gan.optimization, gan.networks
     initial_rates = [optimization.lr, optimization.lr_discriminator]
@@ -225,12 +213,12 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
 
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalars:
-    """Return the metrics of one replica's shard of a batch, with the generators in use; arguments as for `train_step`."""
+    """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
     return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight)
 
 
 def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
-    """Return the train function: steps on all replicas, with one all-reduce and an update each; see `make_train_function`.
+    """Return the train function: steps on all replicas with one all-reduce each, see `make_train_function`.
 
     With `xla`, XLA compiles all of a step, or on several replicas the parts before and after the all-reduce.
     """
@@ -282,7 +270,7 @@ def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomn
 def _query_pools(
     gan: GAN, fakes: Sequence[tf.Tensor], weight: tf.Tensor, noise: Noise
 ) -> tuple[list[tf.Tensor] | None, list[PoolUpdate]]:
-    """Return the translations that the discriminators learn from, `None` without pools, and the changes of the pools."""
+    """Return the images that the discriminators see as fakes, `None` without pools, and the changes of the pools."""
     if not gan.pools:
         return None, []
     pools = [gan.pools[pair.domain] for pair in gan.objective.adversaries]
@@ -293,19 +281,22 @@ def _query_pools(
 def _gradients(
     tape: tf.GradientTape, targets: list[tf.Tensor], seeds: list[tf.Tensor], variables: list[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Return the gradients at the variables, 0 for biases that training leaves out; the tape cannot fill in Keras 3's variables."""
+    """Return the gradients at the variables, 0 for biases that training leaves out."""  # the tape can't for Keras 3
     gradients = zip(tape.gradient(targets, variables, seeds), variables)
     return pack([tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients])
 
 
 def _weight_decay(
-    factor: float, networks: Mapping[str, tf.keras.Model], heads: Mapping[str, tf.keras.Model] | None = None
+    gan: GAN,
+    weight: tf.Tensor,
+    networks: Mapping[str, tf.keras.Model],
+    heads: Mapping[str, tf.keras.Model] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Return half the sum of the squares of a network's kernels, times a factor, by name; G's includes the heads'."""
-    losses = {}
+    """Return this replica's share of half the sum of the squares of each network's kernels, times a factor, by name."""
+    losses, factor = {}, gan.optimization.weight_decay
     for name, network in networks.items() if factor else ():
         trained = [network, *(each for of, each in (heads or {}).items() if of == name)]
-        variables = [variable for each in trained for variable in each.trainable_variables]
-        kernels = [tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) > 1]
-        losses[f"loss_{name[-1]}/weight_decay"] = factor * tf.add_n(kernels)
+        kernels = [each for part in trained for each in part.trainable_variables if len(each.shape) > 1]
+        share = factor * gan.objective.mean(weight, tf.ones_like(weight))
+        losses[f"loss_{name[-1]}/weight_decay"] = share * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
     return losses

@@ -124,8 +124,8 @@ def test_different_channels_have_no_identity_loss():
 def test_pairs_teach_the_truth_of_scenes(strategies):
     """Train with all pairs and only their loss; compare with the truth of other scenes.
 
-    No flag turns the adversarial losses off, so the generators get them with weight 0 here. A network that ignores its input makes
-    at best the constant image, as networks that learned from wrong pairs would.
+    No flag turns the adversarial losses off, so the generators get them with weight 0 here. A network that ignores its
+    input makes at best the constant image, as networks that learned from wrong pairs would.
     """
     drawn = [scenes.random_scene(np.random.default_rng([1, i])) for i in range(528)]
     images = [np.stack([scenes.draw(scene, domain, 32) for scene in drawn]) for domain in ("labels", "rendering")]

@@ -9,8 +9,8 @@ from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.training import autotune
-from cyclegan.training.autotune import choose_xla, time_steps
+from cyclegan.training import setup
+from cyclegan.training.setup import choose_xla, time_steps
 from cyclegan.training.step import GAN, compile_train_step
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
@@ -67,7 +67,7 @@ def test_timing_changes_nothing_and_traces_once(strategies, make_images, replica
 def test_xla_is_timed_only_on_gpus_and_chosen_once(monkeypatch, caplog, flags, has_gpu, earlier, xla):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(hardware, "has_accelerator", lambda: has_gpu)
-    monkeypatch.setattr(autotune, "time_steps", lambda *_: {"off": 0.0123, "on": 0.01})
+    monkeypatch.setattr(setup, "time_steps", lambda *_: {"off": 0.0123, "on": 0.01})
     workers = types.SimpleNamespace(broadcast_from_chief=lambda value: value)
     config = Config.from_settings(**flags)
     assert choose_xla(config, earlier, workers, None, {}, None, Watchdog(None, lambda: None)) == xla

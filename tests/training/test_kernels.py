@@ -1,6 +1,7 @@
 """Operations of a step that a GPU would leave to the CPU, found without a GPU.
 
-These have no GPU kernel for their types, or a kernel that computes on the host, as for int32, so the host waits for the device.
+These have no GPU kernel for their types, or a kernel that computes on the host, as for int32, so the host waits for the
+device.
 """
 
 import collections

@@ -11,8 +11,8 @@ from tests.training.helpers import TINY, as_trained
 def step_in_precision(precision, x, y, scale=None):
     """Return the metrics of a step, and the gradients that each optimizer receives, as vectors.
 
-    The normalizations have values as after some training. New ones make all signals so small that in float16 a translation of a
-    translation is 0, where the gradient of a ReLU is 0.
+    The normalizations have values as after some training. New ones make all signals so small that in float16 a
+    translation of a translation is 0, where the gradient of a ReLU is 0.
     """
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "precision": precision})))
     if scale:
