@@ -193,11 +193,8 @@ def find_silent_failures(
 ) -> dict[str, str]:
     """Describe the failures that the metrics of an epoch show, each with a remedy, by a short name.
 
-    Args:
-        train: Metrics of the training pass; metrics may be missing if no step was finite.
-        test: Metrics of the test pass.
-        adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
-        has_cycle: Whether there are cycle and identity losses.
+    Metrics may be missing if no step was finite. With the adversarial loss wgan-gp, a small discriminator loss means
+    nothing. `has_cycle` is whether there are cycle and identity losses.
     """
     found = {}
     for network, other, domain in (("G", "F", "X"), ("F", "G", "Y")):
@@ -271,12 +268,9 @@ def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: b
 def report_best(
     state: TrainState, best_now: Mapping[str, float] | None = None, test: Mapping[str, float] | None = None
 ) -> None:
-    """Log the best KID of each direction that has one, and the last one.
+    """Log the best KID of each direction that has one, and the last one, of the metrics `test`.
 
-    Args:
-        state: Position in training.
-        best_now: Lowest KID of each direction that reached it in the last epoch; not yet in `state`.
-        test: Metrics of the test pass of the last epoch.
+    `best_now` has the KIDs that are the lowest since the last epoch, which `state` does not know yet.
     """
     best_now, test = best_now or {}, test or {}
     for direction, (source, target) in DIRECTIONS.items():

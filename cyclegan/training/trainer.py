@@ -51,8 +51,7 @@ class Split:
         name: "train" or "test".
         function: Compiled function that runs steps of the dataset.
         throughput: Counter of the steps of a pass.
-        batches: Iterator over the batches of all calls; `None` before the first. All epochs share it, so that the
-            images of the next epoch are prefetched and nothing is traced again.
+        batches: Iterator over the batches of all epochs, so that the images of the next one are prefetched.
         is_traced: Whether the first call is done, which traces the function.
         pending: Calls that the devices may still be computing, the oldest first.
         totals: Sums of all metrics over the samples of the pass, float64 scalars on the device.
@@ -99,17 +98,7 @@ class Split:
 
 
 class Trainer:
-    """Train from a position until all epochs are done.
-
-    Args:
-        config: The configuration.
-        workers: All workers.
-        splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
-        state: Position to start from; new, or restored together with the networks.
-        checkpoints: Checkpoints of the run.
-        summary: Writer of the metrics, events and sample images.
-        callbacks: Objects that react to the end of an epoch, in this order.
-        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
+    """Train from `state`, a position in training, until all epochs are done; an epoch passes over each split once.
 
     Raises:
         UserError: The position does not fit the datasets.
@@ -134,7 +123,6 @@ class Trainer:
         self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
         self._is_complete = False
         self.splits, self.state = splits, state
-        train = splits[0]
         for split in splits:
             done, size = split.progress(state).pairs_done, split.dataset.epoch_size
             if done > size:
@@ -151,8 +139,9 @@ class Trainer:
         self.policy = CheckpointPolicy(
             checkpoints, summary, self.divergence, workers, minutes, check_folder, self._watchdog.beat
         )
-        self._learning_rates = StepLearningRates(config.optimization, train.dataset)
-        self._throughput = Throughput(train.throughput.flops, train.throughput.peak)  # since the last log line
+        self._learning_rates = StepLearningRates(config.optimization, splits[0].dataset)
+        whole_pass = splits[0].throughput
+        self._throughput = Throughput(whole_pass.flops, whole_pass.peak)  # since the last log line
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
 
     @property

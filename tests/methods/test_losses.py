@@ -112,14 +112,6 @@ def test_label_smoothing_by_hand():
     )
 
 
-def test_patch_nce_by_hand():
-    keys = tf.constant([[[3.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [4.0, 0.0]]])  # orthogonal patches, equal patches
-    queries = tf.constant([[[2.0, 0.0], [0.0, 0.1]], [[1.0, 0.0], [1.0, 0.0]]])
-    found, wrong = losses.patch_nce(queries, keys), losses.patch_nce(queries[:, ::-1], keys)
-    np.testing.assert_allclose(found, [math.log(1 + math.exp(-1 / 0.07)), math.log(2)], atol=1e-6)
-    np.testing.assert_allclose(wrong, [math.log(1 + math.exp(1 / 0.07)), math.log(2)], rtol=1e-6)
-
-
 def test_patch_nce_is_the_formula_of_the_reference():
     """Compare with the positive logit in front of the logits of all keys, where -10 takes the place of the positive one."""
     rng = np.random.default_rng(0)
