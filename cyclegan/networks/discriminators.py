@@ -36,8 +36,8 @@ class Patch(NetworkConfig):
             smallest += 1  # the normalization of a single pixel is zero
         if side < smallest:
             raise UserError(
-                f"images of {side} pixels are too small for a discriminator that halves them {layers} times:"
-                f" expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
+                f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them"
+                f" {layers} times: expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
             )
 
     def build_discriminator(self, blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:

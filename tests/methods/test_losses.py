@@ -113,7 +113,7 @@ def test_label_smoothing_by_hand():
 
 
 def test_patch_nce_is_the_formula_of_the_reference():
-    """Compare with the positive logit in front of the logits of all keys, where -10 takes the place of the positive one."""
+    """Compare with the positive logit in front of the logits of all keys, where -10 replaces the positive one."""
     rng = np.random.default_rng(0)
     queries, keys = rng.normal(size=(2, 3, 6, 4))
     expected = []

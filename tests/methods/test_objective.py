@@ -10,7 +10,7 @@ from tests.training.helpers import TINIER, TINY
 @pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
 @pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
 def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
-    """Count with networks of 1000 and of 10 MACs: three products for each pass, one or two for the gradients of the fakes."""
+    """Count with networks of 1000 and 10 MACs: three products per pass, one or two for gradients of the fakes."""
     gan = GAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
     work = {
         **dict.fromkeys(gan.networks.generators.values(), 1000),
@@ -35,7 +35,7 @@ def test_a_loss_without_a_name_is_an_error():
 
 
 def test_each_total_is_the_sum_of_all_trained_losses(make_images):
-    """Take all optional losses, of which weight decay and penalties are easily forgotten; the last sample is padding."""
+    """Take all optional losses; the last sample is padding."""
     options = {"dataset": "folder", "paired_names": True, "lambda_paired": 5.0, "lambda_ssim": 2.0}
     options.update({"adversarial": "wgan-gp", "r1": 0.5, "weight_decay": 0.1})
     gan = GAN(2, Config.from_settings(**{**TINIER, **options}))

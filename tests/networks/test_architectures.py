@@ -37,7 +37,7 @@ def test_parameter_counts(make, settings, count):
 @pytest.mark.sampled
 @pytest.mark.parametrize("name, halvings, published", [("unet_256", 8, 54.41e6), ("unet_128", 7, 41.83e6)])
 def test_parameter_counts_of_u_nets(name, halvings, published):
-    """Count by hand: kernels of 4 x 4, a decoder with skip connections, two weights per channel of batch normalization."""
+    """Count by hand: kernels of 4 x 4, a decoder with skip connections, two weights per normalized channel."""
     widths = [3, *(64 * min(2**depth, 8) for depth in range(halvings))]
     down = sum(16 * before * after for before, after in zip(widths, widths[1:]))
     up = 16 * widths[-1] * widths[-2] + sum(16 * 2 * inner * outer for outer, inner in zip(widths, widths[1:-1]))
@@ -122,7 +122,7 @@ def test_smallest_image_of_the_paper_leaves_one_patch(count):
     assert make_discriminator(networks)(tf.zeros([1, size, size, 3])).shape == (1, 1, 1, 1)
     if size > 16:
         with pytest.raises(
-            UserError, match=f"images of {size - 4} pixels are too small for a discriminator that halves them {count}"
+            UserError, match=f"images of {size - 4} pixels are too small for a discriminator of {count}"
         ):
             Config.from_settings(filters=2, discriminator_layers=count, image_size=size - 4, **PAPER)
 
@@ -179,7 +179,7 @@ def test_biases_before_a_normalization(settings, bias):
     "settings, size, rows", [({}, 3, [2, 3, 4]), (PAPER, 3, [1, 2, 3]), ({}, 4, [1, 2, 3, 4]), (PAPER, 4, [1, 2, 3, 4])]
 )
 def test_upsampling_moves_a_pixel_as_the_reference_does(settings, size, rows):
-    """Upsample one pixel: row i becomes the rows from 2 i - 1 on; with TensorFlow's padding and a 3 x 3 kernel, from 2 i on."""
+    """Upsample one pixel: row i becomes rows from 2 i - 1 on; with TensorFlow's padding and size 3, from 2 i on."""
     model = built(lambda blocks, x: blocks.upsample(x, 1, size, use_bias=False), 1, **settings)
     model.set_weights([np.ones((size, size, 1, 1), np.float32)])
     x = np.zeros((1, 4, 4, 1), np.float32)

@@ -124,7 +124,7 @@ def convolutions_in(precision):
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_lower_precision_equals_tensorflow_to_its_rounding(precision, native, monkeypatch):
-    """Without instructions, only inputs and outputs are rounded; with them, TensorFlow rounds sums of up to 320 products."""
+    """Without instructions, only inputs and outputs are rounded; with them, sums of up to 320 products."""
     monkeypatch.setattr(hardware, "has_instructions_for", lambda name: native or name == "float32")
     inside = precision if native else "float32"
     for layer, operation in convolutions_in(precision):

@@ -100,7 +100,8 @@ def test_patience_ends_training(fit, caplog):
     assert recorder.epochs_of("save")[-1] == 4 and not fit.warnings()
     logged = [message for message in caplog.messages if "--patience" in message or "best KID" in message]
     assert logged == [
-        "Training ends after epoch 4: in the last 2 evaluations, the KID of no direction was the lowest so far (--patience 2)",
+        "Training ends after epoch 4: in the last 2 evaluations, the KID of no direction was the lowest so far"
+        " (--patience 2)",
         "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y), last KID 0.7 after epoch 4",
         "Y -> X: best KID 0.4 after epoch 2 (checkpoint best-y2x), last KID 0.6 after epoch 4",
     ]
@@ -108,8 +109,9 @@ def test_patience_ends_training(fit, caplog):
     assert (end.evaluations_since_best, end.best_epoch) == (2, {"x2y": 1, "y2x": 2})
     assert fit(9, end, evaluation=Scored([]), evaluate_every=1, patience=2)[0] == {}
     assert caplog.messages == [
-        "Training ended by --patience 2: raise or drop it to train longer", *(text.split(", last")[0] for text in logged[1:])
-    ]  # fmt: skip
+        "Training ended by --patience 2: raise or drop it to train longer",
+        *(text.split(", last")[0] for text in logged[1:]),
+    ]
     _, recorder, trainer = fit(9, end, evaluation=Scored([1, 1] * 9), evaluate_every=1, patience=4)
     assert recorder.epochs_of("test") == [5, 6]  # the count continues
 

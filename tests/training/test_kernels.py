@@ -83,7 +83,7 @@ def arguments(node, definitions):
 
 
 def waits(function):
-    """Return the inputs for which the host would wait: (operation, its input, operation on the device that makes the input).
+    """Return the inputs for which the host would wait: (operation, its input, operation that makes the input).
 
     Inputs that depend on constants and shapes alone are computed before the first step.
     """

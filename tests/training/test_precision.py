@@ -41,7 +41,7 @@ def in_float32(make_images):
 
 @pytest.mark.parametrize("precision, bound", [("bfloat16", 0.03), ("float16", 0.01)])
 def test_low_precision_is_close_to_float32(in_float32, precision, bound):
-    """Compare gradients: they differ by less than 3 % of their norm in bfloat16 and 1 % in float16 (measured: 1.2 % and 0.5 %)."""
+    """Gradients differ by less than 3 % of their norm in bfloat16 and 1 % in float16 (measured: 1.2 % and 0.5 %)."""
     x, y, metrics, gradients = in_float32
     low_metrics, low_gradients = step_in_precision(precision, x, y, 2.0**10)
     assert low_metrics.keys() == metrics.keys()

@@ -87,7 +87,7 @@ def test_config_json_gets_the_measured_range(folder, tmp_path, strategies):
 
 @pytest.fixture
 def make(tmp_path, strategies):
-    """Return a function that makes the trainer of a tiny run, as a new start of the program does, and its config.json."""
+    """Return a function that makes the trainer of a tiny run, as a new start does, and its config.json."""
     small = {"dataset": "stripes", "max_dataset_size": 2, "no_peak": True, "verbose": 0}
 
     def make_one(make_evaluator=None, **settings):
