@@ -136,7 +136,7 @@ class Objective(abc.ABC):
             columns.update(dict.fromkeys(range(POOL, POOL + pairs), 2))
         if self.settings.augmentations:  # of the real images of each pair of adversaries, then of the fakes
             columns.update(dict.fromkeys(range(AUGMENTATION, AUGMENTATION + 2 * pairs), RANDOM_NUMBERS))
-        if isinstance(self.settings, losses.WGANGP):
+        if self.settings.penalizes_gradients:
             columns.update(dict.fromkeys(range(INTERPOLATION, INTERPOLATION + pairs), 1))
         return {purpose: random.shard(random.uniform(purpose, count)) for purpose, count in columns.items()}
 

@@ -49,3 +49,10 @@ def test_each_total_is_the_sum_of_all_trained_losses(make_images):
         assert all(values.values())
         assert float(metrics[f"loss_{network}/total"]) == pytest.approx(sum(values.values()), rel=1e-5)
     assert not any("total" in name for name in gan.metric_names["test"] if name.startswith(("loss_X", "loss_Y")))
+
+
+def test_the_weight_decay_of_a_generator_includes_its_heads(make_images):
+    gan = GAN(1, Config.from_settings(**{**TINIER, "objective": "cut", "weight_decay": 0.5}))
+    metrics, _, _ = train_step(gan, make_images(1, 16, seed=1), make_images(1, 16, seed=2), tf.ones([1]))
+    trained = [each.numpy() for each in gan.networks.generator_variables if len(each.shape) > 1]
+    assert float(metrics["loss_G/weight_decay"]) == pytest.approx(0.25 * sum((w**2).sum() for w in trained), rel=1e-4)

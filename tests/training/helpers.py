@@ -115,7 +115,7 @@ def eager_step(gan, x, y, weight=None):
 
 
 def per_replica_batches(strategy, x, y):
-    """Return batches of several steps, of one sample per replica and weight 1, from [steps, replicas, H, W, 3] twice."""
+    """Return batches of one sample of weight 1 per replica for several steps, from [steps, replicas, H, W, 3] twice."""
     return tuple(
         strategy.experimental_distribute_values_from_function(
             lambda context, part=part: tf.constant(part[:, context.replica_id_in_sync_group, None])
