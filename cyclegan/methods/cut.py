@@ -103,11 +103,8 @@ def nce(
         query_positions: Positions in the features of the translations; by default the same.
     """
     positions = positions or [_evenly_spaced(each) for each in keys]
-    query_embeddings, key_embeddings = (
-        heads(_gather(queries, query_positions or positions)),
-        heads(_gather(keys, positions)),
-    )
-    terms = [losses.patch_nce(*pair) for pair in zip(query_embeddings, key_embeddings)]
+    of_queries, of_keys = heads(_gather(queries, query_positions or positions)), heads(_gather(keys, positions))
+    terms = [losses.patch_nce(*pair) for pair in zip(of_queries, of_keys)]
     return tf.reduce_mean(tf.stack(terms), axis=0)
 
 

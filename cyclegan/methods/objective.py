@@ -172,11 +172,8 @@ class Objective(abc.ABC):
         return of_generators, {**of_discriminators, **penalties}
 
     def _augment(self, images: tf.Tensor, noise: Noise | None, purpose: int) -> tf.Tensor:
-        return (
-            images
-            if noise is None or purpose not in noise
-            else diffaugment(images, self.settings.augmentations, noise[purpose])
-        )
+        random = (noise or {}).get(purpose)
+        return images if random is None else diffaugment(images, self.settings.augmentations, random)
 
     def _penalties(
         self, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor | None

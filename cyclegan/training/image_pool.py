@@ -63,11 +63,6 @@ class ImagePool(ShardedState):
         self._gather = tf.function(self._gather_slots, autograph=False)
         self._assign = tf.function(self._assign_slots, autograph=False)
 
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """The variables, which have other values on each replica."""
-        return [self.images, self.counts]
-
     def query(self, fakes: tf.Tensor, is_sample: tf.Tensor, random: tf.Tensor) -> tuple[tf.Tensor, PoolUpdate]:
         """Return the images to show in place of new translations, without changing the pool.
 
