@@ -103,7 +103,7 @@ def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Pa
         from cyclegan.run.checkpoints import CheckpointManager
         from cyclegan.run.run_directory import RunDirectory
         from cyclegan.run.train_state import TrainState
-        from cyclegan.training.gan import GAN
+        from cyclegan.training.step import GAN
 
     if config.performance.precision == "auto":
         config = config.replace(precision=hardware.best_precision())

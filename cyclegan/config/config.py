@@ -29,7 +29,7 @@ COMPONENTS = {
     "generator": "cyclegan.networks.generators:GENERATORS",
     "discriminator": "cyclegan.networks.discriminators:DISCRIMINATORS",
     "objective": "cyclegan.methods:OBJECTIVES",
-    "adversarial": "cyclegan.methods.adversarial:ADVERSARIAL_LOSSES",
+    "adversarial": "cyclegan.methods.losses:ADVERSARIAL_LOSSES",
     "lr_schedule": "cyclegan.training.schedule:SCHEDULES",
     "optimizer": "cyclegan.training.optimizers:OPTIMIZERS",
 }

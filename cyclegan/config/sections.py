@@ -11,7 +11,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Optional
 
 from cyclegan.config.data import DataConfig
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 AUGMENTATIONS = ("color", "translation", "cutout")
-# Source and target domain of each direction: the generator G translates "x2y", F translates "y2x".
+# Source and target domain of each direction, and its generator.
 DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
+GENERATORS = {"x2y": "G", "y2x": "F"}
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
@@ -87,9 +88,16 @@ class NetworkConfig(Section):
         self.check_fraction("dropout")
 
 
+class Adversaries(NamedTuple):
+    """A generator, "G" or "F", and the domain that it translates to, whose discriminator is "D_Y" or "D_X"."""
+
+    generator: str
+    domain: str
+
+
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):
-    """Losses and their weights; the objectives in `methods` and the losses in `methods.adversarial` extend it.
+    """Losses and their weights; the objectives in `methods` and the adversarial losses in `methods.losses` extend it.
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
@@ -111,6 +119,11 @@ class ObjectiveConfig(Section):
     """earlier translations per domain that the discriminators also see; 0 is off"""
     diffaugment: str = flag("", WARN)
     """random changes to the discriminators' input: any of color,translation,cutout"""
+
+    @property
+    def adversaries(self) -> tuple[Adversaries, ...]:
+        """The generators and the domains that they translate to."""
+        return tuple(Adversaries(GENERATORS[each], DIRECTIONS[each][1]) for each in self.directions)
 
     @property
     def has_penalty(self) -> bool:

@@ -22,9 +22,8 @@ from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.errors import first_line
 from cyclegan.images import reader
-from cyclegan.methods.metric_names import SAMPLES
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step
+from cyclegan.methods.objective import SAMPLES
+from cyclegan.training.step import GAN, compile_train_step
 from scripts.benchmark import plain
 
 # Errors of TensorFlow if a device lacks a kernel or memory; it raises the last three while it traces.

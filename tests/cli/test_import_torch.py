@@ -12,7 +12,7 @@ from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.interop import torch_networks
 from cyclegan.run.checkpoints import CheckpointManager
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from tests.interop.pytorch_networks import filled, patch_state, resnet_state
 
 SMALL = ["--image_size", "32", "--precision", "float32"]

@@ -23,7 +23,7 @@ from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from tests.evaluation.drawings import draw
 from tests.images.dicom_samples import twelve_bits
 from tests.images.samples import deep_png

@@ -10,11 +10,10 @@ from cyclegan.config import Config
 from cyclegan.config.command_line import PRESETS
 from cyclegan.images.value_range import to_float
 from cyclegan.interop.torch_networks import combined_settings, read_networks
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.training.gan import GAN
 from cyclegan.training.optimizers import unpack
-from cyclegan.training.step import train_step
+from cyclegan.training.step import GAN, train_step
 from tests.interop.pytorch_networks import pytorch_patch_discriminator, pytorch_resnet, pytorch_unet
+from tests.training.helpers import LOSSES
 
 GENERATORS, DISCRIMINATORS = ("G", "F"), ("D_X", "D_Y")
 MAKE_GENERATOR = {

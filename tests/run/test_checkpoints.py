@@ -11,7 +11,7 @@ from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.run import checkpoints as module
 from cyclegan.run.checkpoints import CheckpointManager, ShardedState, read_train_state
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from tests.run.saves import Run, at, names, save
 from tests.thread_workers import in_threads
 from tests.training.helpers import state_values

@@ -12,7 +12,7 @@ from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from scripts import score_stripes
 
 

@@ -12,11 +12,11 @@ from time import sleep
 
 import pytest
 
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.methods.objective import CHANGES, ERRORS
 from cyclegan.run.checkpoints import read_train_state
 from cyclegan.run.run_directory import find_checkpoints
 from tests.system.runs import TINY, lines, run
+from tests.training.helpers import LOSSES
 
 
 class TensorBoard:
