@@ -40,9 +40,6 @@ class CycleGANSettings(PairedSettings):
     )
     """weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels"""
 
-    def _check(self) -> None:
-        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity")
-
 
 class Translations(NamedTuple):
     """Outputs of both generators, float32 [N, H, W, C] in [-1, 1]."""

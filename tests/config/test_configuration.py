@@ -26,22 +26,16 @@ class Lamp(Section):
 
     color: Literal["red", "green"] = flag("red", FREE)
     dimming: Optional[Literal[1, 2]] = flag()
-    watts: Optional[int] = flag(metavar="W")
-    hours: float = flag(2.5)
-
-    def _check(self):
-        self.check_at_least(3, "watts", unit="watts")
-        self.check_finite("hours", positive=True)
+    watts: Optional[int] = flag(least=3, unit="watts", metavar="W")
+    hours: float = flag(2.5, positive=True)
+    share: float = flag(0.0, below=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Torch(Lamp):
     """Section that extends another one."""
 
-    cells: int = flag(2)
-
-    def _check(self):
-        self.check_at_least(1, "cells")
+    cells: int = flag(2, least=1)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +50,7 @@ class Torch(Lamp):
         ({"watts": 2}, "--watts 2: expected at least 3 watts"),
         ({"watts": 2**32}, "--watts 4294967296: expected at most 4294967295"),
         ({"hours": 0.0}, "--hours 0.0: expected a finite number above 0"),
+        ({"share": 1.0}, "--share 1.0: expected at least 0 and less than 1"),
         ({"cells": 0}, "--cells 0: expected at least 1"),
     ],
     ids=str,
