@@ -15,14 +15,14 @@ import cyclegan
 from cyclegan import terminal
 from cyclegan.config import serialization
 from cyclegan.config.config import (
-    COMPONENTS,
     SECTIONS,
     SETTINGS_OF_A_START,
     Config,
+    Setting,
     all_settings,
     components,
-    fields_of,
     section_classes,
+    settings_of,
 )
 from cyclegan.config.fields import Section, field_help, field_type
 
@@ -42,23 +42,16 @@ NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser with the flag --version, whose errors are one line with the flag that an unknown one may mean.
-
-    Attributes:
-        owners: Text about flags that exist only with others, by the name of the flag without dashes.
-    """
+    """A parser with the flag --version, whose errors are one line with the flag that an unknown one may mean."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
-        self.owners: Mapping[str, str] = {}
         self.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
 
     def error(self, message: str) -> NoReturn:
         """Print a message about the command line, and exit with code 2."""
         hint = ""
         if unknown := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-            if owner := self.owners.get(unknown[1][2:]):
-                self.exit(2, f"{self.prog}: {unknown[1]} belongs to {owner}\n")
             flags = [flag for action in self._actions for flag in action.option_strings]
             similar = difflib.get_close_matches(unknown[1], flags, 1)
             hint = f"do you mean {similar[0]}? " if similar else ""
@@ -66,7 +59,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
-    """Return arguments (`None`: of this process) with a space before negative ranges, which argparse would take for flags."""
+    """Return arguments (`None`: of this process) with a space before negative ranges, which would pass for flags."""
     return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
 
 
@@ -88,9 +81,9 @@ def count(text: str) -> int:
 def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config:
     """Return the configuration that a command line of training asks for.
 
-    Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that follows
-    from another setting follows from its winning value, even if the file has another default. Settings of the file or the
-    preset that belong to components which the flags replace are left out.
+    Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that
+    follows from another setting follows from its winning value, even if the file has another default. Settings of the
+    file or the preset that belong to components which the flags replace are left out.
 
     Args:
         argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
@@ -98,7 +91,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
 
     Raises:
         UserError: A value cannot work, or belongs to a component that is not chosen.
-        SystemExit: A flag is unknown, not available with the others, or has a wrong type (code 2), or --help was given (code 0).
+        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
     """
     given = {**parse_flags(argv), **overrides}
     below = _settings_below(given)
@@ -106,7 +99,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
     dataset = PRESETS.get(given.get("preset", ""), {}).get("dataset")
     if {**below, **given}.get("dataset") != dataset:
         below.pop("output_dir", None)  # the preset's folder is for the preset's dataset
-    available = fields_of(section_classes({**below, **given}))
+    available = settings_of(section_classes({**below, **given}))
     return Config.from_settings(**{**{name: below[name] for name in below if name in available}, **given})
 
 
@@ -123,19 +116,28 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
     argv = [
         re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text) for text in protect_ranges(argv)
     ]
-    chooser = ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _add_flags(chooser, SECTIONS, {"preset", *COMPONENTS})
-    chosen = vars(chooser.parse_known_args(argv)[0])
-    classes = section_classes({**_settings_below(chosen), **chosen})
+    given = vars(_make_parser(all_settings()).parse_args(argv))
+    if given.pop("help", False):
+        _make_parser(settings_of(section_classes({**_settings_below(given), **given}))).print_help()
+        sys.exit(0)
+    return given
+
+
+def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
+    """Return a parser of the flags of these settings."""
     parser = ArgumentParser(
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run."
         f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs.",
         argument_default=argparse.SUPPRESS,
+        add_help=False,
     )
-    parser.owners = {name: owner for name, (_, owner) in all_settings().items() if owner}
-    _add_flags(parser, classes)
-    return vars(parser.parse_args(argv))
+    parser.add_argument("-h", "--help", action="store_true", help="show the flags of the chosen components, and exit")
+    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
+    groups = {section: parser.add_argument_group(section) for section in SECTIONS}
+    for setting in settings.values():
+        add_flag(groups[setting.section], setting.part, setting.field)
+    return parser
 
 
 def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,16 +149,6 @@ def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
     if {"generator", "residual_blocks"} & set(given):  # both set the number of blocks: a new one replaces both
         settings.pop("generator", None)
     return settings
-
-
-def _add_flags(parser: ArgumentParser, classes: Mapping[str, type[Section]], names: Optional[set[str]] = None) -> None:
-    """Add --config and the flags of all sections, or of some settings."""
-    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
-    for name, section in classes.items():
-        group = parser.add_argument_group(name)
-        for field in dataclasses.fields(section):
-            if names is None or field.name in names:
-                add_flag(group, section, field)
 
 
 def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:

@@ -8,7 +8,7 @@ import functools
 import importlib
 import typing
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from cyclegan.config.data import EMBEDDED, DataConfig
 from cyclegan.config.fields import Section, refuse
@@ -23,8 +23,9 @@ from cyclegan.config.sections import (
 )
 from cyclegan.errors import UserError
 
-# Settings that choose a component of their section, and where the table of the choices stands: patterns of the setting's value,
-# and the class of each component. If two components of a section change a default of the section, the first one wins.
+# Settings that choose a component of their section, and the table of the choices: the class of each component by the
+# pattern of the setting's value. If two components of a section change a default of the section, the first one wins.
+# A text names the table, because the modules of the components import the sections.
 COMPONENTS = {
     "generator": "cyclegan.networks.generators:GENERATORS",
     "discriminator": "cyclegan.networks.discriminators:DISCRIMINATORS",
@@ -44,7 +45,7 @@ SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  #
 class Config:
     """All settings of a training run, checked.
 
-    Make one with `from_settings`, or with `command_line.parse_args`: both fill in the defaults that follow from other settings.
+    Make one with `from_settings` or `command_line.parse_args`: they add the defaults that follow from other settings.
 
     Raises:
         UserError: Values of different sections do not fit together.
@@ -71,11 +72,12 @@ class Config:
         """
         given = {name: value for name, value in given.items() if value is not None}
         classes = section_classes(given)
-        fields = fields_of(classes)
+        fields = {name: setting.field for name, setting in settings_of(classes).items()}
         for name in given:
             if name not in fields:
-                _, owner = all_settings().get(name, ("", ""))
-                raise UserError(f"--{name} belongs to {owner}") if owner else TypeError(f"{name}: no such setting")
+                if name not in all_settings():
+                    raise TypeError(f"{name}: no such setting")
+                raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
         derive = {name: field.metadata["derive"] for name, field in fields.items()}
         settings = {name: field.default for name, field in fields.items() if not derive[name]}
         settings.update(EMBEDDED.get(given.get("dataset", DataConfig.dataset), {}))
@@ -98,7 +100,8 @@ class Config:
 
     def fields(self) -> dict[str, dataclasses.Field[Any]]:
         """Return the field of each setting by name."""
-        return fields_of({name: type(getattr(self, name)) for name in SECTIONS})
+        classes = {name: type(getattr(self, name)) for name in SECTIONS}
+        return {name: setting.field for name, setting in settings_of(classes).items()}
 
     def chosen_settings(self) -> dict[str, Any]:
         """Return the settings without those that follow from others."""
@@ -128,9 +131,12 @@ class Config:
         """Check what concerns several sections."""
         networks, performance = self.networks, self.performance
         for name in ("image_size", "image_width"):
-            if getattr(self.data, name) % networks.multiple:
-                halved = f"--generator {networks.generator} halves it {networks.halvings} times"
-                refuse(name, getattr(self.data, name), f"a multiple of {networks.multiple} ({halved})")
+            side, multiple = getattr(self.data, name), networks.multiple
+            if side % multiple:
+                raise UserError(
+                    f"{networks.generator} halves images of {side} pixels {networks.halvings} times; expected a multiple of"
+                    f" {multiple}: use --{name} {side + -side % multiple}, or another --generator"
+                )
         networks.check_side(min(self.data.image_shape))
         self._check_objective()
         if performance.xla == "on" and networks.norm == "batch":
@@ -141,9 +147,8 @@ class Config:
             dropout = f"--dropout {networks.dropout}"
             raise UserError(f"--recompute: {dropout} would drop other values the second time; expected --dropout 0")
         if performance.steps_per_call and self.run.log_every % performance.steps_per_call:
-            refuse(
-                "steps_per_call", performance.steps_per_call, f"a divisor of --log_every, which is {self.run.log_every}"
-            )
+            expected = f"a divisor of --log_every, which is {self.run.log_every}"
+            refuse("steps_per_call", performance.steps_per_call, expected)
 
     def _check_objective(self) -> None:
         objective, networks = self.objective, self.networks
@@ -161,8 +166,8 @@ class Config:
         if objective.has_penalty and networks.norm == "batch" and networks.discriminator_norm == "same":
             penalty = f"--r1 {objective.r1}" if objective.r1 else f"--adversarial {objective.adversarial}"
             raise UserError(
-                f"--norm batch: {penalty} needs samples that do not influence each other; expected --norm instance or none, or"
-                " --discriminator_norm spectral"
+                f"--norm batch: {penalty} needs samples that do not influence each other; expected --norm instance or"
+                " none, or --discriminator_norm spectral"
             )
 
 
@@ -171,7 +176,7 @@ SECTIONS: dict[str, type[Section]] = typing.get_type_hints(Config)
 
 @functools.cache
 def components(setting: str) -> Mapping[str, type[Section]]:
-    """Return the classes of the components that a setting chooses from, by the pattern of its value; empty for most settings."""
+    """Return the components that a setting chooses from, by the pattern of its value; none for most settings."""
     if setting not in COMPONENTS:
         return {}
     module, _, table = COMPONENTS[setting].partition(":")
@@ -205,19 +210,41 @@ def _join(name: str, parts: tuple[type[Section], ...]) -> type[Section]:
     return cast(type[Section], dataclasses.make_dataclass(name, [], bases=parts, frozen=True))
 
 
-def fields_of(classes: Mapping[str, type[Section]]) -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields of all sections by name."""
-    return {field.name: field for section in classes.values() for field in dataclasses.fields(section)}
+class Setting(NamedTuple):
+    """A setting of a section or of a component.
+
+    Attributes:
+        section: Name of the section.
+        owner: Flags that choose its component, such as "--objective cyclegan or cut"; empty if every run has it.
+        part: Class that has the field.
+        field: The field.
+    """
+
+    section: str
+    owner: str
+    part: type[Section]
+    field: dataclasses.Field[Any]
+
+
+def settings_of(classes: Mapping[str, type[Section]]) -> dict[str, Setting]:
+    """Return the settings of sections by name."""
+    return {
+        field.name: Setting(name, "", section, field)
+        for name, section in classes.items()
+        for field in dataclasses.fields(section)
+    }
 
 
 @functools.cache
-def all_settings() -> dict[str, tuple[str, str]]:
-    """Return the section of every setting of every component, and the flags that choose it: "--objective cyclegan or cut"."""
-    found = {field.name: (name, "") for name, section in SECTIONS.items() for field in dataclasses.fields(section)}
-    for setting in COMPONENTS:
-        owners: dict[str, list[str]] = {}
-        for pattern, component in components(setting).items():
-            for name in (field.name for field in dataclasses.fields(component) if field.name not in found):
-                owners.setdefault(name, []).append(pattern)
-        found.update({name: (found[setting][0], f"--{setting} {' or '.join(each)}") for name, each in owners.items()})
+def all_settings() -> dict[str, Setting]:
+    """Return the settings of all sections and all components by name."""
+    found = settings_of(SECTIONS)
+    general = set(found)
+    for chooser in COMPONENTS:
+        for pattern, part in components(chooser).items():
+            for field in dataclasses.fields(part):
+                if field.name not in general:
+                    known = found.get(field.name)
+                    owner = f"{known.owner} or {pattern}" if known else f"--{chooser} {pattern}"
+                    found[field.name] = Setting(found[chooser].section, owner, part, field)
     return found

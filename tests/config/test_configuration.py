@@ -86,11 +86,15 @@ def test_a_section_refuses_values_that_cannot_work(given, text):
         ),
         ("--checkpoint_minutes inf", "--checkpoint_minutes inf: expected a finite number of at least 0"),
         # Several sections
+        ("--image_size 258", "resnet_9blocks halves images of 258 pixels 2 times; expected a multiple of 4: use"),
         (
-            "--image_size 258",
-            "--image_size 258: expected a multiple of 4 (--generator resnet_9blocks halves it 2 times)",
+            "--generator unet_256 --dataset stripes",
+            "unet_256 halves images of 64 pixels 8 times; expected a multiple of 256: use --image_size 256",
         ),
-        ("--generator unet_128 --image_size 64", "--image_size 64: expected a multiple of 128"),
+        ("--residual_blocks -1", "--residual_blocks -1: expected at least 0"),
+        ("--lambda_cycle 5 --objective cut", "--lambda_cycle belongs to --objective cyclegan"),
+        ("--lambda-gp 5", "--lambda_gp belongs to --adversarial wgan-gp"),
+        ("--objective fastcut --lambda_paired 1", "--lambda_paired belongs to --objective cyclegan or cut"),
         (
             "--image_size 16 --discriminator_layers 5",
             "images of 16 pixels are too small for a discriminator of 5 layers",
@@ -162,11 +166,10 @@ def test_a_component_has_only_its_settings():
 
 @pytest.mark.parametrize("setting", COMPONENTS)
 def test_every_component_can_be_chosen(setting):
-    section, _ = all_settings()[setting]
     for pattern, component in components(setting).items():
         size = 256 if "unet" in pattern else 64
         config = Config.from_settings(image_size=size, **{setting: pattern.replace("*", "2")})
-        assert isinstance(getattr(config, section), component)
+        assert isinstance(getattr(config, all_settings()[setting].section), component)
 
 
 def test_presets_are_the_published_settings():
