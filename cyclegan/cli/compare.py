@@ -39,6 +39,8 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
         UserError: A folder holds no run, or its configuration is damaged.
     """
     paths = [pathlib.Path(folder).expanduser() for folder in folders]
+    if missing := next((path for path in paths if not path.is_dir()), None):
+        raise UserError(f"{missing}: no such folder; expected the folder of a run, see --output_dir of training")
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
@@ -62,7 +64,7 @@ def _flatten(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _curves(folder: pathlib.Path) -> dict[str, dict[int, float]]:
-    """Return the metrics of the epochs: losses of the held-out images, if they have them; otherwise those of training first."""
+    """Return the metrics of the epochs: losses of the held-out images if there are any, otherwise of training."""
     values: dict[str, dict[str, dict[int, float]]] = {"train": {}, "test": {}, "steps": {}}
     for line in metrics_log.read(folder / "metrics.jsonl"):
         if "event" not in line:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import os
 import re
@@ -24,7 +23,7 @@ from cyclegan.config.config import (
     section_classes,
     settings_of,
 )
-from cyclegan.config.fields import Section, field_help, field_type
+from cyclegan.config.fields import field_help, field_type
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -136,7 +135,7 @@ def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
     groups = {section: parser.add_argument_group(section) for section in SECTIONS}
     for setting in settings.values():
-        add_flag(groups[setting.section], setting.part, setting.field)
+        add_flag(groups[setting.section], setting)
     return parser
 
 
@@ -151,10 +150,11 @@ def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
-    """Add the flag of a field of a section to an argument group or parser."""
-    kind, choices, _ = field_type(section, field.name)
-    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(section, field)}
+def add_flag(group: Any, setting: Setting) -> None:
+    """Add the flag of a setting to an argument group or parser."""
+    field = setting.field
+    kind, choices, _ = field_type(setting.part, field.name)
+    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(setting)}
     if kind is bool:
         argument["action"] = "store_true"
     else:
@@ -165,13 +165,14 @@ def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) 
     group.add_argument(f"--{field.name}", **argument)
 
 
-def _help(section: type[Section], field: dataclasses.Field[Any]) -> str:
+def _help(setting: Setting) -> str:
     """Return the help of a flag, with the summaries of its components, and its default unless the text has it."""
-    text = field_help(section, field.name)
+    name, default = setting.field.name, setting.field.default
+    text = field_help(setting.part, name)
     summaries: dict[str, list[str]] = {}
-    for pattern, component in components(field.name).items():
+    for pattern, component in components(name).items():
         summaries.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
     if summaries:
         text += ". " + "; ".join(f"{', '.join(patterns)}: {summary}" for summary, patterns in summaries.items())
-    no_default = field.default is None or field.default is False or field.default == ""
-    return text if no_default or "(default: " in text else f"{text} (default: {field.default})"
+    has_default = default is not None and default is not False and default != ""
+    return f"{text} (default: {default})" if has_default and "(default: " not in text else text

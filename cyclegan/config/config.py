@@ -72,19 +72,18 @@ class Config:
         """
         given = {name: value for name, value in given.items() if value is not None}
         classes = section_classes(given)
-        fields = {name: setting.field for name, setting in settings_of(classes).items()}
+        known = settings_of(classes)
         for name in given:
-            if name not in fields:
-                if name not in all_settings():
-                    raise TypeError(f"{name}: no such setting")
+            if name not in all_settings():
+                raise TypeError(f"{name}: no such setting")
+            if name not in known:
                 raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
-        derive = {name: field.metadata["derive"] for name, field in fields.items()}
-        settings = {name: field.default for name, field in fields.items() if not derive[name]}
+        settings = {name: setting.field.default for name, setting in known.items() if not setting.derive}
         settings.update(EMBEDDED.get(given.get("dataset", DataConfig.dataset), {}))
-        settings.update({name: value for name, value in given.items() if not (derive[name] and value == "auto")})
-        for name in fields:
+        settings.update({name: value for name, value in given.items() if not (known[name].derive and value == "auto")})
+        for name, setting in known.items():
             if name not in settings:
-                settings[name] = derive[name](settings)
+                settings[name] = setting.derive(settings)
         if settings["generator"] == "auto":
             settings["generator"] = f"resnet_{settings['residual_blocks']}blocks"
         return cls._assemble(classes, settings)
@@ -98,16 +97,15 @@ class Config:
         """Return all settings by name, without the sections."""
         return {name: value for section in dataclasses.asdict(self).values() for name, value in section.items()}
 
-    def fields(self) -> dict[str, dataclasses.Field[Any]]:
-        """Return the field of each setting by name."""
-        classes = {name: type(getattr(self, name)) for name in SECTIONS}
-        return {name: setting.field for name, setting in settings_of(classes).items()}
-
     def chosen_settings(self) -> dict[str, Any]:
         """Return the settings without those that follow from others."""
         settings = self.settings()
-        derive = {name: field.metadata["derive"] for name, field in self.fields().items()}
-        return {name: value for name, value in settings.items() if not derive[name] or value != derive[name](settings)}
+        derived = {
+            name: setting.derive(settings)
+            for name, setting in settings_of({name: type(getattr(self, name)) for name in SECTIONS}).items()
+            if setting.derive
+        }
+        return {name: value for name, value in settings.items() if name not in derived or value != derived[name]}
 
     @property
     def uses_pairs(self) -> bool:
@@ -121,11 +119,12 @@ class Config:
 
     @classmethod
     def _assemble(cls, classes: Mapping[str, type[Section]], settings: Mapping[str, Any]) -> Config:
-        sections: dict[str, Any] = {}
-        for name, section in classes.items():
-            values = {each.name: settings[each.name] for each in dataclasses.fields(section) if each.name in settings}
-            sections[name] = section(**values)
-        return cls(**sections)
+        values: dict[str, Any] = {name: {} for name in classes}
+        for name, setting in settings_of(classes).items():
+            if name in settings:
+                values[setting.section][name] = settings[name]
+        values = {name: section(**values[name]) for name, section in classes.items()}
+        return cls(**values)
 
     def __post_init__(self) -> None:
         """Check what concerns several sections."""
@@ -224,6 +223,11 @@ class Setting(NamedTuple):
     owner: str
     part: type[Section]
     field: dataclasses.Field[Any]
+
+    @property
+    def derive(self) -> Any:
+        """Function that returns the default which follows from other settings, or `None`."""
+        return self.field.metadata["derive"]
 
 
 def settings_of(classes: Mapping[str, type[Section]]) -> dict[str, Setting]:

@@ -55,8 +55,11 @@ def flag(
     if below < math.inf:
         expected = f"at least {least} and less than {below:g}"
     limits = {float: expected, int: f"at least {least} {unit}".rstrip()}
-    metadata = {"on_resume": on_resume, "derive": derive, "argument": argument, "expected": limits}
-    metadata["allows"] = lambda value: least <= value < below and (value > 0 or not positive)
+
+    def allows(value: float) -> bool:
+        return least <= value < below and (value > 0 or not positive)
+
+    metadata = {"on_resume": on_resume, "derive": derive, "argument": argument, "expected": limits, "allows": allows}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -18,7 +18,7 @@ from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
 from cyclegan.data import embedded, folder_source, loading, machine
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import geometry
 from cyclegan.images.image import ImageArray
 from cyclegan.images.reader import Source
@@ -228,7 +228,7 @@ def comparison_images(
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
     found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
     decoded = loading.decode_all({"": found})[""]
-    return [decoded[i] for i in range(len(decoded))], f"{len(sources)} images ({printable(origin)}), {shown}"
+    return [decoded[i] for i in range(len(decoded))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 
 
 def _first_images(data: DataConfig, split: str) -> tuple[str, Sequence[Source]]:

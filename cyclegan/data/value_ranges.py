@@ -11,7 +11,7 @@ import numpy as np
 
 from cyclegan.config.data import AUTO, DataConfig, parse_range
 from cyclegan.data import loading
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, counted
 from cyclegan.images import reader
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import FULL_RANGE, check_numbers
@@ -58,7 +58,7 @@ def measure_ranges(
         if not len(values):
             raise UserError(f"--{name} {AUTO}: no image of {split} can be read; expected readable ones: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
-        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of the values of {len(values)} images of {split}"
+        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of the values of {counted(len(values), 'image')} of {split}"
         if not parse_range(text):
             raise UserError(f"--{name} {AUTO}: {what} are {text}; expected two numbers: give LO:HI")
         measured: dict[str, Any] = {name: text}

@@ -199,6 +199,11 @@ def test_changed_settings_lists_one_kind():
     old, new = Config.from_settings(filters=8, lr=1.0, epochs=2), Config.from_settings(filters=9, lr=2.0, epochs=2)
     new = new.replace(epochs=3, precision="bfloat16", recompute=True)
     assert changed_settings(old, new, FIXED) == ["filters 8 -> 9"]
+    small = Config.from_settings(filters=8, image_size=64)  # load_size and image_width follow
+    assert changed_settings(old, small, FIXED) == [
+        "image_size 256 -> 64",
+        "generator 'resnet_9blocks' -> 'resnet_6blocks'",
+    ]
     warned = ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0", "precision 'auto' -> 'bfloat16'"]
     assert changed_settings(old, new, WARN) == warned
     assert changed_settings(old, new, FREE) == ["epochs 2 -> 3", "recompute False -> True"]

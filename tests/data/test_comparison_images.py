@@ -38,7 +38,7 @@ def test_training_images_replace_missing_held_out_images(data, tmp_path):
 
 def test_given_files_are_resized_to_the_given_size(data, tmp_path):
     (image,), text = comparison_images(data, "x2y", 4, [str(tmp_path / "trainB" / "2.png")], (64, 32))
-    assert image.shape == (64, 32, 3) and text == "1 images (given), 64 x 32 pixels"
+    assert image.shape == (64, 32, 3) and text == "1 image (given), 64 x 32 pixels"
 
 
 def test_drawn_images_replace_a_missing_dataset(data):
