@@ -29,7 +29,7 @@ from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.config.data import EMBEDDED
-from cyclegan.data import machine
+from cyclegan.data.loading import available_cores
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.run.run_directory import saved_checkpoints
 from cyclegan.run.train_state import TrainState
@@ -196,7 +196,7 @@ def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> None
 
 def write_tables(output: pathlib.Path, results: Sequence[Result], protocol: Mapping[str, Any]) -> None:
     """Write ablation.json and ablation.md."""
-    facts = {**protocol, "cores": machine.available_cores(), "command": shlex.join(sys.argv)}
+    facts = {**protocol, "cores": available_cores(), "command": shlex.join(sys.argv)}
     content = json.dumps({**facts, "results": results}, indent=2)
     whole_file.write(output / "ablation.json", content + "\n")
     lines = [

@@ -1,7 +1,7 @@
 """Export a trained generator: `cyclegan-export runs/horse2zebra horse2zebra.onnx --format onnx`.
 
-The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept only if its
-output there agrees with the network's. docs/export.md shows how to use each format.
+The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept
+only if its output there agrees with the network's. docs/export.md shows how to use each format.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _export_page(given: argparse.Namespace) -> float:
     exporter.check(given.out, exporter.ExportOptions("web", float16=given.float16, overwrite=given.overwrite))
     run = Model(given.run, given.checkpoint, "float32")
     data, multiple = run.config.data, run.config.networks.multiple
-    if data.value_range("x") or data.value_range("y"):
+    if data.value_range("X") or data.value_range("Y"):
         raise UserError(
             f"{given.run}: has value ranges, which browsers cannot read; expected --format onnx or the like"
         )
@@ -150,7 +150,7 @@ def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> Non
     from cyclegan.export.portable import INPUT, OUTPUT
 
     low, high = (0, 255) if options.uint8 else (-1, 1)
-    for name, domain in zip((INPUT, OUTPUT), direction.split("2")):
+    for name, domain in zip((INPUT, OUTPUT), DIRECTIONS[direction]):
         if value_range := data.value_range(domain):
             logger.info("%s: %d and %d stand for the values %g and %g", name, low, high, *value_range)
 

@@ -1,4 +1,4 @@
-"""Checking and decoding of many image files, several at a time, before training or when they are used."""
+"""Checking and decoding of many image files, on all cores and within the free memory, before training or when used."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 
 import numpy as np
+import psutil
 import tqdm
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
-from cyclegan.data import machine
 from cyclegan.errors import MissingPackageError, TrainingError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image import ShapeOfImages
@@ -23,6 +24,11 @@ from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names
 MAX_PENDING = 64  # images that are read ahead; bounds their memory
+PROC = pathlib.Path("/proc")
+CGROUP = pathlib.Path("/sys/fs/cgroup")
+# Files of a control group: its limit, its use, and the entry of memory.stat for cached files, which the kernel gives up.
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 class UnreadableImageError(Exception):
@@ -145,13 +151,13 @@ def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str,
 
 
 def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
-    """Check that the decoded images, which each of several processes keeps, fit into the free memory of this machine."""
-    needed, free = sum(part.nbytes for part in files.values()), machine.free_bytes()
+    """Check that the decoded images, which each of several processes keeps, fit into the free memory."""
+    needed, free = sum(part.nbytes for part in files.values()), free_bytes()
     if needed * processes > free:
         each = f" for each of {processes} workers" if processes > 1 else ""
         raise UserError(
-            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free; expected"
-            " enough: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
+            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free;"
+            " expected enough: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
         )
 
 
@@ -175,7 +181,7 @@ def for_each_image(
     delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
     times = {"delay": delay, "mininterval": max(0.1, delay)}
     bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
-    threads = min(32, machine.available_cores() + 4)  # Python's default, for the cores of this process
+    threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
         for split, part in sources.items():
@@ -217,3 +223,35 @@ def named(source: Source, split: str, index: int) -> Iterator[None]:
         raise MissingPackageError(printable(f"{name}: {error}")) from error
     except Exception as error:  # the libraries raise almost anything for a damaged file
         raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use, which a batch system may limit."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_bytes() -> int:
+    """Return the bytes of memory that this process may still take."""
+    return max(0, min([psutil.virtual_memory().available, *_free_in_groups()]))
+
+
+def _free_in_groups() -> Iterator[int]:
+    """Yield the free bytes of each control group of this process that has a limit; psutil does not know them."""
+    try:
+        lines = (PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = CGROUP / "memory" if controllers else CGROUP
+        limit, used, cached = VERSION_1 if controllers else VERSION_2
+        folder = root / group.strip("/")
+        for each in (folder, *folder.parents):  # a container may hide some of them
+            with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+                left = int((each / limit).read_text()) - int((each / used).read_text())
+                stat = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
+                yield left + int(stat.get(cached, 0))

@@ -5,7 +5,10 @@ Loading finds the errors of a dataset before training starts, except damaged pix
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import io
 import os
 import pathlib
 import zlib
@@ -13,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from PIL import Image
 
 from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
-from cyclegan.data import embedded, folder_source, loading, machine
+from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import geometry
@@ -25,6 +29,12 @@ from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
+# Of the embedded datasets: numbers of images, and seeds. Images with one seed and of the same number show the same.
+SPLIT_SIZES = {"trainA": 256, "trainB": 288, "testA": 32, "testB": 32}
+SEEDS = {
+    "stripes": {"trainA": 1, "trainB": 2, "testA": 3, "testB": 3},
+    "scenes": {"trainA": 1, "trainB": 1, "testA": 3, "testB": 3},
+}
 T = TypeVar("T")
 COMPARED = 2  # images on which exports are compared, at each size
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
@@ -57,7 +67,7 @@ class Domains:
     pairs: np.ndarray | None  # indices of training images of the same name, with --paired_names
 
     def fingerprint(self) -> dict[str, str]:
-        """Return texts that identify the dataset, wherever it lies and however it is cached; see `RunDirectory.check_data`."""
+        """Return texts that identify the dataset, wherever it lies; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
         for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)):
             if part is not None:
@@ -74,14 +84,14 @@ def load_domains(
 ) -> Domains:
     """Load the images of both domains.
 
-    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16. 8-bit values
-    without a range are scaled by 257.
+    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16.
+    8-bit values without a range are scaled by 257.
 
     Args:
         data: The data section of the configuration.
         multiple: Pixels by which the sides of the networks' input must be divisible.
-        local_workers: Number of workers on this machine if several train together; 0 if this process trains alone. Workers share
-            the memory. Each one needs only some of the images, and decodes an image when it is first used.
+        local_workers: Number of workers on this machine if several train together; 0 if this process trains alone.
+            Workers share the memory. Each one needs only some images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
         bars: Whether to show progress bars.
 
@@ -103,7 +113,7 @@ def load_domains(
             geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
             channels[split],
             dtype,
-            data.value_range(_of_domain(split, "x", "y")),
+            data.value_range(_of_domain(split, "X", "Y")),
         )
         for split in splits
     }
@@ -145,7 +155,7 @@ def _find(
     if data.is_embedded:
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-        return *embedded.read(data.dataset, sides, data.max_dataset_size), ()
+        return *_draw_files(data, sides), ()
     if data.is_tfds:
         from cyclegan.data import tfds_source  # slow to import
 
@@ -164,6 +174,31 @@ def _find(
     found, notes = folder_source.find_splits(folder, splits)
     names = {split: part[: data.max_dataset_size] for split, part in found.items()}
     return {split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes
+
+
+def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
+    """Draw an image of an embedded dataset: uint8 [size, size, 3]."""
+    rng = np.random.default_rng([SEEDS[dataset][split], index])
+    if dataset == "stripes":
+        return stripes.draw(stripes.random_scene(rng), _of_domain(split, "horse", "zebra"), size)
+    return scenes.draw(scenes.random_scene(rng), _of_domain(split, "labels", "rendering"), size)
+
+
+def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
+    """Draw the images of an embedded dataset as PNG, with sides in pixels by split; return them and their names."""
+
+    def png(split: str, index: int) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(draw(data.dataset, split, index, sides[split])).save(file, "png", compress_level=1)
+        return file.getvalue()
+
+    files, names = {}, {}
+    with concurrent.futures.ThreadPoolExecutor(loading.available_cores()) as pool:
+        for split, side in sides.items():
+            indices = range(SPLIT_SIZES[split])[: data.max_dataset_size]
+            files[split] = list(pool.map(png, [split] * len(indices), indices))
+            names[split] = [f"{data.dataset}/{side}/{split}[{i}]" for i in indices]
+    return files, names
 
 
 def _find_pairs(
@@ -186,7 +221,7 @@ def _decode(
     """Return the images by split, decoded now or when they are used, and remarks for the user."""
     keep = data.cache == "ram"
     if data.cache == "auto":
-        share = RAM_FRACTION * machine.free_bytes() / (local_workers or 1)
+        share = RAM_FRACTION * loading.free_bytes() / (local_workers or 1)
         needed = sum(part.nbytes for part in files.values())
         keep = needed <= (share if data.cache_gb is None else data.cache_gb * 1e9)
     if keep and not local_workers:
@@ -216,30 +251,25 @@ def comparison_images(
     height, width = data.image_shape
     sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
-    origin, sources = ("given", list(files)) if files else _first_images(data, split)
+    origin, sources = ("given", list(files)) if files else (f"{data.dataset}, {split}", _held_out(data, split))
     if not sources:
         dataset, bands = data.dataset if data.is_embedded else "stripes", np.arange(channels) % 3
         drawn = [(i, *each) for each in sizes for i in range(COMPARED)]
-        images = [embedded.draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
+        images = [draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
         return images, f"{COMPARED} drawn images, {shown}"
     at_each_size = [file for _ in sizes for file in sources]
     resized = np.array([each for each in sizes for _ in sources])
-    value_range = data.value_range(direction[0])
+    value_range = data.value_range(_of_domain(split, "X", "Y"))
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
     found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
     decoded = loading.decode_all({"": found})[""]
     return [decoded[i] for i in range(len(decoded))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 
 
-def _first_images(data: DataConfig, split: str) -> tuple[str, Sequence[Source]]:
-    """Return the origin of the first held-out images of the dataset and their files; no files if the dataset is gone."""
-    for folder in (pathlib.Path(data.dataset).expanduser() / name for name in (split, split.replace("test", "train"))):
-        if folder.is_dir():
-            return str(folder), [str(folder / name) for name in folder_source.find_images(folder)[:COMPARED]]
+def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
+    """Return the first held-out images of a folder or a prepared dataset; none if it is gone."""
     prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
-    if data.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
-        from cyclegan.data import tfds_source  # slow to import
-
-        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
-        return f"{data.dataset}, {split}", tfds_source.read(builder, [split], COMPARED)[0][split]
-    return "", ()
+    if not data.is_embedded and (not data.is_tfds or any(prepared_in.glob("*/dataset_info.json"))):
+        with contextlib.suppress(UserError):
+            return _find(dataclasses.replace(data, max_dataset_size=COMPARED), [split], bars=False)[0][split]
+    return ()

@@ -27,7 +27,7 @@ SAMPLED_VALUES = 20_000  # of each of them
 def sample_values(
     sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
 ) -> np.ndarray:
-    """Return values of random pixels of some images, which lie at equal distances in `sources`: float64 [images, values].
+    """Return values of random pixels of some images at equal distances in `sources`: float64 [images, values].
 
     With `skip_unreadable`, images that cannot be decoded are left out.
     """
@@ -83,7 +83,7 @@ def find_narrow(
             values = np.percentile(sample_values(sampled, _channels(data, name)), PERCENTILES)
         except UserError:  # decoding will name all files that cannot be read
             continue
-        low, high = data.value_range(name[-1]) or FULL_RANGE
+        low, high = data.value_range(name[-1].upper()) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
             shown = "{:.9g} to {:.9g}".format(*values)
             yield name, f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cyclegan.config import Config
-from cyclegan.data import embedded, machine, sources
+from cyclegan.data import loading, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images import reader
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def few_drawings(monkeypatch):
     """Draw few images of the embedded datasets."""
-    monkeypatch.setattr(embedded, "SPLIT_SIZES", {"trainA": 5, "trainB": 6, "testA": 4, "testB": 4})
+    monkeypatch.setattr(sources, "SPLIT_SIZES", {"trainA": 5, "trainB": 6, "testA": 4, "testB": 4})
 
 
 def test_test_splits_can_be_loaded_alone(folder):
@@ -171,7 +171,7 @@ def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
     assert domains.test_x.names[3] == f"stripes/{image_size}/testA[3]"
     for split, part in zip(sources.SPLITS, image_sets(domains)):
         side = load_size if split.startswith("train") else image_size
-        expected = [embedded.draw("stripes", split, i, side) for i in range(len(part))]
+        expected = [sources.draw("stripes", split, i, side) for i in range(len(part))]
         np.testing.assert_array_equal(stack(part.images), expected)
 
 
@@ -201,7 +201,7 @@ def test_auto_is_ram_up_to_cache_gb(photos, monkeypatch):
     for cache_gb, in_memory in ((needed / 1e9, True), ((needed - 1) / 1e9, False), (0, False)):
         assert is_kept(load(photos, cache="auto", cache_gb=cache_gb)) == in_memory
     for free, in_memory in ((4 * needed, True), (4 * needed - 4, False)):
-        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
+        monkeypatch.setattr(loading, "free_bytes", lambda free=free: free)
         assert is_kept(load(photos, cache="auto")) == in_memory
 
 
@@ -209,15 +209,15 @@ def test_workers_of_one_machine_share_its_memory(photos, monkeypatch):
     needed = 3 * (24**2 * (5 + 5) + 16**2 * (1 + 2))
     config = Config.from_settings(dataset=str(photos), load_size=24, image_size=16, cache="auto")
     for free, kept in ((12 * needed, "kept in memory"), (12 * needed - 12, "not kept")):
-        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
+        monkeypatch.setattr(loading, "free_bytes", lambda free=free: free)
         assert kept in load_config(config, local_workers=3).notes[-1]
-    monkeypatch.setattr(machine, "free_bytes", lambda: 3 * needed - 1)
+    monkeypatch.setattr(loading, "free_bytes", lambda: 3 * needed - 1)
     with pytest.raises(UserError, match="need 0.0 GB of memory for each of 3 workers"):
         load_config(config.replace(cache="ram"), local_workers=3)
 
 
 def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monkeypatch):
-    monkeypatch.setattr(machine, "free_bytes", lambda: 100)
+    monkeypatch.setattr(loading, "free_bytes", lambda: 100)
     with pytest.raises(UserError, match="the decoded images need 0.0 GB of memory.*--cache none"):
         load(photos)
     for cache in ("auto", "none"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cyclegan.config import Config, serialization
-from cyclegan.data import embedded, sources
+from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.inference.model import Model
 from cyclegan.networks import compat
@@ -30,7 +30,7 @@ def stripes_run(tmp_path):
 
 @pytest.fixture
 def scenes_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
+    monkeypatch.setattr(sources, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     return make_run(tmp_path, "scenes")
 
 
