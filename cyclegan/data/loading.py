@@ -6,6 +6,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import sys
@@ -23,6 +24,7 @@ from cyclegan.images.image import ShapeOfImages
 from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names
+UINT8 = np.dtype(np.uint8)
 MAX_PENDING = 64  # images that are read ahead; bounds their memory
 PROC = pathlib.Path("/proc")
 CGROUP = pathlib.Path("/sys/fs/cgroup")
@@ -35,83 +37,64 @@ class UnreadableImageError(Exception):
     """An image cannot be decoded. The text is its name and the reason, one printable line."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ImageFiles:
-    """Image files of one domain and split, and how to decode them."""
+    """Image files of one domain and split, decoded when they are used: indexed like an array [N, h, w, C], from any thread.
+
+    Attributes:
+        failure: Text of the first error; `None` if all images could be read.
+    """
 
     split: str
     sources: Sequence[Source]  # paths, or contents of files; N of them
     facts: np.ndarray  # from the headers: `reader.FACTS_DTYPE` [N]
     sizes: np.ndarray  # height and width in pixels to which each image is resized: int [N, 2]
     channels: int = 3  # see `reader.decode`, for the value range, too
-    dtype: np.dtype | type = np.uint8  # or np.uint16
+    dtype: np.dtype = UINT8  # or uint16
     value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
+    keep: bool = False  # decoded images in memory
 
-    @property
+    def __post_init__(self) -> None:
+        self.failure: str | None = None
+        self._kept: dict[int, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.sources)
+
+    @functools.cached_property
     def shape(self) -> ShapeOfImages:
         """(N, height, width, channels); height and width are `None` if they differ between the images."""
         same = (self.sizes == self.sizes[0]).all()
         height, width = map(int, self.sizes[0]) if same else (None, None)
-        return len(self.sources), height, width, self.channels
+        return len(self), height, width, self.channels
 
     @property
     def nbytes(self) -> int:
         """Bytes of the decoded images."""
-        return int(self.sizes.prod(axis=1, dtype=np.int64).sum()) * self.channels * np.dtype(self.dtype).itemsize
-
-    def decode(self, index: int) -> np.ndarray:
-        """Decode and resize an image: dtype [height, width, channels]."""
-        with named(self.sources[index], self.split, index):
-            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
-            height, width, _ = image.shape
-            if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
-                raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
-            return geometry.resize(image, tuple(self.sizes[index]))
-
-    def lazy(self, keep: bool = False) -> LazyImages:
-        """Return the images, decoded when they are used, and kept in memory from then on with `keep`."""
-        return LazyImages(self.decode, self.shape, self.dtype, keep)
-
-
-class LazyImages:
-    """Images that are decoded when they are used. They are indexed like an array [N, h, w, C], from any thread.
-
-    Args:
-        decode: Function from an index to an image. The texts of its errors name the image and the reason.
-        shape: (N, h, w, C); h and w are `None` if they differ between the images.
-        dtype: Type of the pixels.
-        keep: Whether to keep decoded images in memory.
-    """
-
-    def __init__(
-        self, decode: Callable[[int], np.ndarray], shape: ShapeOfImages, dtype: np.dtype | type, keep: bool = False
-    ) -> None:
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self.failure: str | None = None  # text of the first error
-        self._decode = decode
-        self._kept: list[np.ndarray | None] | None = [None] * len(self) if keep else None
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return self.shape[0]
+        return int(self.sizes.prod(axis=1, dtype=np.int64).sum()) * self.channels * self.dtype.itemsize
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return an image, [h, w, C]; raise `TrainingError` if it cannot be decoded."""
-        index = range(len(self))[index]
         try:
-            return self.load(index)
-        except Exception as error:  # every error ends training, and has to name the image
+            return self.load(range(len(self))[index])
+        except (UnreadableImageError, MissingPackageError) as error:
             text = f"an image cannot be decoded: {error}; repair it or put it back, then the same command resumes"
             self.failure = self.failure or text
             raise TrainingError(text) from error
 
     def load(self, index: int) -> np.ndarray:
-        """Return an image; raise the errors of the function that decodes it."""
-        image = self._kept[index] if self._kept else None
-        if image is None:
-            image = self._decode(index)
-            if self._kept:
-                self._kept[index] = image
+        """Return an image, decoded and resized; raise `UnreadableImageError` if it cannot be decoded."""
+        if index in self._kept:
+            return self._kept[index]
+        with named(self.sources[index], self.split, index):
+            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
+            height, width, _ = image.shape
+            if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
+                raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
+            image = geometry.resize(image, tuple(self.sizes[index]))
+        if self.keep:
+            self._kept[index] = image
         return image
 
 
@@ -142,12 +125,12 @@ def check_files(
     return facts
 
 
-def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, LazyImages]:
-    """Return the images of each split; decode all of them, several at a time, and keep them in memory."""
+def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> None:
+    """Decode the images of all splits, several at a time, and keep them in memory."""
     check_memory(files)
-    images = {split: part.lazy(keep=True) for split, part in files.items()}
-    for_each_image(images, lambda split, index: images[split].load(index), "Decoding", bars)
-    return images
+    for part in files.values():
+        part.keep = True
+    for_each_image(files, lambda split, index: files[split].load(index), "Decoding", bars)
 
 
 def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:

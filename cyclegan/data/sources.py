@@ -104,7 +104,7 @@ def load_domains(
     ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged)
     data, measured = measure_ranges(data, sources, bars)
-    dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
+    dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
     files = {
         split: loading.ImageFiles(
             split,
@@ -129,8 +129,8 @@ def load_domains(
         f"{text}, so the networks see little contrast: try --{name} {AUTO}"
         for name, text in find_narrow(data, sources, deep)
     ]
-    images, decoded = _decode(data, files, local_workers, bars)
-    sets = {split: ImageSet(images[split], names[split], facts[split]) for split in splits}
+    decoded = _decode(data, files, local_workers, bars)
+    sets = {split: ImageSet(files[split], names[split], facts[split]) for split in splits}
     return Domains(
         sets.get("trainA"),
         sets.get("trainB"),
@@ -215,22 +215,22 @@ def _find_pairs(
     ]
 
 
-def _decode(
-    data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool
-) -> tuple[Mapping[str, ImageArray], Sequence[str]]:
-    """Return the images by split, decoded now or when they are used, and remarks for the user."""
+def _decode(data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
+    """Decode the images now, or let them be decoded when they are used, as --cache says; return remarks for the user."""
     keep = data.cache == "ram"
     if data.cache == "auto":
         share = RAM_FRACTION * loading.free_bytes() / (local_workers or 1)
         needed = sum(part.nbytes for part in files.values())
         keep = needed <= (share if data.cache_gb is None else data.cache_gb * 1e9)
     if keep and not local_workers:
-        return loading.decode_all(files, bars), ()
+        loading.decode_all(files, bars)
+        return ()
     if keep:
         loading.check_memory(files, local_workers)
+        for part in files.values():
+            part.keep = True
     kept = "kept in memory from then on" if keep else "not kept (--cache none)"
-    images = {split: part.lazy(keep) for split, part in files.items()}
-    return images, (f"Images are decoded when they are needed, and {kept}",)
+    return (f"Images are decoded when they are needed, and {kept}",)
 
 
 def comparison_images(
@@ -262,8 +262,8 @@ def comparison_images(
     value_range = data.value_range(_of_domain(split, "X", "Y"))
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
     found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
-    decoded = loading.decode_all({"": found})[""]
-    return [decoded[i] for i in range(len(decoded))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
+    loading.decode_all({"": found})
+    return [found[i] for i in range(len(found))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 
 
 def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
