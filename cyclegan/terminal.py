@@ -238,7 +238,7 @@ def end(text: str, code: int) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: at the normal end of Python, TensorFlow would wait for other workers that may be gone."""
+    """End the process at once: at the normal end of Python, TensorFlow would wait for workers that may be gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -114,7 +114,7 @@ def test_training_ends_by_ctrl_c_until_it_handles_signals():
     done = process(begin + HIDDEN)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "1\n", "")
     done = process(
-        f"{begin}with terminal.Signals() as signals:\n    signal.raise_signal(signal.SIGINT)\nprint(signals.stop_signal)"
+        begin + "with terminal.Signals() as s:\n    signal.raise_signal(signal.SIGINT)\nprint(s.stop_signal)"
     )
     assert (done.returncode, done.stdout) == (0, "1\n2\n")
 

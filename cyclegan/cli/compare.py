@@ -6,6 +6,7 @@ Prints the settings that differ, and the last and the best metrics of each run, 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -157,6 +158,4 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"Curves: {arguments.png}")
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped")
+program = functools.partial(terminal.run, main, "stopped")

@@ -7,6 +7,7 @@ only if its output there agrees with the network's. docs/export.md shows how to 
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import pathlib
@@ -54,13 +55,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="+",
         default=(),
         metavar="FILE",
-        help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by TensorFlow"
-        " Datasets and still exists; otherwise drawn ones)",
+        help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by"
+        " TensorFlow Datasets and still exists; otherwise drawn ones)",
     )
     parser.add_argument(
         "--runtime",
         metavar="DIR",
-        help="web: folder of the npm package onnxruntime-web to copy, or cdn for the public one (default: copied with npm)",
+        help="web: folder of the npm package onnxruntime-web, or cdn for the public one (default: copied with npm)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     return parser.parse_args(argv)
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 
 def _export_page(given: argparse.Namespace) -> float:
-    """Export the networks of a run as a page, and log how to serve it. Return the largest difference from the networks."""
+    """Export the networks as a page, and log how to serve it; return the largest difference from the networks."""
     from cyclegan.data.sources import comparison_images
     from cyclegan.export import exporter, web_page
     from cyclegan.inference.model import Model
@@ -155,6 +156,4 @@ def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> Non
             logger.info("%s: %d and %d stand for the values %g and %g", name, low, high, *value_range)
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; OUT is unchanged")
+program = functools.partial(terminal.run, main, "stopped; OUT is unchanged")

@@ -8,6 +8,7 @@ test.
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Sequence
 
 from cyclegan import terminal
@@ -60,6 +61,4 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(command_line.protect_ranges(argv))
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; there is no result")
+program = functools.partial(terminal.run, main, "stopped; there is no result")

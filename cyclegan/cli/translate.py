@@ -7,6 +7,7 @@ opacity and the format of its original. Several GPUs share the images.
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 from collections.abc import Sequence
@@ -104,6 +105,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; the written files are complete; --skip_existing translates the rest")
+program = functools.partial(
+    terminal.run, main, "stopped; the written files are complete; --skip_existing translates the rest"
+)

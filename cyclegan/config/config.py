@@ -133,8 +133,8 @@ class Config:
             side, multiple = getattr(self.data, name), networks.multiple
             if side % multiple:
                 raise UserError(
-                    f"{networks.generator} halves images of {side} pixels {networks.halvings} times; expected a multiple of"
-                    f" {multiple}: use --{name} {side + -side % multiple}, or another --generator"
+                    f"{networks.generator} halves images of {side} pixels {networks.halvings} times; expected a"
+                    f" multiple of {multiple}: use --{name} {side + -side % multiple}, or another --generator"
                 )
         networks.check_side(min(self.data.image_shape))
         self._check_objective()

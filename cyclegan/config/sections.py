@@ -1,7 +1,7 @@
 """The sections of the configuration besides the data: the settings that every run has.
 
-The settings of a component, such as an objective or a generator, stand in the file of the component. Its class extends the
-section and implements the methods that raise `NotImplementedError` here.
+The settings of a component, such as an objective or a generator, stand in the file of the component. Its class extends
+the section and implements the methods that raise `NotImplementedError` here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class NetworkConfig(Section):
         return 1 << self.halvings
 
     def build_generator(self, blocks: Any, x: tf.Tensor, channels: int) -> tf.Tensor:
-        """Append the layers of a generator to x with a `networks.blocks.BlockBuilder`: [N, H, W, C] -> [N, H, W, channels]."""
+        """Append the layers of a generator, made by a `BlockBuilder`: [N, H, W, C] -> [N, H, W, channels]."""
         raise NotImplementedError
 
     def build_discriminator(self, blocks: Any, x: tf.Tensor) -> tf.Tensor:
@@ -89,7 +89,7 @@ class ObjectiveConfig(Section):
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
-        compares_features: Whether the objective compares features of images and of their translations in a ResNet generator.
+        compares_features: Whether the objective compares features of images and translations in a ResNet generator.
         penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
     """
 
@@ -130,11 +130,8 @@ class ObjectiveConfig(Section):
         raise NotImplementedError
 
     def _check(self) -> None:
-        unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]
-        if unknown:
-            raise UserError(
-                f"--diffaugment {self.diffaugment}: {unknown[0] or 'an empty name'}: expected any of {','.join(AUGMENTATIONS)}"
-            )
+        if not set(self.augmentations) <= set(AUGMENTATIONS):
+            refuse("diffaugment", self.diffaugment, f"any of {','.join(AUGMENTATIONS)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,12 +167,9 @@ class OptimizationConfig(Section):
     last checkpoint; the second time it stops"""
 
     def decay_factor(self, epochs_done: float) -> float:
-        """Return the factor in [0, 1] that multiplies the initial learning rates.
+        """Return the factor in [0, 1] on the learning rates after so many epochs, a fraction of an epoch included.
 
-        It depends on the position alone, so a run that is resumed with other --epochs continues as if it had begun with them.
-
-        Args:
-            epochs_done: Epochs done so far, including the fraction of the current one.
+        It depends on the position alone: a run that is resumed with other --epochs continues as if begun with them.
         """
         raise NotImplementedError
 
@@ -311,7 +305,7 @@ class RunConfig(Section):
     def _check(self) -> None:
         if SECRET.search(self.mlflow or ""):  # the text does not repeat it
             raise UserError(
-                "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected a URI"
-                " without: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, or use the"
-                " database's own password file"
+                "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected"
+                " a URI without: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
+                " or use the database's own password file"
             )

@@ -24,8 +24,8 @@ HELD_OUT = 0.05  # fraction of the training images that is used for validation i
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
     """Return the sorted paths of the image files below a folder, relative to it.
 
-    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. The names of the other files that
-    are not hidden are added to the list `others`.
+    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. Adds the names of the
+    other files that are not hidden to the list `others`.
     """
     found, visited = [], set()
     for where, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -67,8 +67,8 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
                 absent = "" if train in splits else f", and no {test}"
                 around = f": try {folder.parent}" if (folder.parent / train).is_dir() else ""
                 raise UserError(
-                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other in"
-                    f" trainB{around}"
+                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other"
+                    f" in trainB{around}"
                 )
             names[train] = _list_split(folder, train, notes)
         if test not in names:
@@ -123,14 +123,14 @@ def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarra
     if not common:
         examples = " and ".join(printable(names[split][0]) for split in TRAINING)
         raise UserError(
-            f"--paired_names: no image of trainA has the name of an image of trainB, for example {examples}; expected equal names"
-            " for pairs, such as trainA/1.png and trainB/1.jpg"
+            f"--paired_names: no image of trainA has the name of an image of trainB, for example {examples}; expected"
+            " equal names for pairs, such as trainA/1.png and trainB/1.jpg"
         )
     for split, indices in zip(TRAINING, found):
         for several in (indices[stem] for stem in common if len(indices[stem]) > 1):
             raise UserError(
-                f"--paired_names: {' and '.join(printable(names[split][i]) for i in several[:2])} have the same name; expected"
-                " one image of a name in each folder"
+                f"--paired_names: {' and '.join(printable(names[split][i]) for i in several[:2])} have the same name;"
+                " expected one image of a name in each folder"
             )
     pairs = np.array([[indices[stem][0] for indices in found] for stem in common])
     x_sizes, y_sizes = (sizes[split][pairs[:, domain]] for domain, split in enumerate(TRAINING))
@@ -139,8 +139,8 @@ def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarra
             f"{printable(names[split][i])} ({format_size(sizes[split][i])})" for split, i in zip(TRAINING, pairs[row])
         )
         raise UserError(
-            f"--paired_names: {' and '.join(both)} differ in size; expected equal sizes, because both get the same crop: use"
-            " --preprocess resize_and_crop"
+            f"--paired_names: {' and '.join(both)} differ in size; expected equal sizes, because both get the same"
+            " crop: use --preprocess resize_and_crop"
         )
     return pairs
 

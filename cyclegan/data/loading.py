@@ -28,7 +28,7 @@ UINT8 = np.dtype(np.uint8)
 MAX_PENDING = 64  # images that are read ahead; bounds their memory
 PROC = pathlib.Path("/proc")
 CGROUP = pathlib.Path("/sys/fs/cgroup")
-# Files of a control group: its limit, its use, and the entry of memory.stat for cached files, which the kernel gives up.
+# Files of a control group: its limit, its use, and the entry of memory.stat for cached files, which can be freed.
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
@@ -39,7 +39,7 @@ class UnreadableImageError(Exception):
 
 @dataclasses.dataclass
 class ImageFiles:
-    """Image files of one domain and split, decoded when they are used: indexed like an array [N, h, w, C], from any thread.
+    """Image files of one domain and split, decoded when they are used; an array [N, h, w, C] to any thread.
 
     Attributes:
         failure: Text of the first error; `None` if all images could be read.

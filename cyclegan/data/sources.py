@@ -216,7 +216,7 @@ def _find_pairs(
 
 
 def _decode(data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
-    """Decode the images now, or let them be decoded when they are used, as --cache says; return remarks for the user."""
+    """Decode the images now, or let them be decoded when they are used; return remarks for the user."""
     keep = data.cache == "ram"
     if data.cache == "auto":
         share = RAM_FRACTION * loading.free_bytes() / (local_workers or 1)

@@ -58,7 +58,8 @@ def measure_ranges(
         if not len(values):
             raise UserError(f"--{name} {AUTO}: no image of {split} can be read; expected readable ones: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
-        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of the values of {counted(len(values), 'image')} of {split}"
+        what = "percentiles {} and {} of the values of".format(*PERCENTILES)
+        what += f" {counted(len(values), 'image')} of {split}"
         if not parse_range(text):
             raise UserError(f"--{name} {AUTO}: {what} are {text}; expected two numbers: give LO:HI")
         measured: dict[str, Any] = {name: text}

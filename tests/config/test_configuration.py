@@ -75,7 +75,7 @@ def test_a_section_refuses_values_that_cannot_work(given, text):
         ("--discriminator_layers 0", "--discriminator_layers 0: expected at least 1"),
         ("--lambda_cycle -1", "--lambda_cycle -1.0: expected a finite number of at least 0"),
         ("--adversarial wgan", "--adversarial wgan: expected one of lsgan, bce, hinge, wgan-gp"),
-        ("--diffaugment color,zoom", "--diffaugment color,zoom: zoom: expected any of color,translation,cutout"),
+        ("--diffaugment color,zoom", "--diffaugment color,zoom: expected any of color,translation,cutout"),
         ("--batch_size 0", "--batch_size 0: expected at least 1 image pair per replica"),
         ("--lr 1e400", "--lr inf: expected a finite number above 0"),
         ("--lr_schedule step", "--lr_schedule step: expected one of linear, cosine, constant"),

@@ -16,7 +16,7 @@ from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import reader
 from tests.data.image_folders import CACHES, load, photograph, save
 
-NAMES = ["two\nlines.png", "zèbre 馬.png", "\x1b[31mred\x07.png", b"caf\xe9 \xff.png".decode(errors="surrogateescape")]
+NAMES = ["two\nlines.png", "zèbre 馬.png", "\x1b[31mred\x07.png", os.fsdecode(b"caf\xe9 \xff.png")]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)

@@ -12,7 +12,7 @@ GB = 10**9
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """Return a function that fakes a machine with 64 GB free, lines of /proc/self/cgroup and files of control groups."""
+    """Return a function that fakes a machine with 64 GB free, /proc/self/cgroup and files of control groups."""
     monkeypatch.setattr(loading, "PROC", tmp_path / "proc")
     monkeypatch.setattr(loading, "CGROUP", tmp_path / "cgroup")
     memory = psutil.virtual_memory()._replace(available=64 * GB)

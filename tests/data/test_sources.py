@@ -71,8 +71,8 @@ def test_training_images_of_equal_names_are_pairs(photos, cache):
         (f"trainA/{name}", f"trainB/{name}") for name in ("s0/0.jpg", "s0/2.webp", "s0/4.gif", "s1/1.png", "s1/3.bmp")
     ]
     expected = (
-        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are used together"
-        " with probability 0.25"
+        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are used"
+        " together with probability 0.25"
     )
     assert expected in domains.notes
     assert load(photos).pairs is None
@@ -93,7 +93,7 @@ def test_files_with_other_bands_are_named(bands, folder):
     for flags, text in (
         (
             {},
-            "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channels",
+            "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channel",
         ),
         ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .bands: 5; expected 4 .--channels_x, --channels_y"),
     ):
@@ -105,8 +105,8 @@ def test_files_with_other_bands_are_named(bands, folder):
 @pytest.mark.parametrize("cache", CACHES)
 def test_without_a_crop_all_sizes_must_agree(photos, cache):
     text = (
-        r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels, resized to"
-        r" 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"
+        r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels,"
+        r" resized to 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
         load(photos, cache=cache, preprocess="none")
