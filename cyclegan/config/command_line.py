@@ -103,15 +103,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
 
 
 def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
-    """Return the values of the given flags by name, among them `config`, the file given by --config.
-
-    Args:
-        argv: Arguments; `None` means `sys.argv[1:]`.
-
-    Raises:
-        UserError: The file given by --config can't be read, or there is no component of a given name.
-        SystemExit: As in `parse_args`.
-    """
+    """Return the values of the given flags by name, among them `config`; see `parse_args` for argument and errors."""
     argv = [
         re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text) for text in protect_ranges(argv)
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import enum
 import functools
 import inspect
 import math
@@ -15,23 +14,17 @@ from typing import Any, NoReturn, Optional
 
 from cyclegan.errors import UserError
 
-
-class OnResume(enum.Enum):
-    """Rule for a resumed run that changes a setting."""
-
-    FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
-    WARN = "warn"  # allowed with a warning: it changes the training from here on
-    FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
-
-
-FREE, WARN, FIXED = OnResume.FREE, OnResume.WARN, OnResume.FIXED
+# Rules for a resumed run that changes a setting.
+FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
+WARN = "warn"  # allowed with a warning: it changes the training from here on
+FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
 LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def flag(
     default: Any = None,
-    on_resume: OnResume = FIXED,
+    on_resume: str = FIXED,
     derive: Optional[Callable[[Mapping[str, Any]], Any]] = None,
     least: int = 0,
     below: float = math.inf,
@@ -43,12 +36,12 @@ def flag(
 
     Args:
         default: Default value, which the help shows if its text does not name one.
-        on_resume: Whether a resumed run may change the setting.
+        on_resume: `FREE`, `WARN` or `FIXED`.
         derive: Function that returns the default which follows from all other settings, by name.
-        least: Smallest number.
+        least: Smallest number; `unit` explains it in an error.
         below: Number that the setting must not reach.
         positive: Whether 0 is refused.
-        unit: Unit of `least`, for the text of the error.
+        unit: Name of what is counted.
         argument: Further arguments of `ArgumentParser.add_argument`.
     """
     expected = f"a finite number {'above 0' if positive else f'of at least {least}'}"

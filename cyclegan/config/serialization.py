@@ -12,7 +12,7 @@ import cyclegan
 from cyclegan import whole_file
 from cyclegan.config.config import Config, all_settings
 from cyclegan.config.data import AUTO
-from cyclegan.config.fields import OnResume
+from cyclegan.config.fields import FIXED
 from cyclegan.errors import UserError
 
 FORMAT = 2  # of the file; 1 had no number, and settings of components that were not chosen
@@ -86,15 +86,15 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
     return config.replace(**{name: text for name, text in measured.items() if text})
 
 
-def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:
+def changed_settings(saved: Config, config: Config, on_resume: str) -> list[str]:
     """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have.
 
     Fixed settings that follow from others are left out, unless no others differ: nobody typed them.
     """
     before, after = saved.settings(), config.settings()
     names = [name for name in before if name in after and before[name] != after[name]]
-    differing = [name for name in names if all_settings()[name].field.metadata["on_resume"] is on_resume]
-    if on_resume is OnResume.FIXED:
+    differing = [name for name in names if all_settings()[name].field.metadata["on_resume"] == on_resume]
+    if on_resume == FIXED:
         chosen = saved.chosen_settings().keys() | config.chosen_settings().keys()
         differing = [name for name in differing if name in chosen] or differing
     return [f"{name} {before[name]!r} -> {after[name]!r}" for name in differing]

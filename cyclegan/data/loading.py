@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -25,7 +24,6 @@ from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names
 UINT8 = np.dtype(np.uint8)
-MAX_PENDING = 64  # images that are read ahead; bounds their memory
 PROC = pathlib.Path("/proc")
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 # Files of a control group: its limit, its use, and the entry of memory.stat for cached files, which can be freed.
@@ -160,28 +158,20 @@ def for_each_image(
         except UnreadableImageError as error:
             unreadable.append(str(error))
 
-    total = sum(map(len, sources.values()))
+    items = [(split, index) for split, part in sources.items() for index in range(len(part))]
     delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
     times = {"delay": delay, "mininterval": max(0.1, delay)}
-    bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
+    bar = tqdm.tqdm(desc=title, total=len(items), unit=" images", disable=not bars, leave=False, **times)
     threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
-        for split, part in sources.items():
-            for index in range(len(part)):
-                if len(pending) == MAX_PENDING:
-                    pending.popleft().result()
-                    bar.update()
-                pending.append(pool.submit(call, split, index))
-        for future in pending:
-            future.result()
+        for _ in pool.map(call, *zip(*items)):
             bar.update()
     if unreadable:
         names = "; ".join(sorted(unreadable)[:MAX_NAMED])
         more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
         flags = ", or set the flags that are named" if "--" in names else ""
         raise UserError(
-            f"{len(unreadable)} of {total} images cannot be used; expected readable ones: repair or remove them{flags}:"
+            f"{len(unreadable)} of {len(items)} images cannot be used; expected readable ones: repair or remove them{flags}:"
             f" {names}{more}"
         )
 
