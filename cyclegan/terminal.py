@@ -55,7 +55,7 @@ class _TerminalHandler(logging.Handler):
 
         try:
             is_warning = record.levelno >= logging.WARNING
-            stream = getattr(record, "stream", sys.stderr if is_warning else sys.stdout)
+            stream = sys.stderr if is_warning else sys.stdout
             with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
                 tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
                 stream.flush()
@@ -103,25 +103,23 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
     if not (visible and any(each.level <= logging.INFO for each in _handlers())):
         yield
         return
+    done, start = threading.Event(), time.monotonic()
+
+    def log_time() -> None:
+        if if_slow and not done.wait(1):
+            logger.info(text)
+        while not done.wait(LOG_SECONDS):
+            logger.info(f"{text}: {time.monotonic() - start:.0f} s")
+
     if not if_slow:
         logger.info(text)
-    done = threading.Event()
-    thread = threading.Thread(target=_log_time, args=(text, done, if_slow, {"stream": sys.stdout}), daemon=True)
+    thread = threading.Thread(target=log_time, daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join(END_SECONDS)
-
-
-def _log_time(text: str, done: threading.Event, if_slow: bool, extra: dict[str, Any]) -> None:
-    """Log the time since the call until `done`; the stream is today's stdout, as libraries are silenced meanwhile."""
-    start = time.monotonic()
-    if if_slow and not done.wait(1):
-        logger.info(text, extra=extra)
-    while not done.wait(LOG_SECONDS):
-        logger.info(f"{text}: {time.monotonic() - start:.0f} s", extra=extra)
 
 
 @contextlib.contextmanager
