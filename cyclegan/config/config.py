@@ -71,8 +71,7 @@ class Config:
             UserError: A value can't work, or belongs to a component that is not chosen.
         """
         given = {name: value for name, value in given.items() if value is not None}
-        classes = section_classes(given)
-        known = settings_of(classes)
+        known = settings_of(section_classes(given))
         for name in given:
             if name not in all_settings():
                 raise TypeError(f"{name}: no such setting")
@@ -86,12 +85,11 @@ class Config:
                 settings[name] = setting.derive(settings)
         if settings["generator"] == "auto":
             settings["generator"] = f"resnet_{settings['residual_blocks']}blocks"
-        return cls._assemble(classes, settings)
+        return cls._assemble(settings)
 
     def replace(self, **settings: Any) -> Config:
         """Return a copy in which the given settings have new values; settings of replaced components are left out."""
-        settings = {**self.settings(), **settings}
-        return self._assemble(section_classes(settings), settings)
+        return self._assemble({**self.settings(), **settings})
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, without the sections."""
@@ -118,7 +116,8 @@ class Config:
         return {name: value for name, value in self.settings().items() if name not in SETTINGS_OF_A_WORKER}
 
     @classmethod
-    def _assemble(cls, classes: Mapping[str, type[Section]], settings: Mapping[str, Any]) -> Config:
+    def _assemble(cls, settings: Mapping[str, Any]) -> Config:
+        classes = section_classes(settings)
         values: dict[str, Any] = {name: {} for name in classes}
         for name, setting in settings_of(classes).items():
             if name in settings:

@@ -14,15 +14,6 @@ ORDER, AUGMENTATION, PAIRING = 0, 1, 2  # purposes of random streams; part of th
 IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 
 
-def sample_at(position: IntOrArray, epoch_size: int) -> tuple[IntOrArray, Any]:
-    """Map a position in an epoch to (sample index, weight); padding has weight 0.
-
-    Positions from `epoch_size` on fill the last batch: they repeat the first samples. Weights are float32. If
-    `position` is an array, both results are arrays.
-    """
-    return position % epoch_size, np.float32(position < epoch_size)
-
-
 class Call(NamedTuple):
     """Steps that one call of the train function runs."""
 

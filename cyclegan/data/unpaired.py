@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.data.loading import available_cores
-from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
+from cyclegan.data.sampler import Call, UnpairedSampler
 from cyclegan.images.image import ImageArray
 
 MIN_PARALLEL_CALLS = 4  # on few cores, too, because reading files waits
@@ -124,7 +124,8 @@ class UnpairedDataset:
         weight, is_pair = (np.zeros((self.steps_per_call, share), np.float32) for _ in range(2))
         for step, sample in np.ndindex(steps, share):
             at = position + step * self.global_batch_size + replica * share + sample
-            pair, weight[step, sample] = sample_at(at, self.epoch_size)
+            weight[step, sample] = at < self.epoch_size
+            pair = at % self.epoch_size  # padding repeats the first pairs
             x[step, sample] = self.image("X", epoch, pair, reshuffles)
             y[step, sample] = self.image("Y", epoch, pair, reshuffles)
             is_pair[step, sample] = self.sampler.is_pair(epoch, pair, reshuffles)

@@ -136,12 +136,10 @@ def test_defaults_are_the_papers():
     [
         ("--image_size 128", {"image_width": 128, "load_size": 143, "generator": "resnet_6blocks"}),
         ("--image_width 512 --preprocess scale_width", {"load_size": 572}),
-        ("--generator resnet_2blocks", {"residual_blocks": 2}),
         ("--variant paper --norm_affine yes --epsilon 0.1", {"norm_affine": "yes", "epsilon": 0.1}),
         ("--channels_x 1", {"lambda_identity": 0.0}),
         ("--dataset stripes", {"image_size": 64, "load_size": 64, "filters": 16, "residual_blocks": 3, "lr": 1e-3}),
         ("--dataset scenes --image_size 128 --lr 0.5 --filters 7", {"load_size": 128, "lr": 0.5, "filters": 7}),
-        ("--dataset /data/photos/", {"output_dir": "runs/photos"}),
     ],
 )
 def test_defaults_follow_from_other_settings(flags, expected):

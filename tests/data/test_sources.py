@@ -175,23 +175,6 @@ def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
         np.testing.assert_array_equal(stack(part.images), expected)
 
 
-@pytest.mark.parametrize(
-    "cache, local_workers, at_start, decoded",
-    [("ram", 0, 13, 13), ("ram", 1, 0, 13), ("none", 0, 0, 26), ("auto", 0, 13, 13)],
-)
-def test_number_of_decodings_by_cache(photos, monkeypatch, cache, local_workers, at_start, decoded):
-    decode, calls = reader.decode, []
-    monkeypatch.setattr(reader, "decode", lambda source, *how: calls.append(source) or decode(source, *how))
-    config = Config.from_settings(dataset=str(photos), image_size=16, load_size=24, cache=cache)
-    domains = load_config(config, local_workers=local_workers)
-    assert len(calls) == at_start
-    for part in image_sets(domains):
-        stack(part.images)  # reads each image twice
-    assert len(calls) == decoded
-    kept = {"none": "not kept (--cache none)"}.get(cache, "kept in memory from then on")
-    assert any(kept in note for note in domains.notes) == (at_start == 0)
-
-
 def is_kept(domains):
     return domains.train_x.images[0] is domains.train_x.images[0]
 
