@@ -37,9 +37,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
-        epilog=None
-        if terminal.is_installed()  # without the docs
-        else "docs/evaluation.md explains the scores, and which of them can be compared.",
+        epilog="The project's docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     which = parser.add_mutually_exclusive_group()

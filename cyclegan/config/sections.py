@@ -179,12 +179,7 @@ class OptimizationConfig(Section):
 
 
 def choose_steps_per_call(seconds: float, log_every: int) -> int:
-    """Return the largest number of steps, at least 1, with which a call takes at most `CALL_SECONDS`.
-
-    Args:
-        seconds: Measured time of a step.
-        log_every: Steps between logged losses; the result divides it.
-    """
+    """Return the largest divisor of `log_every` so that a call of as many steps takes at most `CALL_SECONDS`, or 1."""
     steps = range(1, MAX_STEPS_PER_CALL + 1)
     return max(n for n in steps if n == 1 or (n * seconds <= CALL_SECONDS and log_every % n == 0))
 

@@ -108,9 +108,7 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
 def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the pairs: images whose paths below trainA and trainB are equal but for the extension.
 
-    Args:
-        names: Names of the images, by split.
-        sizes: Heights and widths in pixels before the crop, int [N, 2], by split; equal for both images of a pair.
+    Both images of a pair must have equal `sizes` in pixels before the crop, int [N, 2] by split.
 
     Returns:
         Indices in trainA and in trainB, int64 [number of pairs, 2], in the order of trainA.

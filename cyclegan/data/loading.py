@@ -104,11 +104,7 @@ def check_files(
 ) -> dict[str, np.ndarray]:
     """Check the headers and the ends of image files (see `reader.check`), several at a time.
 
-    Args:
-        sources: Paths or contents of files, by split.
-        channels: Number of channels, by split.
-        bars: Whether to show a progress bar.
-        ranged: Splits whose images have a value range.
+    The images of the splits `ranged` have a value range.
 
     Returns:
         Facts about the images by split: `reader.FACTS_DTYPE` [N].
@@ -171,8 +167,8 @@ def for_each_image(
         more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
         flags = ", or set the flags that are named" if "--" in names else ""
         raise UserError(
-            f"{len(unreadable)} of {len(items)} images cannot be used; expected readable ones: repair or remove them{flags}:"
-            f" {names}{more}"
+            f"{len(unreadable)} of {len(items)} images cannot be used; expected readable ones: repair or remove"
+            f" them{flags}: {names}{more}"
         )
 
 

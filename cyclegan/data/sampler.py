@@ -80,13 +80,8 @@ class UnpairedSampler:
     def call(self, number: int = 0, epoch: int = 0, position: int = 0, steps_per_call: int = 1) -> Call:
         """Return the steps of a call, counted from a position in training.
 
-        Calls end at multiples of `steps_per_call` steps of the epoch, and at its end, also in a resumed run.
-
-        Args:
-            number: Index of the call, from 0: the first one begins at the position.
-            epoch: Epoch of the position.
-            position: Pair, counted in the epoch.
-            steps_per_call: Maximum number of steps in a call.
+        The call of number 0 begins at the position, a pair of the epoch. Calls end at multiples of `steps_per_call`
+        steps of the epoch, and at its end, also in a resumed run.
         """
         done = math.ceil(position / self.global_batch_size)  # steps of this epoch
         calls_left = math.ceil((done + self.steps_left(position)) / steps_per_call) - done // steps_per_call

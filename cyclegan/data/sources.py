@@ -240,12 +240,8 @@ def comparison_images(
 
     Without `files`, they are the first held-out images of the dataset, or drawn images if the dataset is gone.
 
-    Args:
-        data: Dataset of the run.
-        direction: "x2y" or "y2x".
-        multiple: Pixels by which the sides of the generators' input must be divisible.
-        files: Paths of images.
-        size: (height, width) in pixels; by default, each image is used at the size of the training and at a larger one.
+    They have the `size` (height, width) in pixels, by default the size of the training, and again a larger one. The
+    sides of the generators' input must be divisible by `multiple`.
     """
     split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
     height, width = data.image_shape

@@ -49,16 +49,10 @@ def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBu
 def read(
     builder: tfds.core.DatasetBuilder, splits: Sequence[str], max_images: int | None = None, bars: bool = False
 ) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
-    """Read the encoded images of some splits, in the order of the files; prepare the dataset if it is not prepared.
-
-    Args:
-        builder: Builder of the dataset.
-        splits: Names of the splits.
-        max_images: Number of images to read from each split; `None` reads all.
-        bars: Whether TFDS shows its progress bars.
+    """Read the encoded images of some splits, all or the first `max_images`; prepare the dataset if it is not prepared.
 
     Returns:
-        The contents of the image files, and the names of the images, by split.
+        The contents of the image files in their order, and the names of the images, by split.
     """
     _prepare(builder, bars)
     options = tf.data.Options()
