@@ -34,11 +34,7 @@ def find_images(folder: str | os.PathLike[str], others: list[str] | None = None)
             folders.clear()
             continue
         visited.add(real)
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith((".", "__MACOSX")) and os.path.realpath(os.path.join(where, name)) not in visited
-        ]
+        folders[:] = [name for name in folders if not name.startswith((".", "__MACOSX"))]
         below = os.path.relpath(where, folder)
         for name in files:
             if is_image(os.path.join(where, name)):
