@@ -57,7 +57,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None) -> tuple[s
     if not config.data.is_embedded:
         raise UserError(f"{run} was trained on {dataset}; expected a run on stripes or scenes, with its ground truth")
     domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
-    x, y = (np.stack([part.images[i] for i in range(len(part))]) for part in (domains.test_x, domains.test_y))
+    x, y = (np.stack([part[i] for i in range(len(part))]) for part in (domains.test_x, domains.test_y))
     result = {}
     for direction in model.generators:
         source, truth = (x, y) if direction == "x2y" else (y, x)

@@ -50,6 +50,7 @@ class ImageFiles:
     channels: int = 3  # see `reader.decode`, for the value range, too
     dtype: np.dtype = UINT8  # or uint16
     value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
+    names: Sequence[str] = ()
     keep: bool = False  # decoded images in memory
 
     def __post_init__(self) -> None:

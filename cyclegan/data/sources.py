@@ -21,10 +21,10 @@ from PIL import Image
 from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
 from cyclegan.data import folder_source, loading, scenes, stripes
+from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import geometry
-from cyclegan.images.image import ImageArray
 from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
@@ -41,26 +41,13 @@ RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps d
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageSet:
-    """Images of one domain and split."""
-
-    images: ImageArray  # uint8 or uint16 [N, h, w, C]
-    names: Sequence[str]
-    facts: np.ndarray  # about their files: `reader.FACTS_DTYPE` [N]
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return len(self.names)
-
-
-@dataclasses.dataclass(frozen=True)
 class Domains:
     """Images of both domains; training images are `None` if they were not loaded."""
 
-    train_x: ImageSet | None
-    train_y: ImageSet | None
-    test_x: ImageSet
-    test_y: ImageSet
+    train_x: ImageFiles | None
+    train_y: ImageFiles | None
+    test_x: ImageFiles
+    test_y: ImageFiles
     size: tuple[int, int]  # (height, width) in pixels of the crops that the networks see
     notes: Sequence[str]  # remarks for the user
     value_ranges: Mapping[str, str | None]  # the settings of these names, measured where they were "auto"
@@ -106,7 +93,7 @@ def load_domains(
     data, measured = measure_ranges(data, sources, bars)
     dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
     files = {
-        split: loading.ImageFiles(
+        split: ImageFiles(
             split,
             sources[split],
             facts[split],
@@ -114,30 +101,30 @@ def load_domains(
             channels[split],
             dtype,
             data.value_range(_of_domain(split, "X", "Y")),
+            names[split],
         )
         for split in splits
     }
     size = geometry.final_size(
         data,
-        np.concatenate([loading.sizes_of(files[split].facts) for split in splits]),
-        np.concatenate([files[split].sizes for split in splits]),
-        [name for split in splits for name in names[split]],
+        np.concatenate([loading.sizes_of(part.facts) for part in files.values()]),
+        np.concatenate([part.sizes for part in files.values()]),
+        [name for part in files.values() for name in part.names],
     )
-    pairs, counted = _find_pairs(data, names, files)
+    pairs, paired = _find_pairs(data, files)
     deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
     narrow = [
         f"{text}, so the networks see little contrast: try --{name} {AUTO}"
         for name, text in find_narrow(data, sources, deep)
     ]
     decoded = _decode(data, files, local_workers, bars)
-    sets = {split: ImageSet(files[split], names[split], facts[split]) for split in splits}
     return Domains(
-        sets.get("trainA"),
-        sets.get("trainB"),
-        sets["testA"],
-        sets["testB"],
+        files.get("trainA"),
+        files.get("trainB"),
+        files["testA"],
+        files["testB"],
         size,
-        (*notes, *counted, *measured, *narrow, *decoded),
+        (*notes, *paired, *measured, *narrow, *decoded),
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
@@ -201,21 +188,19 @@ def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, l
     return files, names
 
 
-def _find_pairs(
-    data: DataConfig, names: Mapping[str, Sequence[str]], files: Mapping[str, loading.ImageFiles]
-) -> tuple[np.ndarray | None, Sequence[str]]:
+def _find_pairs(data: DataConfig, files: Mapping[str, ImageFiles]) -> tuple[np.ndarray | None, Sequence[str]]:
     """Return the pairs of training images, if the settings ask for them, and remarks for the user."""
-    if not data.has_pairs or "trainA" not in names:
+    if not data.has_pairs or "trainA" not in files:
         return None, ()
-    pairs = folder_source.find_pairs(names, {split: part.sizes for split, part in files.items()})
-    counts = (f"{len(names[split]) - len(pairs)} more images in {split}" for split in RANGES)
+    pairs = folder_source.find_pairs(files["trainA"], files["trainB"])
+    counts = (f"{counted(len(files[split]) - len(pairs), 'more image')} in {split}" for split in RANGES)
     return pairs, [
         f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
         f" probability {data.paired_share:g}"
     ]
 
 
-def _decode(data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
+def _decode(data: DataConfig, files: Mapping[str, ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
     """Decode the images now, or let them be decoded when they are used; return remarks for the user."""
     keep = data.cache == "ram"
     if data.cache == "auto":
@@ -257,7 +242,7 @@ def comparison_images(
     resized = np.array([each for each in sizes for _ in sources])
     value_range = data.value_range(_of_domain(split, "X", "Y"))
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
-    found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
+    found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
     loading.decode_all({"": found})
     return [found[i] for i in range(len(found))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 

@@ -143,8 +143,8 @@ class _Scorer:
         directions = self._directions if options.real else ()
         self._evaluator = Evaluator(
             model.generators,
-            domains.test_x.images,
-            domains.test_y.images,
+            domains.test_x,
+            domains.test_y,
             domains.size,
             extractor,
             paired=embedded or options.paired,

@@ -33,7 +33,7 @@ def test_test_splits_can_be_loaded_alone(folder):
     drawn = Config.from_settings(dataset="stripes", image_size=32, load_size=32)
     whole, alone = load_config(drawn), load_config(drawn, splits=sources.TEST_SPLITS)
     assert alone.train_y is None
-    np.testing.assert_array_equal(stack(alone.test_y.images), stack(whole.test_y.images))
+    np.testing.assert_array_equal(stack(alone.test_y), stack(whole.test_y))
     (folder / "trainB").rename(folder / "B")
     with pytest.raises(UserError, match="trainB: no such folder, and no testB; expected images of one domain"):
         load_config(config, splits=sources.TEST_SPLITS)
@@ -41,26 +41,24 @@ def test_test_splits_can_be_loaded_alone(folder):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_one_16_bit_image_makes_all_16_bit(folder, cache):
-    assert load(folder, cache=cache).test_y.images[0].dtype == np.uint8
+    assert load(folder, cache=cache).test_y[0].dtype == np.uint8
     noise(folder / "trainA" / "05.png", 0)
     domains = load(folder, cache=cache)
     for part in image_sets(domains):
-        assert part.images.dtype == part.images[0].dtype == np.uint16
-    np.testing.assert_array_equal(domains.train_x.images[3][0, 0], [257 * 3, 0, 0])
+        assert part.dtype == part[0].dtype == np.uint16
+    np.testing.assert_array_equal(domains.train_x[3][0, 0], [257 * 3, 0, 0])
 
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_crop_keeps_sizes_and_depth(bands, cache):
     domains = load(bands, cache=cache, preprocess="crop", **BANDS)
-    assert domains.train_x.images.shape == (3, None, None, 1) and domains.train_y.images.shape == (3, None, None, 5)
+    assert domains.train_x.shape == (3, None, None, 1) and domains.train_y.shape == (3, None, None, 5)
     for i in range(3):
         x = np.random.default_rng(i).integers(0, 65535, (24 + i, 30, 1)).astype(np.uint16)
-        np.testing.assert_array_equal(domains.train_x.images[i], x)
+        np.testing.assert_array_equal(domains.train_x[i], x)
         y = np.random.default_rng(10 + i).integers(0, 255, (40, 32 + i, 5)).astype(np.uint8)
-        np.testing.assert_array_equal(
-            domains.train_y.images[i], 257 * y.astype(np.uint16)
-        )  # all images have the same depth
-    assert domains.test_y.images.shape == (1, 40, 35, 5)
+        np.testing.assert_array_equal(domains.train_y[i], 257 * y.astype(np.uint16))  # all images have the same depth
+    assert domains.test_y.shape == (1, 40, 35, 5)
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -99,7 +97,7 @@ def test_files_with_other_bands_are_named(bands, folder):
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)
-    assert load(folder, channels_x=1, channels_y=1).train_x.images.shape == (19, 24, 24, 1)
+    assert load(folder, channels_x=1, channels_y=1).train_x.shape == (19, 24, 24, 1)
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -127,7 +125,7 @@ def test_max_dataset_size_uses_the_first_images(folder, dataset):
     whole, few = load(dataset), load(dataset, max_dataset_size=2)
     for part, first in zip(image_sets(whole), image_sets(few)):
         assert len(first) == min(2, len(part)) and first.names == part.names[:2]
-        np.testing.assert_array_equal(stack(first.images), stack(part.images)[:2])
+        np.testing.assert_array_equal(stack(first), stack(part)[:2])
     assert len(load(dataset, max_dataset_size=1000).train_x) == len(whole.train_x)
 
 
@@ -172,11 +170,11 @@ def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
     for split, part in zip(sources.SPLITS, image_sets(domains)):
         side = load_size if split.startswith("train") else image_size
         expected = [sources.draw("stripes", split, i, side) for i in range(len(part))]
-        np.testing.assert_array_equal(stack(part.images), expected)
+        np.testing.assert_array_equal(stack(part), expected)
 
 
 def is_kept(domains):
-    return domains.train_x.images[0] is domains.train_x.images[0]
+    return domains.train_x[0] is domains.train_x[0]
 
 
 def test_auto_is_ram_up_to_cache_gb(photos, monkeypatch):
@@ -208,7 +206,7 @@ def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monk
 
 
 def test_an_image_that_changes_or_disappears_is_named(photos):
-    images = load(photos, cache="none").train_x.images
+    images = load(photos, cache="none").train_x
     photograph(photos / "trainA" / "s0" / "0.jpg", 0, 50)
     (photos / "trainA" / "s0" / "2.webp").unlink()
     (photos / "trainA" / "s0" / "4.gif").write_bytes(b"overwritten")
@@ -232,7 +230,7 @@ def test_a_worker_decodes_only_its_share(monkeypatch, cache):
     decoded, decode = [], reader.decode
     monkeypatch.setattr(reader, "decode", lambda source, *how: decoded.append(source) or decode(source, *how))
     domains = load_config(config, local_workers=1)
-    dataset = UnpairedDataset(domains.train_x.images, domains.train_y.images, 3, (16, 16), seed=0)
+    dataset = UnpairedDataset(domains.train_x, domains.train_y, 3, (16, 16), seed=0)
     x, *_ = dataset.batches(0, 0, steps=1, replica=1, replicas=3)
     assert len(decoded) == 2  # of X and of Y
     whole, *_ = dataset.batches(0, 0, 1)

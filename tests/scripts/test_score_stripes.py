@@ -62,7 +62,7 @@ def test_the_truth_scores_best(run, request, monkeypatch):
     run = request.getfixturevalue(run)
     config, *_ = serialization.load(run / "config.json")
     domains = sources.load_domains(config.data, config.networks.multiple)
-    x, y = (np.stack([*part.images]) for part in (domains.test_x, domains.test_y))
+    x, y = (np.stack([*part]) for part in (domains.test_x, domains.test_y))
     pairs = {"x2y": (x, y), "y2x": (y, x)}
 
     def perfect(direction, self, given, size=None):

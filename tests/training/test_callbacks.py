@@ -136,7 +136,7 @@ def test_samples_are_the_first_held_out_images(make_images):
     model = fake_model(lambda networks, x, y: seen.extend([x, y]) or ((tf.constant(x),) * 2,) * 2)
     written = []
     summary = types.SimpleNamespace(write_cycles=lambda *arguments: written.append(arguments))
-    names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
+    names = [f"X[{i}]" for i in range(5)], [f"Y[{i}]" for i in range(5)]
     dataset = UnpairedDataset(x, y, 3, (16, 16))
     cycles = translate_samples(model, *load_samples(dataset))
     write_samples(cycles, dataset, summary, 9)
@@ -152,7 +152,7 @@ def test_samples_of_a_run_with_a_range_show_the_range(tmp_path):
     settings = {"dataset": str(tmp_path), "preprocess": "none", "channels_x": 1, "channels_y": 1, "image_size": 16}
     config = Config.from_settings(value_range_x="0:4095", value_range_y="0:8190", **settings)
     domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
-    dataset = UnpairedDataset(domains.test_x.images, domains.test_y.images, 1, domains.size)
+    dataset = UnpairedDataset(domains.test_x, domains.test_y, 1, domains.size)
     x, y = load_samples(dataset)
     np.testing.assert_allclose(x[0, ..., 0], twelve_bits(16, 16) / 2047.5 - 1, atol=1e-4)
     np.testing.assert_allclose(y[0, ..., 0], twelve_bits(16, 16) / 4095 - 1, atol=1e-4)
