@@ -35,7 +35,7 @@ class UnreadableImageError(Exception):
     """An image cannot be decoded. The text is its name and the reason, one printable line."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class ImageFiles:
     """Image files of one domain and split, decoded when they are used; an array [N, h, w, C] to any thread.
 
