@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(*map(printable, report.lines(inspection)), sep="\n", flush=True)
     if arguments.html:
         try:
-            kind = "the images concerned" if inspection.findings else "the same"
-            print(printable(f"Page of {kind}: {report.write(arguments.html, inspection)}"))
+            title = "Page of the images concerned" if inspection.findings else "Page of the numbers above"
+            print(printable(f"{title}: {report.write(arguments.html, inspection)}"))
         except OSError as error:
             raise UserError(f"--html {arguments.html}: {error}; expected a folder that can be written to") from error
     return int(arguments.strict and bool(inspection.findings))

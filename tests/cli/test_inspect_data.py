@@ -49,5 +49,5 @@ def test_values_need_a_range(tmp_path, capsys):
     assert inspect_data.main([*ranged, "--html", str(tmp_path / "report")]) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "Nothing was found that harms training.",
-        f"Page of the same: {tmp_path}/report/index.html",
+        f"Page of the numbers above: {tmp_path}/report/index.html",
     ]
