@@ -1,14 +1,11 @@
 """Values of settings: which are refused, which defaults follow from others, and what a resumed run may change."""
 
-import dataclasses
-from typing import Literal, Optional
-
 import pytest
 
 from cyclegan.config import Config
 from cyclegan.config.command_line import parse_args
 from cyclegan.config.config import COMPONENTS, all_settings, components
-from cyclegan.config.fields import FIXED, FREE, WARN, Section, flag
+from cyclegan.config.fields import FIXED, FREE, WARN
 from cyclegan.config.sections import CALL_SECONDS, MAX_STEPS_PER_CALL, choose_steps_per_call
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import UserError
@@ -18,48 +15,6 @@ def values(flags, *names):
     """Return the values of some settings of a command line."""
     settings = parse_args(flags.split()).settings()
     return tuple(settings[name] for name in names)
-
-
-@dataclasses.dataclass(frozen=True)
-class Lamp(Section):
-    """Section with a setting of each kind."""
-
-    color: Literal["red", "green"] = flag("red", FREE)
-    dimming: Optional[Literal[1, 2]] = flag()
-    watts: Optional[int] = flag(least=3, unit="watts", metavar="W")
-    hours: float = flag(2.5, positive=True)
-    share: float = flag(0.0, below=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Torch(Lamp):
-    """Section that extends another one."""
-
-    cells: int = flag(2, least=1)
-
-
-@pytest.mark.parametrize(
-    "given, text",
-    [
-        ({"color": "blue"}, "--color blue: expected one of red, green"),
-        ({"color": ""}, "--color '': expected one of red, green"),
-        ({"color": None}, "--color None: expected a text"),
-        ({"watts": 2.5}, "--watts 2.5: expected a whole number"),
-        ({"hours": True}, "--hours True: expected a number"),
-        ({"dimming": 3}, "--dimming 3: expected one of 1, 2"),
-        ({"watts": 2}, "--watts 2: expected at least 3 watts"),
-        ({"watts": 2**32}, "--watts 4294967296: expected at most 4294967295"),
-        ({"hours": 0.0}, "--hours 0.0: expected a finite number above 0"),
-        ({"share": 1.0}, "--share 1.0: expected at least 0 and less than 1"),
-        ({"cells": 0}, "--cells 0: expected at least 1"),
-    ],
-    ids=str,
-)
-def test_a_section_refuses_values_that_cannot_work(given, text):
-    with pytest.raises(UserError) as error:
-        Torch(**given)
-    assert str(error.value) == text
-    assert Torch(dimming=None, watts=3, hours=1).color == "red"
 
 
 @pytest.mark.parametrize(
