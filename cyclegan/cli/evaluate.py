@@ -1,12 +1,13 @@
 """Score a run on its held-out images: `cyclegan-evaluate runs/horse2zebra`.
 
-The scores are FID, KID, errors to the ground truth if it is known, cycle and identity errors, each beside the score of the
-untranslated images. docs/evaluation.md explains them.
+The scores are FID, KID, errors to the ground truth if it is known, cycle and identity errors, each beside the score of
+the untranslated images. docs/evaluation.md explains them.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -36,9 +37,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
-        epilog=None
-        if terminal.is_installed()  # without the docs
-        else "docs/evaluation.md explains the scores, and which of them can be compared.",
+        epilog="The project's docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     which = parser.add_mutually_exclusive_group()
@@ -53,21 +52,21 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         "--features",
         default="inception",
         metavar="KIND",
-        help="features that FID and KID compare: inception, with weights that are downloaded once; a FILE with these weights; or"
-        " random, a fixed random network that ranks checkpoints of one run (default: inception)",
+        help="features that FID and KID compare: inception, with weights that are downloaded once; a FILE with these"
+        " weights; or random, a fixed random network that ranks checkpoints of one run (default: inception)",
     )
     parser.add_argument("--dataset", help="the run's dataset if it has moved (default: where the run found it)")
     parser.add_argument("--data_dir", help="folder of prepared TensorFlow Datasets (default: the run's)")
     parser.add_argument(
         "--real",
         metavar="DIR",
-        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of the target"
-        " domain (default: the held-out images of the run)",
+        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of"
+        " the target domain (default: the held-out images of the run)",
     )
     parser.add_argument(
         "--paired",
         action="store_true",
-        help="held-out images of the same name show the same scene, so the ground truth is known (stripes, scenes: always)",
+        help="held-out images of the same name show the same, so the ground truth is known (stripes, scenes: always)",
     )
     parser.add_argument(
         "--max_images", type=int, metavar="N", help="use at most the first N held-out images of each domain"
@@ -177,6 +176,4 @@ def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     yield f"Features: {protocol['features']}"
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; nothing was written")
+program = functools.partial(terminal.run, main, "stopped; nothing was written")

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading, sources
-from cyclegan.data.loading import LazyImages
+from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import BATCH_SIZE, Evaluator
 from cyclegan.evaluation.features import make_extractor
@@ -143,8 +143,8 @@ class _Scorer:
         directions = self._directions if options.real else ()
         self._evaluator = Evaluator(
             model.generators,
-            domains.test_x.images,
-            domains.test_y.images,
+            domains.test_x,
+            domains.test_y,
             domains.size,
             extractor,
             paired=embedded or options.paired,
@@ -195,7 +195,7 @@ def _choose_directions(model: Model, directions: tuple[str, ...]) -> tuple[str, 
     return tuple(each for each in directions if each in model.generators)
 
 
-def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> LazyImages:
+def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> ImageFiles:
     """Read real images of the target domain of a direction, resized to `size` like the held-out images of the run."""
     data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
     paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
@@ -210,8 +210,8 @@ def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[
             f"--real {folder}: the images have {geometry.format_size(final)} after resizing; expected the run's"
             f" {geometry.format_size(size)}: resize them"
         )
-    dtype = np.uint16 if facts["deep"].any() else np.uint8
-    return loading.ImageFiles("real", paths, facts, resized, channels, dtype, value_range).lazy()
+    dtype = np.dtype(np.uint16 if facts["deep"].any() else np.uint8)
+    return ImageFiles("real", paths, facts, resized, channels, dtype, value_range)
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:

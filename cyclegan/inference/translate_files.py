@@ -20,7 +20,7 @@ import tqdm
 
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import loading
-from cyclegan.data.machine import available_cores
+from cyclegan.data.loading import available_cores
 from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
 from cyclegan.images.image import DecodedImage, visible

@@ -32,9 +32,6 @@ class CycleGANSettings(PairedSettings):
     )
     """weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels"""
 
-    def _check(self) -> None:
-        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity")
-
 
 class CycleGANObjective(Objective):
     """G: X -> Y and F: Y -> X, which undo each other, and their discriminators D_Y and D_X.

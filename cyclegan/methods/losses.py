@@ -61,11 +61,8 @@ def mean_per_sample(values: tf.Tensor) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Labeled(ObjectiveConfig):
-    label_smoothing: float = flag(0.0, WARN)
+    label_smoothing: float = flag(0.0, WARN, below=1)
     """the label of real images is 1 minus this (lsgan and bce)"""
-
-    def _check(self) -> None:
-        self.check_fraction("label_smoothing")
 
     def labeled_loss(self, logits: tf.Tensor, label: float) -> tf.Tensor:
         """Return the loss of logits of images with a label in [0, 1]. [N, H, W, 1] -> [N]."""
@@ -122,9 +119,6 @@ class WGANGP(ObjectiveConfig):
 
     lambda_gp: float = flag(10.0, WARN)
     """weight of the gradient penalty of wgan-gp"""
-
-    def _check(self) -> None:
-        self.check_finite("lambda_gp")
 
     def generator_loss(self, fake_logits: tf.Tensor) -> tf.Tensor:
         """Return -D(fake), averaged over the patches. [N, H, W, 1] -> [N]."""

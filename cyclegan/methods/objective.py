@@ -37,9 +37,6 @@ class PairedSettings(ObjectiveConfig):
     lambda_paired: float = flag(0.0, WARN)
     """weight of the mean absolute error of the translations of pairs (--paired_names)"""
 
-    def _check(self) -> None:
-        self.check_finite("lambda_paired")
-
 
 class Generated(NamedTuple):
     """Outputs of the generators in a step.

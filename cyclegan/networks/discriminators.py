@@ -20,11 +20,8 @@ MAX_WIDTH = 8  # channels of a layer are at most this many times the number of f
 class Patch(NetworkConfig):
     """Classifies overlapping patches (PatchGAN)."""
 
-    discriminator_layers: int = flag(3)
+    discriminator_layers: int = flag(3, least=1)
     """layers of a PatchGAN that halve the image or widen the view; with 3, it sees patches of 70 x 70 pixels"""
-
-    def _check(self) -> None:
-        self.check_at_least(1, "discriminator_layers")
 
     def check_side(self, side: int) -> None:
         """Raise `UserError` if images of this side in pixels are too small."""

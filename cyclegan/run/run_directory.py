@@ -281,13 +281,15 @@ class RunDirectory:
         return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
     def _not_writable(self, error: OSError) -> UserError:
+        reason = "a file" if isinstance(error, FileExistsError) else error
         return UserError(
-            f"--output_dir {self.path}: {error}; expected a folder that can be written to: use another one"
+            f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
         )
 
     def _refuse_differences(self, differences: Sequence[str]) -> None:
         if differences:
             raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: use these,"
-                " another --output_dir, or --clear_output_dir to start over"
+                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: repeat"
+                f" its flags, or add --config {self.path}/config.json; or use another --output_dir, or --clear_output_dir to"
+                " start over"
             )

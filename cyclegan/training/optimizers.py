@@ -54,20 +54,17 @@ def _make_state(**variables: Any) -> tf.Module:
 class AdamSettings(OptimizationConfig):
     """Adam (Kingma and Ba 2015)."""
 
-    beta_1: float = flag(0.5, WARN)
+    beta_1: float = flag(0.5, WARN, below=1)
     """Adam's decay of the mean gradient"""
-    beta_2: float = flag(0.999, WARN)
+    beta_2: float = flag(0.999, WARN, below=1)
     """Adam's decay of the mean squared gradient"""
     epsilon: float = flag(
         KERAS_EPSILON,
         WARN,
+        positive=True,
         derive=lambda settings: PYTORCH_EPSILON if settings["variant"] == "paper" else KERAS_EPSILON,
     )
     """term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)"""
-
-    def _check(self) -> None:
-        self.check_finite("epsilon", positive=True)
-        self.check_fraction("beta_1", "beta_2")
 
     def make_optimizer(self, variables: Sequence[tf.Variable]) -> Adam:
         """Return Adam for these variables; call it in the scope of the strategy."""

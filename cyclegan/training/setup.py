@@ -104,7 +104,7 @@ def make_trainer(
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every and not is_done:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
-        images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
+        images, bars = (data.test_x, data.test_y), config.run.verbose > 0
         with terminal.phase("Loading the network for FID and KID", if_slow=True):
             evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     with terminal.phase("Comparing the images", if_slow=True):
@@ -139,8 +139,8 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
     assert data.train_x is not None and data.train_y is not None
     train, test = (
         UnpairedDataset(
-            x.images,
-            y.images,
+            x,
+            y,
             model.global_batch_size,
             data.size,
             seed,

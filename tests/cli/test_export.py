@@ -54,7 +54,7 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
         r"\S+out.keras: keras, 0\.\d MB, of \S+epoch_0001-1", lines[0]
     )
     assert lines[1:3] == ["picture: float32 [1, 32, 64, 1]", "translated: float32 [1, 32, 64, 3]"]
-    assert re.fullmatch(r"largest .* allowed 0.001; on 2 images \(\S+trainB\), 32 x 64 pixels", lines[3])
+    assert re.fullmatch(r"largest .* allowed 0.001; on 1 image \(\S+data, testB\), 32 x 64 pixels", lines[3])
     with pytest.raises(UserError, match="out.keras exists"):
         export.main([str(run), out, "--format", "keras"])
     caplog.clear()
@@ -62,7 +62,7 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     lines = caplog.messages
     assert lines[0].endswith("epoch_0002-2") and lines[2] == "translated: uint8 [N, H, W, 1]"
     assert lines[1] == "picture: uint8 [N, H, W, 3], H and W multiples of 4"
-    assert re.search(r"gray levels, allowed 0.6275; on 2 images \(\S+testA\), 32 x 32 and 36", lines[3])
+    assert re.search(r"gray levels, allowed 0.6275; on 2 images \(\S+data, testA\), 32 x 32 and 36", lines[3])
 
 
 def test_impossible_requests_are_refused_first(run, tmp_path, capsys):

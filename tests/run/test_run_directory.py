@@ -42,8 +42,8 @@ def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
 def test_other_networks_are_refused(run_folder):
     with pytest.raises(UserError) as error:
         open_run(run_folder, filters=8, residual_blocks=2)
-    differences = "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2"
-    for text in (differences, "another --output_dir", "--clear_output_dir"):
+    differences = "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8; expected"
+    for text in (differences, f"add --config {run_folder}/config.json", "another --output_dir", "--clear_output_dir"):
         assert text in str(error.value)
 
 

@@ -136,7 +136,7 @@ def test_samples_are_the_first_held_out_images(make_images):
     callback = PlotCallback(model, UnpairedDataset(x, y, 3, (16, 16)), summary, 9)
     callback.on_epoch_end(Epoch(TrainState(epoch=9), False, {}))
     ((epoch, forward, backward, names),) = written
-    assert epoch == 9 and names == [[f"{domain}[{i}]" for i in range(5)] for domain in "xy"]
+    assert epoch == 9 and names == [[f"{domain}[{i}]" for i in range(5)] for domain in "XY"]
     real_x, real_y = (images[:5] / 127.5 - 1 for images in (x, y))
     np.testing.assert_allclose(forward, [real_x, real_x / 2, real_x / 2 + 1], atol=1e-6)
     np.testing.assert_allclose(backward, [real_y, real_y + 1, (real_y + 1) / 2], atol=1e-6)
@@ -149,7 +149,7 @@ def test_samples_of_a_run_with_a_range_show_the_range(tmp_path):
     settings = {"dataset": str(tmp_path), "preprocess": "none", "channels_x": 1, "channels_y": 1, "image_size": 16}
     config = Config.from_settings(value_range_x="0:4095", value_range_y="0:8190", **settings)
     domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
-    dataset = UnpairedDataset(domains.test_x.images, domains.test_y.images, 1, domains.size)
+    dataset = UnpairedDataset(domains.test_x, domains.test_y, 1, domains.size)
     x, y = load_samples(dataset)
     np.testing.assert_allclose(x[0, ..., 0], twelve_bits(16, 16) / 2047.5 - 1, atol=1e-4)
     np.testing.assert_allclose(y[0, ..., 0], twelve_bits(16, 16) / 4095 - 1, atol=1e-4)

@@ -106,7 +106,7 @@ def seen(folder, options):
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
     images, flip, epoch_size = (
-        (domains.train_x.images, domains.train_y.images),
+        (domains.train_x, domains.train_y),
         not config.data.no_flip,
         config.data.epoch_size,
     )

@@ -63,7 +63,7 @@ def test_loaded_images_are_compared_with_the_run(folder, tmp_path, strategies):
     run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append, config=config)
     data = load_data(config, Workers(strategies[1]), run)
     assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
-    assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
+    assert data.train_x.shape == (2, 24, 24, 3) and data.test_y.shape == (2, 16, 16, 3)
 
     def refuse(fingerprint):
         raise UserError("other images")
@@ -82,7 +82,7 @@ def test_config_json_gets_the_measured_range(folder, tmp_path, strategies):
         "--value_range_y 100:200: percentiles 0.1 and 99.9 of the values of 2 images of trainB; fixed for this run"
         in data.notes
     )
-    assert [data.train_y.images[i].max() for i in range(2)] == [0, 65535] and data.train_x.images[0].max() == 100 * 257
+    assert [data.train_y[i].max() for i in range(2)] == [0, 65535] and data.train_x[0].max() == 100 * 257
 
 
 @pytest.fixture
