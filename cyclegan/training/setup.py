@@ -115,7 +115,7 @@ def make_trainer(
         peak=peak,
         uses_tf32=hardware.multiplies_in_tf32(config.performance.precision),
         folder=run.path,
-        checkpoint=checkpoints.restored,
+        checkpoint=checkpoints.newest,
         epochs_done=state.epoch,
         pairs_done=state.train.pairs_done,
     )

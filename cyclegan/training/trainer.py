@@ -189,7 +189,7 @@ class Trainer:
 
     def _begin(self) -> None:
         check_profile(self._config.performance.profile_steps, self.state, self.splits[0].dataset, self._epochs)
-        if not self.state.step and not self._checkpoints.restored:
+        if not self.state.step and not self._checkpoints.newest:
             with terminal.phase("Saving the first checkpoint", if_slow=True):
                 self._checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
             self._watchdog.beat()

@@ -17,7 +17,6 @@ class Saved:
     """Stand in for the checkpoints and the log, and count the calls."""
 
     log_bytes = 0
-    restored = None
 
     def __init__(self, failures=0):
         self.saves, self.failures = 0, failures
