@@ -43,7 +43,7 @@ class ShardedState(tf.train.experimental.PythonState):
     """State whose parts lie on different replicas; a checkpoint holds all parts as arrays.
 
     Attributes:
-        arrays: The parts of all replicas by name, only while a checkpoint is written or read.
+        arrays: The parts of all replicas by name, only while a checkpoint is written.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class ShardedState(tf.train.experimental.PythonState):
         return file.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:
-        """Read `arrays` from the bytes of an .npz file."""
+        """Give each replica its part of the arrays in the bytes of an .npz file."""
         with np.load(io.BytesIO(string_value), allow_pickle=False) as arrays:
-            self.arrays = dict(arrays)
+            self.write(dict(arrays))
 
 
 class _SavedTrainState(tf.train.experimental.PythonState):
@@ -272,9 +272,6 @@ class CheckpointManager:
             status.assert_consumed()
         else:
             status.assert_existing_objects_matched().expect_partial()
-        for part in self._sharded:
-            part.write(part.arrays)
-            part.arrays = {}
         return self._train_state.value
 
 
