@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.train_state import TrainState
 from cyclegan.terminal import Signals
 from cyclegan.training.callbacks import Summary
@@ -33,9 +35,9 @@ class CheckpointPolicy:
         summary: Writer of the log; each checkpoint records the log's length.
         divergence: Policy that knows whether the weights are good.
         workers: All workers.
+        watchdog: Watchdog of the training, which beats while the end of training waits for free space.
         minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        check_folder: Function that raises an error if the folder of the run was removed or moved.
-        beat: Function that is called again and again while the end of training waits for free space.
+        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
     """
 
     def __init__(
@@ -44,18 +46,18 @@ class CheckpointPolicy:
         summary: Summary,
         divergence: DivergencePolicy,
         workers: Workers,
+        watchdog: Watchdog,
         minutes: float,
-        check_folder: Callable[[], None] = lambda: None,
-        beat: Callable[[], None] = lambda: None,
+        run: RunDirectory | None = None,
     ) -> None:
         self.checkpoints = checkpoints
         self.signals = Signals()
         self._summary = summary
         self._divergence = divergence
         self._workers = workers
+        self._watchdog = watchdog
         self._seconds = 60 * minutes
-        self._check_folder = check_folder
-        self._beat = beat
+        self._run = run
         self._merged = dict.fromkeys(REQUESTS, False)
         self.restart_timer()
 
@@ -101,7 +103,7 @@ class CheckpointPolicy:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
             best_kid: Lowest KID so far of each direction that reached it here ("x2y"). A copy of the checkpoint is kept for each
                 ("best-x2y").
-            meanwhile: Description of what happens until the next attempt, for the warning.
+            meanwhile: Description of what happens until the next attempt, for the warning; "" if there is none.
 
         Raises:
             TrainingError: The folder of the run was removed or moved.
@@ -112,20 +114,23 @@ class CheckpointPolicy:
             self.restart_timer(0)
             return None
         is_requested, self.signals.save_requested = self.signals.save_requested, False
-        self._check_folder()
+        if self._run:
+            self._run.check()
         self._summary.flush()
-        state.log_bytes = self._summary.log_bytes
-        before = state.best_kid, state.best_epoch
-        state.best_kid = {**state.best_kid, **best_kid}
-        state.best_epoch = {**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)}
+        saved = dataclasses.replace(
+            state,
+            log_bytes=self._summary.log_bytes,
+            best_kid={**state.best_kid, **best_kid},
+            best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
+        )
         try:
-            path = self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
+            path = self.checkpoints.save(saved, is_sound, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
-            state.best_kid, state.best_epoch = before
-            retry = "" if self.stop_signal else f". {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
-            logger.warning(f"{error}{retry}")
+            retries = meanwhile and not self.stop_signal
+            logger.warning(f"{error}. {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s" if retries else f"{error}")
             self.restart_timer(RETRY_SECONDS)
             return None
+        state.best_kid, state.best_epoch = saved.best_kid, saved.best_epoch
         self.restart_timer()
         self._divergence.note_checkpoint(state)
         if is_requested:
@@ -173,7 +178,7 @@ class CheckpointPolicy:
                 )
             self.restart_timer(RETRY_SECONDS)  # also if only the lines of the log are missing
             while not self.is_due():
-                self._beat()
+                self._watchdog.beat()
                 time.sleep(0.1)
                 if self.is_shared:
                     sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)

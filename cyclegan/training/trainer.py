@@ -143,13 +143,12 @@ class Trainer:
                     " another --output_dir"
                 )
         self._watchdog = make_watchdog(config, workers, checkpoints)
-        minutes, check_folder = config.run.checkpoint_minutes, run.check if run else lambda: None
         datasets = {split.name: split.dataset for split in splits}
         self.divergence = DivergencePolicy(
             config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy
         )
         self.policy = CheckpointPolicy(
-            checkpoints, summary, self.divergence, workers, minutes, check_folder, self._watchdog.beat
+            checkpoints, summary, self.divergence, workers, self._watchdog, config.run.checkpoint_minutes, run
         )
         self._learning_rates = StepLearningRates(config.optimization, train.dataset)
         self._throughput = Throughput(train.throughput.flops, train.throughput.peak)  # since the last log line
@@ -282,7 +281,7 @@ class Trainer:
             if not self.policy.is_shared:  # the other workers are in the step that this one can't join
                 self._inspect(split, 0)
                 split.fetch_sums(self.state)
-                self.policy.save(self.state, meanwhile="Training stops")
+                self.policy.save(self.state, meanwhile="")
             raise TrainingError(failure) from None
 
     def _start_call(self, split: Split, steps: int, batches: tuple[tf.Tensor, ...]) -> PendingCall:
