@@ -79,7 +79,7 @@ def test_different_stacks_are_reported():
 def test_a_taken_port_is_refused():
     with socket.create_server(("", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"worker 0: can't listen on {taken} .*: expected a free port"):
+        with pytest.raises(UserError, match=rf"worker 0 \({taken}\) can't listen there .*: expected a free port"):
             startup.meet(Cluster((taken, "127.0.0.1:9"), 0), 1, "")
 
 
