@@ -25,7 +25,6 @@ LOST = (
     tf.errors.DeadlineExceededError,
 )
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
-RESUMES = "the same command resumes from the last checkpoint"
 LEAVE_SECONDS = 0.5
 WATCH_INTERVAL = 0.5  # seconds between two looks of the watchdog
 T = TypeVar("T")
@@ -112,7 +111,7 @@ class Workers:
         return len(set(self.cluster.hosts)) if self.cluster else 1
 
     @contextlib.contextmanager
-    def report_lost(self, last_checkpoint: Callable[[], str] = lambda: RESUMES) -> Iterator[None]:
+    def report_lost(self, last_checkpoint: Callable[[], str]) -> Iterator[None]:
         """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors."""
         try:
             yield
