@@ -116,26 +116,6 @@ def test_odd_names_are_shown_as_text(browser, tmp_path):
     assert browser.js("find('.notes li').textContent") == MARKUP
 
 
-def test_missing_image_shows_its_text(browser, report):
-    (report.parent / "30" / "a out").unlink()
-    browser.open(report)
-    widths = "[...document.querySelectorAll('ol img')].slice(0, 3).map(e => e.complete && e.naturalWidth)"
-    browser.wait_for([32, 0, 32], widths)
-    assert browser.js("document.querySelectorAll('ol img')[1].alt") == "output: a, epoch 30"
-    missing, other = browser.js(
-        "[...document.querySelectorAll('ol img')].slice(1, 3).map(e => e.getBoundingClientRect().height)"
-    )
-    assert missing == other > 0  # it keeps its space
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_colors_follow_the_system(browser, report, dark):
-    browser.open(report, dark=dark)
-    colors = "(({backgroundColor, color}) => [backgroundColor, color])(getComputedStyle(document.body))"
-    paper, text = (sum(map(int, re.findall(r"\d+", color)[:3])) for color in browser.js(colors))
-    assert (paper < text) == dark
-
-
 @pytest.mark.parametrize("width", [320, 1400])
 def test_fits_the_window(browser, tmp_path, width):
     long = "n" * 200
