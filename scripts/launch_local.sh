@@ -60,7 +60,7 @@ forward() {  # a signal, and the exit code of workers that it stops
   if [ -n "${2:-}" ] && [ -z "$killer" ]; then
     kill_later &
     killer=$!
-    disown  # or bash may report that it was killed
+    disown "$killer"  # or bash may report that it was killed
   fi
 }
 kill_later() {
