@@ -79,11 +79,11 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:
     """Wait until all workers listen, because TensorFlow waits silently and without end; compare their stacks.
 
-    Each worker listens at its own address, and sends its stack, a line that has to be the same on all workers, to all others.
-    When it has heard from all and has reached all, it leaves the port to TensorFlow's server.
+    Each worker listens at its own address, and sends its stack, a text that has to be the same on all workers, to the
+    others. When it has heard from all and has reached all, it leaves the port to TensorFlow's server.
 
     Raises:
-        UserError: The port of this worker is taken, or a worker did not come in time, has another stack or other addresses.
+        UserError: The port of this worker is taken, or a worker did not come in time or has another stack.
     """
     own, both = cluster.describe(cluster.index), socket.has_dualstack_ipv6()
     family, port = socket.AF_INET6 if both else socket.AF_INET, int(cluster.addresses[cluster.index].rpartition(":")[2])
@@ -106,8 +106,8 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
                 break
             if waited > timeout:
                 raise UserError(
-                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker at"
-                    " each; are they started, do firewalls let them through?"
+                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker"
+                    " at each; are they started, do firewalls let them through?"
                 )
             if waited > PATIENCE and not warned:
                 logger.warning("%s is waiting for %s", own, missing)

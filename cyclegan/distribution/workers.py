@@ -34,8 +34,8 @@ _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 class Workers:
     """All workers as seen by one of them, or a single process.
 
-    All workers have to call the collective methods in the same order: each call waits for the other workers. A single process
-    has no cluster. The chief, worker 0, is the only one that writes the run's folder and reports to the user.
+    All workers have to call the collective methods in the same order: each call waits for the other workers. A single
+    process has no cluster. Only the chief, worker 0, writes the run's folder and reports to the user.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
@@ -162,8 +162,8 @@ class Workers:
 class Watchdog:
     """Context manager that ends the process with exit code 1 if training makes no progress for too long.
 
-    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the process
-    `seconds` after the last `beat`. It counts only time in which this process runs, so Ctrl-Z and `fg` are harmless.
+    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the
+    process `seconds` after the last `beat`. It counts only time in which this process runs: Ctrl-Z and `fg` are harmless.
     `newest_checkpoint` returns a folder, or `None`, for the message; it must not wait for storage.
     """
 

@@ -1,11 +1,11 @@
 """The checkpoints of a run: save, keep the newest, restore the newest that can be read.
 
-A checkpoint is a folder with the files of `tf.train.Checkpoint`. It is written as `partial` and gets its name, with a number of
-its own, when all of it is on the disk; so it exists as a whole or not at all, and no checkpoint is ever replaced. TensorFlow's
-files hold checksums, which find damage. Nothing in them is executed: they hold arrays, and JSON for the training state.
+A checkpoint is a folder with the files of `tf.train.Checkpoint`. It is written as `partial` and gets its name, with a
+number of its own, when all of it is on the disk; so it exists as a whole or not at all, and is never replaced.
+TensorFlow's files hold checksums, which find damage, and nothing to execute: arrays, and JSON for the training state.
 
-`tf.train.CheckpointManager` does less: its files may be lost in a power cut although its index names them, and it never removes
-checkpoints that a killed process did not add to the index.
+`tf.train.CheckpointManager` does less: its files may be lost in a power cut although its index names them, and it never
+removes checkpoints that a killed process did not add to the index.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Restored(NamedTuple):
 class CheckpointManager:
     """The checkpoints of a run.
 
-    If several workers train together, all call `save` and `restore` at the same steps. The chief writes, and chooses the
-    checkpoint to restore.
+    If several workers train together, all call `save` and `restore` at the same steps. The chief writes, and chooses
+    the checkpoint to restore.
 
     Args:
         path: Folder of the checkpoints, made by the first `save`.
-        state: Everything that changes on the devices: models, optimizers and variables by name. Restoring expects the same names.
+        state: Models, optimizers, variables and all else that changes on the devices, by the same names at each start.
         keep: Number of checkpoints to keep, the newest ones.
         workers: The workers that train together; `None` for a single process.
 
@@ -133,7 +133,7 @@ class CheckpointManager:
         Args:
             train_state: Position and sums to save with the state.
             prune: Whether to remove the oldest ones; pass False if the weights may be broken.
-            best: Names under which a further copy of the checkpoint is kept, until the next one of this name: "best-x2y".
+            best: Names under which a copy of the checkpoint is kept until the next one of this name: "best-x2y".
 
         Raises:
             UserError: The checkpoint could not be written; earlier ones are untouched.
@@ -257,8 +257,8 @@ class CheckpointManager:
                 found = Restored(self._read(path, strict), path)
             except UNREADABLE as error:
                 failure = UserError(
-                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on storage that"
-                    " all workers share"
+                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on"
+                    " storage that all workers share"
                 )
         if not self.workers.all_true(failure is None):
             failure = failure or UserError(

@@ -35,7 +35,7 @@ def log(
         state: Position that training starts from.
         checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
         notes: Remarks about the data.
-        parameters: Number of weights of a generator, of a discriminator, and of the heads of the features, 0 without heads.
+        parameters: Number of weights of a generator, of a discriminator, and of the heads of the features, or 0.
     """
     train, test = (split.dataset for split in splits)
     addresses = workers.cluster.addresses if workers.cluster else ()

@@ -1,4 +1,4 @@
-"""Folder of a run: its checkpoints by name, its lock, checks before training resumes it, removal of its files; no TensorFlow."""
+"""Folder of a run: checkpoints by name, lock, checks before training resumes it, removal of its files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file sy
 
 
 def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathlib.Path]:
-    """Return the complete checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
+    """Return the checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
     found = [path for path in folder.glob(f"{name}-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda path: (path.name.startswith("best"), number_of(path), path.name))
 
@@ -59,7 +59,7 @@ def describe_last(run: pathlib.Path) -> str:
 
 
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
-    """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`: its checkpoints do not fit."""
+    """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`."""
     if saved.get("keras") != stack["keras"]:
         raise UserError(
             f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
@@ -71,9 +71,9 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
 class RunDirectory:
     """Folder of a run: made, locked and inspected at first, written by `start`, and unlocked by `close`.
 
-    The lock is one of the operating system on the file `.lock`, which names the process. It ends with the process, however that
-    ends; the file stays. A file system without locks is accepted. (`filelock.FileLock` erases the name before it has the lock,
-    and mistakes such a file system for a lock of another process.)
+    The operating system locks the file `.lock`, which names the process. The lock ends with the process; the file stays.
+    A file system without locks is accepted. (`filelock.FileLock` erases the name before it has the lock, and takes such
+    a file system for a lock of another process.)
 
     Args:
         config: Configuration of this start; `config.run` has the folder and whether to start over.
@@ -87,8 +87,8 @@ class RunDirectory:
         warnings: Descriptions of what changes in this run from here on.
 
     Raises:
-        UserError: The folder cannot be written; or another process trains there; or this command cannot resume its run, because
-            the networks, the data or the stack differ, or because the checkpoints are gone.
+        UserError: The folder cannot be written, or another process trains there, or this command cannot resume its run:
+            the networks, the data or the stack differ, or the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -121,8 +121,8 @@ class RunDirectory:
             holder = os.read(lock, 200).decode(errors="replace").strip()
             os.close(lock)
             raise UserError(
-                f"{self.path}: another process trains there ({holder}); expected one at a time: wait for it, stop it, or use"
-                " another --output_dir"
+                f"{self.path}: another process trains there ({holder}); expected one at a time: wait for it, stop it,"
+                " or use another --output_dir"
             ) from None
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
@@ -142,8 +142,8 @@ class RunDirectory:
         if self.config.run.clear_output_dir:
             if not found and any(path.name != ".lock" for path in self.path.glob("*")):
                 raise UserError(
-                    f"--clear_output_dir: {self.path} holds files, but no run; expected the folder of a run, or an empty one: use"
-                    " another --output_dir"
+                    f"--clear_output_dir: {self.path} holds files, but no run; expected the folder of a run, or an"
+                    " empty one: use another --output_dir"
                 )
             return
         saved = serialization.load(self.path / "config.json") if found else None
@@ -170,8 +170,8 @@ class RunDirectory:
         else:
             return
         raise UserError(
-            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'}; expected one"
-            f" to resume from: put it back, or {fix}"
+            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'};"
+            f" expected one to resume from: put it back, or {fix}"
         )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
@@ -184,8 +184,8 @@ class RunDirectory:
         change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
         self._refuse_differences([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])
         self.warnings += [
-            f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training continues"
-            " with the present images"
+            f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
+            " continues with the present images"
             for name in differ
         ]
 
@@ -220,8 +220,8 @@ class RunDirectory:
         path = self.path / ".lock"
         if self._lock is not None and not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock))):
             raise TrainingError(
-                f"{self.path} was removed or moved during training; expected it to stay: training stops, so as not to write into"
-                " another run"
+                f"{self.path} was removed or moved during training; expected it to stay: training stops, so as not to"
+                " write into another run"
             )
 
     def close(self) -> None:
@@ -261,6 +261,6 @@ class RunDirectory:
     def _refuse_differences(self, differences: Sequence[str]) -> None:
         if differences:
             raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: use these,"
-                " another --output_dir, or --clear_output_dir to start over"
+                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: use"
+                " these, another --output_dir, or --clear_output_dir to start over"
             )

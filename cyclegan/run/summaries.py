@@ -26,13 +26,13 @@ SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's ru
 class SummaryWriter:
     """Writer of the metrics, events and sample images of a run.
 
-    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events lie in the folder of the run,
-    validation events under `test/`, and events of single steps under `steps/`, numbered by the global step instead of the epoch.
-    The event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
+    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events lie in the run's folder,
+    validation events under `test/`, and events of single steps, numbered by the global step, under `steps/`. The
+    event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
     TensorBoard would show steps that are written again twice.
 
-    If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until they can be
-    written; sample images are lost.
+    If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until
+    they can be written; sample images are lost.
 
     Args:
         folder: Folder of the run.
@@ -115,7 +115,7 @@ class SummaryWriter:
         self.write_event("test", epoch, step, name, text=text)
 
     def write_cycles(self, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
-        """Write sample images as a grid, for TensorBoard too, as image files and in the report; see `sample_images.write`."""
+        """Write sample images, see `sample_images.write`; TensorBoard gets the grid."""
         try:
             grid = sample_images.write(self.folder, epoch, forward, backward, names)
         except OSError as error:
@@ -159,7 +159,7 @@ class SummaryWriter:
         self._add("test", epoch, {"tag": "samples", "image": image})
 
     def _add(self, split: str, step: int, *values: Mapping[str, Any]) -> None:
-        # `tf.summary.scalar` takes seven times as long for the scalars of a line, and `tf.summary.image` encodes images again.
+        # `tf.summary.scalar` takes seven times as long for a line, and `tf.summary.image` encodes images again.
         summary = Summary(value=[Summary.Value(**value) for value in values])
         with self._events[split].as_default():
             tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)

@@ -27,8 +27,8 @@ RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 class CheckpointPolicy:
     """Decide when to save a checkpoint within an epoch, on a timer or a signal, and what to do if that fails.
 
-    Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each worker obeys
-    the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
+    Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each
+    obeys the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
 
     Args:
         checkpoints: Manager of the checkpoints.
@@ -96,13 +96,12 @@ class CheckpointPolicy:
     ) -> pathlib.Path | None:
         """Save a checkpoint; return its folder, or `None` after a failure, which sets the timer to the next attempt.
 
-        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again, except when
-        training must stop; then all older checkpoints are kept.
+        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again,
+        except when training must stop; then all older checkpoints are kept.
 
         Args:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
-            best_kid: Lowest KID so far of each direction that reached it here ("x2y"). A copy of the checkpoint is kept for each
-                ("best-x2y").
+            best_kid: Lowest KID so far of each direction that reached it here ("x2y"). Each gets a copy ("best-x2y").
             meanwhile: Description of what happens until the next attempt, for the warning; "" if there is none.
 
         Raises:
@@ -149,8 +148,8 @@ class CheckpointPolicy:
             source = "" if self.signals.stop_signal else " of another worker"
             raise Stopped(
                 signum,
-                f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and {state.train.pairs_done} pairs"
-                f" (step {state.step}), {where}; the same command resumes",
+                f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and"
+                f" {state.train.pairs_done} pairs (step {state.step}), {where}; the same command resumes",
             )
 
     def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
@@ -162,8 +161,8 @@ class CheckpointPolicy:
         """
         if not self._divergence.is_sound:
             raise TrainingError(
-                "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
-                " checkpoint. Try a lower --lr"
+                "the last steps were not finite, so the end of training is not saved; the same command resumes from the"
+                " last checkpoint. Try a lower --lr"
             )
         meanwhile = "Training is done; the program waits"
         while True:

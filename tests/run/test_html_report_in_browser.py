@@ -58,7 +58,8 @@ def choose(browser, name, option):
 def test_sorting_and_filtering(browser, report):
     browser.open(report)
     assert browser.js("[...find('#sort').options].map(o => o.value)") == [
-        "order", "order, reversed", "name, A to Z", "name, Z to A", "cycle error, lowest first", "cycle error, highest first"
+        "order", "order, reversed", "name, A to Z", "name, Z to A",
+        "cycle error, lowest first", "cycle error, highest first",
     ]  # fmt: skip
     assert choose(browser, "sort", "cycle error, lowest first") == "c,a,d,b"
     assert choose(browser, "sort", "cycle error, highest first") == "b,d,a,c"

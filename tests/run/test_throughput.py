@@ -13,7 +13,7 @@ def two_gigabytes(monkeypatch):
 
 
 def counted(**settings):
-    """Return the throughput of two calls: 3 steps with 4 images in 0.5 s, 0.1 s of them waiting; 1 step with 4 images in 1.5 s."""
+    """Return the throughput of two calls: 3 steps in 0.5 s, 0.1 s of them waiting, and 1 in 1.5 s; 4 images a step."""
     throughput = Throughput(**settings)
     throughput.add(images=12, steps=3, seconds=0.5, waited=0.1)
     throughput.add(images=4, steps=1, seconds=1.5, waited=0.0)
