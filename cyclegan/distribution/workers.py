@@ -163,7 +163,7 @@ class Watchdog:
     """Context manager that ends the process with exit code 1 if training makes no progress for too long.
 
     A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the
-    process `seconds` after the last `beat`. It counts only time in which this process runs: Ctrl-Z and `fg` are harmless.
+    process `seconds` after the last `beat`. It counts only time in which this process runs, not a Ctrl-Z.
     `newest_checkpoint` returns a folder, or `None`, for the message; it must not wait for storage.
     """
 

@@ -71,7 +71,7 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
 class RunDirectory:
     """Folder of a run: made, locked and inspected at first, written by `start`, and unlocked by `close`.
 
-    The operating system locks the file `.lock`, which names the process. The lock ends with the process; the file stays.
+    The operating system locks the file `.lock`, which names the process. The lock ends with the process.
     A file system without locks is accepted. (`filelock.FileLock` erases the name before it has the lock, and takes such
     a file system for a lock of another process.)
 

@@ -26,7 +26,7 @@ SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's ru
 class SummaryWriter:
     """Writer of the metrics, events and sample images of a run.
 
-    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events lie in the run's folder,
+    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events in the run's folder,
     validation events under `test/`, and events of single steps, numbered by the global step, under `steps/`. The
     event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
     TensorBoard would show steps that are written again twice.
