@@ -56,9 +56,9 @@ def make_train_function(
             requests: Scalars by which this worker sends the others its requests; they are reduced with the metrics.
 
         Returns:
-            (totals, good, metrics). `totals` with the sums over the samples of the good steps added; whether all metrics
-            of a step were finite, bool [steps]; the requests and metrics of each step over the global batch, float32
-            [steps].
+            (totals, good, metrics): `totals` with the sums over the samples of the good steps added; whether all
+            metrics of a step were finite, bool [steps]; the requests and metrics of each step over the global batch,
+            float32 [steps].
         """
         names: list[str] = []
 

@@ -79,17 +79,19 @@ class Workers:
         Raises:
             UserError: A value of a worker differs from the chief's; the message names the worker and the values.
         """
-        names = sorted(values)
         # First the names, because `all_gather` needs equally many values on each worker.
-        if found := self._first_different([" ".join(names)]):
-            raise UserError(f"{found[0]} has another version of this program than the chief: expected the same")
-        if found := self._first_different([repr(values[name]) for name in names]):
-            worker, differ = found
-            here = ", ".join(f"{names[i]} ({values[names[i]]} at worker {self.index})" for i in differ)
-            raise UserError(
-                f"{worker} differs from the chief in {here}: expected the same command, images and kind of device for"
-                " all workers"
-            )
+        for group in ({"the names of the settings": " ".join(sorted(values))}, values):
+            names = sorted(group)
+            rows = self.all_gather([zlib.crc32(repr(group[name]).encode(errors="surrogateescape")) for name in names])
+            different = np.argwhere(rows != rows[0])
+            if different.size:
+                worker = int(different[0, 0])
+                found = [names[i] for other, i in different if other == worker]
+                here = ", ".join(f"{name} ({group[name]!s:.200} at worker {self.index})" for name in found)
+                raise UserError(
+                    f"{self._describe(worker)} differs from the chief in {here}: expected the same program, command,"
+                    " images and kind of device for all workers"
+                )
 
     def keep_alive(self, value: T) -> T:
         """Return an object. With several workers, keep it until the process ends.
@@ -139,15 +141,6 @@ class Workers:
 
         per_replica = self.strategy.run(rows_of_first_replica, args=(rows,))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
-
-    def _first_different(self, texts: Sequence[str]) -> tuple[str, np.ndarray] | None:
-        """Return the first worker whose texts differ from the chief's, and the indices of these texts; collective."""
-        rows = self.all_gather([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
-        for worker in range(self.count):
-            differ = np.flatnonzero(rows[worker] != rows[0])
-            if differ.size:
-                return self._describe(worker), differ
-        return None
 
     def _lost_worker(self, error: tf.errors.OpError) -> str:
         """Return the name of the lost worker, if the error names its task."""
