@@ -93,8 +93,7 @@ class Model:
         Raises:
             UserError: The checkpoint does not exist or cannot be read.
         """
-        manager = self._checkpoints
-        found = manager.restore_named(checkpoint) if checkpoint else manager.restore(strict=False)
+        found = self._checkpoints.restore(checkpoint or "", strict=False)
         if not found:
             raise UserError(f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it first")
         self.train_state, self.checkpoint = found

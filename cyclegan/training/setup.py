@@ -109,21 +109,7 @@ def make_trainer(
             evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     with terminal.phase("Comparing the images", if_slow=True):
         notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
-    facts = overview.Facts(
-        notes=notes,
-        devices=workers.strategy.extended.worker_devices,
-        workers=workers.cluster.addresses if workers.cluster else (),
-        train=train.dataset,
-        test=test.dataset,
-        parameters=model.networks.parameter_counts(),
-        peak=peak,
-        uses_tf32=hardware.multiplies_in_tf32(config.performance.precision),
-        folder=run.path,
-        checkpoint=checkpoints.restored,
-        epochs_done=state.epoch,
-        pairs_done=state.train.pairs_done,
-    )
-    overview.log(config, facts)
+    overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())
     summary = NullSummaryWriter() if is_done else start_run(workers, run, data, state, train.dataset, bool(model.pools))
     callbacks = make_callbacks(config, workers, model, test.dataset, summary, evaluator)
     return workers.keep_alive(Trainer(config, workers, splits, state, checkpoints, summary, callbacks, run))

@@ -131,13 +131,12 @@ class Trainer:
                     " run; use another --output_dir"
                 )
         self._watchdog = make_watchdog(config, workers, checkpoints)
-        minutes, check_folder = config.run.checkpoint_minutes, run.check if run else lambda: None
         datasets = {split.name: split.dataset for split in splits}
         self.divergence = DivergencePolicy(
             config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy
         )
         self.policy = CheckpointPolicy(
-            checkpoints, summary, self.divergence, workers, minutes, check_folder, self._watchdog.beat
+            checkpoints, summary, self.divergence, workers, self._watchdog, config.run.checkpoint_minutes, run
         )
         self._learning_rates = StepLearningRates(config.optimization, splits[0].dataset)
         whole_pass = splits[0].throughput
@@ -178,7 +177,7 @@ class Trainer:
 
     def _begin(self) -> None:
         check_profile(self._config.performance.profile_steps, self.state, self.splits[0].dataset, self._epochs)
-        if not self.state.step and not self._checkpoints.restored:
+        if not self.state.step and not self._checkpoints.newest:
             with terminal.phase("Saving the first checkpoint", if_slow=True):
                 self._checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
             self._watchdog.beat()
@@ -271,7 +270,7 @@ class Trainer:
             if not self.policy.is_shared:  # the other workers are in the step that this one can't join
                 self._inspect(split, 0)
                 split.fetch_sums(self.state)
-                self.policy.save(self.state, meanwhile="Training stops")
+                self.policy.save(self.state, meanwhile="")
             raise TrainingError(failure) from None
 
     def _start_call(self, split: Split, steps: int, batches: tuple[tf.Tensor, ...]) -> PendingCall:

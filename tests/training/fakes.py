@@ -23,7 +23,7 @@ class Recorder:
     """Stand in for the summary and the checkpoints of a run, and record the calls."""
 
     log_bytes = 0
-    restored = None
+    newest = None
     folder = "nowhere"
 
     def __init__(self):

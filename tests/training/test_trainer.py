@@ -52,7 +52,7 @@ def test_a_resumed_run_does_only_the_rest(fit):
 
 
 def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
-    monkeypatch.setattr(Recorder, "restored", pathlib.Path("epoch_0000-1"))
+    monkeypatch.setattr(Recorder, "newest", pathlib.Path("epoch_0000-1"))
     assert fit(2)[1].epochs_of("save") == [1, 2]
 
 

@@ -61,7 +61,7 @@ def test_resume_after_going_back_is_bit_exact(world, tmp_path):
 
 
 def test_stop_while_the_weights_are_broken_is_bit_exact(world, tmp_path):
-    """Save the broken weights and the row of bad steps without removing another checkpoint; continue as without the stop."""
+    """Save the broken weights without removing another checkpoint; continue as without the stop."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, poison(STEPS + 1), epochs=3, max_bad_steps=3)
     values = world.values()

@@ -1,6 +1,6 @@
 """Start a training again and again on one folder, in one process.
 
-A start gives the networks and optimizers new values, which restoring must replace, so that the steps are traced once for all
+A start gives the networks and optimizers new values, which restoring must replace; so the steps are traced once for all
 tests. tests/system/test_interrupted_runs.py and scripts/soak do the same with processes.
 """
 
