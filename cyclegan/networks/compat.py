@@ -25,11 +25,11 @@ def stack() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def precision_policy(precision: str) -> Iterator[None]:
-    """Make layers created in this context compute in float32, bfloat16 or float16; variables are float32."""
+    """Make layers created in this context compute in float32 ("auto"), bfloat16 or float16; variables are float32."""
     before = tf.keras.mixed_precision.global_policy()
     level = tf.get_logger().level
     tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU
-    tf.keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
+    tf.keras.mixed_precision.set_global_policy("float32" if precision in {"auto", "float32"} else f"mixed_{precision}")
     try:
         yield
     finally:

@@ -28,7 +28,7 @@ class NetworkSet:
     """
 
     def __init__(self, config: Config) -> None:
-        settings, objective, precision = config.networks, config.objective, config.performance.precision
+        settings, objective = config.networks, config.objective
         channels = {"X": config.data.channels_x, "Y": config.data.channels_y}
         domains = sorted(pair.domain for pair in objective.adversaries)
         self._joins_inputs = settings.norm != "batch"  # whether two inputs of a network may form one batch
@@ -38,7 +38,7 @@ class NetworkSet:
             ends = {name: (channels["Y" if to == "X" else "X"], channels[to]) for name, to in objective.adversaries}
             return {name: make_generator(settings, *ends[name], name + suffix) for name in ends}
 
-        with compat.precision_policy("float32" if precision == "auto" else precision):
+        with compat.precision_policy(config.performance.precision):
             self.generators = make_generators()
             self.discriminators = {
                 f"D_{domain}": make_discriminator(settings, channels[domain], objective.has_penalty, f"D_{domain}")

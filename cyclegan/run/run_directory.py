@@ -262,7 +262,7 @@ class RunDirectory:
     def _refuse_differences(self, differences: Sequence[str]) -> None:
         if differences:
             raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: repeat"
-                f" its flags, or add --config {self.path}/config.json; or use another --output_dir, or --clear_output_dir to"
-                " start over"
+                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start:"
+                f" repeat its flags, or add --config {self.path}/config.json; or use another --output_dir, or"
+                " --clear_output_dir to start over"
             )
