@@ -27,6 +27,7 @@ from cyclegan.inference.model import Model, checkpoint_names
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
+BOTH = " and ".join(sources.TEST_SPLITS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +58,17 @@ class ScoreOptions:
             return
         folder = pathlib.Path(self.real).expanduser()
         if not folder.is_dir():
-            raise UserError(
-                f"--real {self.real}: no such folder; expected a folder with testA and testB, or with images"
-            )
+            raise UserError(f"--real {self.real}: no such folder; expected a folder with {BOTH}, or with images")
         if len(self.directions) > 1 and any(self.real_folder(direction) == folder for direction in self.directions):
             raise UserError(
-                f"--real {self.real}: has no testA and testB, so its images are of one domain; expected --direction x2y if this"
-                " is Y, or --direction y2x if it is X"
+                f"--real {self.real}: has no {BOTH}, so its images are of one domain; expected --direction x2y if"
+                " this is Y, or --direction y2x if it is X"
             )
 
     def real_folder(self, direction: str) -> pathlib.Path:
-        """Return the folder of the real images of a direction's target domain: testA or testB in `real`, or `real` itself."""
+        """Return the folder of the real images of a direction's target domain: a split in `real`, or `real` itself."""
         folder = pathlib.Path(self.real or "").expanduser()
-        subfolder = folder / {"x2y": "testB", "y2x": "testA"}[direction]
+        subfolder = folder / dict(zip("XY", sources.TEST_SPLITS))[DIRECTIONS[direction][1]]
         return subfolder if subfolder.is_dir() else folder
 
 
@@ -77,8 +76,8 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
     """Score the generators of a run at a checkpoint, by default the newest.
 
     Returns:
-        "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a dict of
-        "scores", "untranslated" and "protocol", see `Evaluator`.
+        "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a
+        dict of "scores", "untranslated" and "protocol", see `Evaluator`.
 
     Raises:
         UserError: The run, the checkpoint, the images or the features do not exist or do not fit, or memory is short.
@@ -109,9 +108,7 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
             except UserError as error:  # damaged, or removed by a training that runs
                 logger.warning(str(error))
     if not results:
-        raise UserError(
-            f"{model.path}: no checkpoint has scores, see above; expected one whose translations are finite"
-        )
+        raise UserError(f"{model.path}: no checkpoint has scores, see above; expected one with finite translations")
     return [result for _, result in results]
 
 
@@ -234,6 +231,6 @@ def _explain_memory(options: ScoreOptions) -> Iterator[None]:
         yield
     except tf.errors.ResourceExhaustedError:
         raise UserError(
-            f"the device does not have enough memory for batches of {options.batch_size} images; expected more free memory, or a"
-            " smaller --batch_size"
+            f"the device does not have enough memory for batches of {options.batch_size} images; expected more free"
+            " memory, or a smaller --batch_size"
         ) from None
