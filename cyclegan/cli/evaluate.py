@@ -1,7 +1,7 @@
 """Score a run on its held-out images: `cyclegan-evaluate runs/horse2zebra`.
 
-The scores are FID, KID, errors to the ground truth if it is known, cycle and identity errors, each beside the score of the
-untranslated images. docs/evaluation.md explains them.
+The scores are FID, KID, errors to the ground truth if it is known, cycle and identity errors, each beside the score of
+the untranslated images. docs/evaluation.md explains them.
 """
 
 from __future__ import annotations
@@ -50,24 +50,31 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--direction", choices=tuple(DIRECTIONS), help="score only this direction (default: both)")
     parser.add_argument(
+        "--protocol",
+        metavar="NAME",
+        help="evaluate as a paper does, at the best and at the last checkpoint: cut (Park et al. 2020) compares all"
+        " held-out images at 256 x 256 pixels with the features fid",
+    )
+    parser.add_argument(
         "--features",
-        default="inception",
         metavar="KIND",
-        help="features that FID and KID compare: inception, with weights that are downloaded once; a FILE with these weights; or"
-        " random, a fixed random network that ranks checkpoints of one run (default: inception)",
+        help="features that FID and KID compare: fid, the network of published FIDs, resizing as pytorch-fid does;"
+        " fid-tf1 or fid-clean, resizing as TensorFlow 1 or clean-fid do; inception, the network of Keras; or random, a"
+        " fixed random network that ranks checkpoints of one run. Weights are downloaded once, or read from a file:"
+        " KIND:FILE (default: inception; with --protocol fid)",
     )
     parser.add_argument("--dataset", help="the run's dataset if it has moved (default: where the run found it)")
     parser.add_argument("--data_dir", help="folder of prepared TensorFlow Datasets (default: the run's)")
     parser.add_argument(
         "--real",
         metavar="DIR",
-        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of the target"
-        " domain (default: the held-out images of the run)",
+        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of the"
+        " target domain (default: the held-out images of the run)",
     )
     parser.add_argument(
         "--paired",
         action="store_true",
-        help="held-out images of the same name show the same scene, so the ground truth is known (stripes, scenes: always)",
+        help="held-out images of the same name show the same scene, so the truth is known (stripes, scenes: always)",
     )
     parser.add_argument(
         "--max_images", type=int, metavar="N", help="use at most the first N held-out images of each domain"
@@ -89,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
 
     options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
     result: dict[str, object]
-    if all_checkpoints:
-        results = score_checkpoints(run, options)
+    if all_checkpoints or (options.protocol and not checkpoint):
+        results = score_checkpoints(run, options, best_and_last=not all_checkpoints)
         result, lines = {"checkpoints": results}, checkpoints_table(results)
     else:
         result = score_run(run, checkpoint, options)
@@ -173,6 +180,8 @@ def _protocol_lines(direction: str, protocol: Mapping[str, Any]) -> Iterator[str
 def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that are the same for both directions."""
     yield ""
+    if protocol["protocol"]:
+        yield f"Protocol: {protocol['protocol']}; published FIDs are of the best checkpoint, chosen with these images"
     yield f"Images: --preprocess {protocol['preprocess']} (resized by Pillow, bicubic, antialiased)"
     yield f"Features: {protocol['features']}"
 

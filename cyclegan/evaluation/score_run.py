@@ -28,6 +28,8 @@ from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
 BOTH = " and ".join(sources.TEST_SPLITS)
+# Settings of the held-out images in the evaluations of papers, by --protocol. Their features are "fid".
+PROTOCOLS = {"cut": {"preprocess": "resize_and_crop", "image_size": 256, "image_width": 256, "load_size": 256}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,8 @@ class ScoreOptions:
     """
 
     directions: tuple[str, ...] = tuple(DIRECTIONS)
-    features: str = "inception"
+    protocol: str | None = None
+    features: str | None = None
     dataset: str | None = None
     data_dir: str | None = None
     real: str | None = None
@@ -54,6 +57,13 @@ class ScoreOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name} {value}: expected at least {least}")
+        if self.protocol:
+            if self.protocol not in PROTOCOLS:
+                raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
+            if self.real or self.max_images:
+                raise UserError(
+                    f"--protocol {self.protocol} compares all held-out images; expected neither --real nor --max_images"
+                )
         if self.real is None:
             return
         folder = pathlib.Path(self.real).expanduser()
@@ -87,16 +97,23 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
         return _Scorer(Model(run, checkpoint), options).score()
 
 
-def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> list[dict[str, Any]]:
+def score_checkpoints(
+    run: str | os.PathLike[str], options: ScoreOptions, best_and_last: bool = False
+) -> list[dict[str, Any]]:
     """Return the result of `score_run` for each checkpoint of a run, and its other names as "aliases".
 
-    Skip checkpoints that cannot be read or whose translations are not finite, with a warning.
+    With `best_and_last`, only the newest checkpoint and the best ones of the directions have a result. Skip checkpoints
+    that cannot be read or whose translations are not finite, with a warning.
     """
     model = _load_any(run)
+    names = checkpoint_names(model.path)
+    if best_and_last:
+        best = tuple(f"best-{direction}" for direction in options.directions)
+        names = list(dict.fromkeys([model.checkpoint.name, *(name for name in names if name.startswith(best))]))
     results: list[tuple[TrainState, dict[str, Any]]] = []
     with _explain_memory(options):
         scorer = _Scorer(model, options)
-        for name in checkpoint_names(model.path):
+        for name in names:
             try:
                 model.restore(name)
                 if same := [result for state, result in results if state == model.train_state]:
@@ -130,11 +147,13 @@ class _Scorer:
         self._model, self._options = model, options
         self._directions = _choose_directions(model, options.directions)
         changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
-        present = model.config.replace(cache="none", **{name: value for name, value in changes.items() if value})
-        channels = [model.channels(direction)[1] for direction in self._directions]
-        extractor = make_extractor(options.features, channels)
-        domains = sources.load_domains(present.data, present.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
-        embedded = present.data.is_embedded
+        changes = {name: value for name, value in changes.items() if value}
+        config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
+        self._data = config.data
+        features = options.features or ("fid" if options.protocol else "inception")
+        extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
+        domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
+        embedded = config.data.is_embedded
         if options.paired and not embedded:
             check_same_names(domains.test_x.names, domains.test_y.names)
         directions = self._directions if options.real else ()
@@ -156,10 +175,11 @@ class _Scorer:
         """Return the result of `score_run`."""
         model, options = self._model, self._options
         protocol = {
-            "dataset": options.dataset or model.config.data.dataset,
+            "protocol": options.protocol,
+            "dataset": self._data.dataset,
             "real_from": options.real or "the held-out images",
             "max_images": options.max_images,
-            "preprocess": model.config.data.preprocess,
+            "preprocess": self._data.preprocess,
         }
         return {
             "run": str(model.path),

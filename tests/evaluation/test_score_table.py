@@ -7,7 +7,7 @@ from cyclegan.cli.evaluate import checkpoints_table, table, to_json
 
 PROTOCOL = {"translated": 6, "real": 5, "height": 16, "width": 32, "rounding": "rounded", "features": "random: ..."}
 PROTOCOL |= {"KID": "unbiased", "seed": 0, "dataset": "stripes", "real_from": "elsewhere", "max_images": None}
-PROTOCOL["preprocess"] = "crop"
+PROTOCOL |= {"preprocess": "crop", "protocol": None}
 
 
 def result(epoch, aliases=(), **scores):
