@@ -140,7 +140,7 @@ def _make_fid(name: str, file: str) -> FeatureExtractor:
     )
 
     def compute(images: tf.Tensor) -> tf.Tensor:
-        return fid_network.inception(weights, resize(_as_rgb(images)))
+        return fid_network.inception(weights, resize((_as_rgb(images) + 1) * 127.5))
 
     return FeatureExtractor(f"{name} {digest}".strip(), protocol, compute)
 

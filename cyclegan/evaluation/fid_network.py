@@ -30,24 +30,24 @@ GRAPH = "classify_image_graph_def.pb"  # in the archive
 Weights = Mapping[str, tuple[tf.Tensor, tf.Tensor]]  # (kernel [H, W, in, out], bias [out]) of each convolution
 
 # Modules in PyTorch of the convolutions conv, conv_1, conv_2, ... in each part of a block of the graph.
-_GRID_35 = {
+GRID_35 = {
     "": "branch1x1",
     "tower/": "branch5x5_1 branch5x5_2",
     "tower_1/": "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3",
     "tower_2/": "branch_pool",
 }
-_TO_17 = {"": "branch3x3", "tower/": "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3"}
-_GRID_17 = {
+TO_17 = {"": "branch3x3", "tower/": "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3"}
+GRID_17 = {
     "": "branch1x1",
     "tower/": "branch7x7_1 branch7x7_2 branch7x7_3",
     "tower_1/": "branch7x7dbl_1 branch7x7dbl_2 branch7x7dbl_3 branch7x7dbl_4 branch7x7dbl_5",
     "tower_2/": "branch_pool",
 }
-_TO_8 = {
+TO_8 = {
     "tower/": "branch3x3_1 branch3x3_2",
     "tower_1/": "branch7x7x3_1 branch7x7x3_2 branch7x7x3_3 branch7x7x3_4",
 }
-_GRID_8 = {
+GRID_8 = {
     "": "branch1x1",
     "tower/": "branch3x3_1",
     "tower/mixed/": "branch3x3_2a branch3x3_2b",
@@ -55,19 +55,19 @@ _GRID_8 = {
     "tower_1/mixed/": "branch3x3dbl_3a branch3x3dbl_3b",
     "tower_2/": "branch_pool",
 }
-_BLOCKS = {
+BLOCKS = {
     "": ("", {"": "Conv2d_1a_3x3 Conv2d_2a_3x3 Conv2d_2b_3x3 Conv2d_3b_1x1 Conv2d_4a_3x3"}),
-    "mixed/": ("Mixed_5b.", _GRID_35),
-    "mixed_1/": ("Mixed_5c.", _GRID_35),
-    "mixed_2/": ("Mixed_5d.", _GRID_35),
-    "mixed_3/": ("Mixed_6a.", _TO_17),
-    "mixed_4/": ("Mixed_6b.", _GRID_17),
-    "mixed_5/": ("Mixed_6c.", _GRID_17),
-    "mixed_6/": ("Mixed_6d.", _GRID_17),
-    "mixed_7/": ("Mixed_6e.", _GRID_17),
-    "mixed_8/": ("Mixed_7a.", _TO_8),
-    "mixed_9/": ("Mixed_7b.", _GRID_8),
-    "mixed_10/": ("Mixed_7c.", _GRID_8),
+    "mixed/": ("Mixed_5b.", GRID_35),
+    "mixed_1/": ("Mixed_5c.", GRID_35),
+    "mixed_2/": ("Mixed_5d.", GRID_35),
+    "mixed_3/": ("Mixed_6a.", TO_17),
+    "mixed_4/": ("Mixed_6b.", GRID_17),
+    "mixed_5/": ("Mixed_6c.", GRID_17),
+    "mixed_6/": ("Mixed_6d.", GRID_17),
+    "mixed_7/": ("Mixed_6e.", GRID_17),
+    "mixed_8/": ("Mixed_7a.", TO_8),
+    "mixed_9/": ("Mixed_7b.", GRID_8),
+    "mixed_10/": ("Mixed_7c.", GRID_8),
 }
 
 
@@ -78,7 +78,7 @@ def _conv(number: int) -> str:
 # Modules in PyTorch of the 94 convolutions by their names in the graph.
 MODULES = {
     f"{block}{part}{_conv(number)}": prefix + module
-    for block, (prefix, parts) in _BLOCKS.items()
+    for block, (prefix, parts) in BLOCKS.items()
     for part, modules in parts.items()
     for number, module in enumerate(modules.split())
 }
@@ -176,33 +176,18 @@ def inception(weights: Weights, images: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(x, axis=[1, 2])
 
 
-def _levels(images: tf.Tensor) -> tf.Tensor:
-    return (images + 1) * 127.5  # in [0, 255]
-
-
 def _scaled(levels: tf.Tensor) -> tf.Tensor:
-    return (levels - 128) / 128  # as in the graph, not quite [-1, 1]
+    return (levels - 128) / 128  # as in the graph: 255 is not quite 1
 
 
-def resize_fid(images: tf.Tensor) -> tf.Tensor:
-    """Resize images in [-1, 1] for the network as pytorch-fid does: bilinear, without antialiasing."""
-    return tf.image.resize(images, (SIDE, SIDE))
+def _resize_bicubic(images: tf.Tensor) -> tf.Tensor:
+    """Resize images as Pillow resizes bands of floats; tf.image.resize is off by up to 0.01 gray levels."""
+    rows, columns = (tf.constant(_bicubic_weights(size), tf.float32) for size in images.shape[1:3])
+    return tf.einsum("ih,nhwc,jw->nijc", rows, images, columns)
 
 
-def resize_tf1(images: tf.Tensor) -> tf.Tensor:
-    """Resize images in [-1, 1] as TensorFlow's graph and torch-fidelity do: bilinear, pixel 0 stays at 0."""
-    return _scaled(tf.raw_ops.ResizeBilinear(images=_levels(images), size=(SIDE, SIDE)))
-
-
-def resize_clean(images: tf.Tensor) -> tf.Tensor:
-    """Resize images in [-1, 1] as clean-fid does: with Pillow's bicubic filter, in float."""
-    rows, columns = (tf.constant(_bicubic(size), tf.float32) for size in images.shape[1:3])
-    return _scaled(tf.einsum("ih,nhwc,jw->nijc", rows, _levels(images), columns))
-
-
-def _bicubic(size: int) -> np.ndarray:
-    """Return the weights of `size` pixels for each of `SIDE` pixels: [SIDE, size]."""
-    # tf.image.resize has the same filter, but rounds its weights: it is off by up to 0.01 gray levels.
+def _bicubic_weights(size: int) -> np.ndarray:
+    """Return the weight of each of `size` pixels for each of `SIDE` pixels: [SIDE, size]."""
     scale = size / SIDE
     centres = (np.arange(SIDE)[:, np.newaxis] + 0.5) * scale
     x = np.abs(np.arange(size) + 0.5 - centres) / max(scale, 1)
@@ -210,9 +195,15 @@ def _bicubic(size: int) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-# Ways to resize images, by the name of the features.
+# Ways to prepare images in [0, 255] for the network, by the name of the features: description, function.
 RESIZES: dict[str, tuple[str, Callable[[tf.Tensor], tf.Tensor]]] = {
-    "fid": ("bilinear without antialiasing, as in pytorch-fid", resize_fid),
-    "fid-tf1": ("bilinear without half-pixel centres, as in TensorFlow's graph and torch-fidelity", resize_tf1),
-    "fid-clean": ("bicubic by Pillow's filter, as in clean-fid", resize_clean),
+    "fid": (
+        "bilinear without antialiasing, as in pytorch-fid",
+        lambda images: tf.image.resize(images, (SIDE, SIDE)) / 127.5 - 1,
+    ),
+    "fid-tf1": (
+        "bilinear without half-pixel centres, as in TensorFlow's graph and torch-fidelity",
+        lambda images: _scaled(tf.raw_ops.ResizeBilinear(images=images, size=(SIDE, SIDE))),
+    ),
+    "fid-clean": ("bicubic by Pillow's filter, as in clean-fid", lambda images: _scaled(_resize_bicubic(images))),
 }

@@ -28,8 +28,9 @@ from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
 BOTH = " and ".join(sources.TEST_SPLITS)
-# Settings of the held-out images in the evaluations of papers, by --protocol. Their features are "fid".
-PROTOCOLS = {"cut": {"preprocess": "resize_and_crop", "image_size": 256, "image_width": 256, "load_size": 256}}
+SQUARE = {"preprocess": "resize_and_crop", "image_size": 256, "image_width": 256, "load_size": 256}
+# Settings of the held-out images by --protocol; all of them are compared, with the features "fid".
+PROTOCOLS: dict[str, dict[str, Any]] = {"cut": {**SQUARE, "max_dataset_size": None}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +58,12 @@ class ScoreOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name} {value}: expected at least {least}")
-        if self.protocol:
-            if self.protocol not in PROTOCOLS:
-                raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
-            if self.real or self.max_images:
-                raise UserError(
-                    f"--protocol {self.protocol} compares all held-out images; expected neither --real nor --max_images"
-                )
+        if self.protocol and self.protocol not in PROTOCOLS:
+            raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
+        if self.protocol and (self.real or self.max_images):
+            raise UserError(
+                f"--protocol {self.protocol} compares all held-out images; expected neither --real nor --max_images"
+            )
         if self.real is None:
             return
         folder = pathlib.Path(self.real).expanduser()
@@ -145,7 +145,9 @@ class _Scorer:
 
     def __init__(self, model: Model, options: ScoreOptions) -> None:
         self._model, self._options = model, options
-        self._directions = _choose_directions(model, options.directions)
+        self._directions = tuple(each for each in options.directions if each in model.generators)
+        if not self._directions:
+            model.generator(*options.directions)  # raises the error
         changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
         changes = {name: value for name, value in changes.items() if value}
         config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
@@ -200,16 +202,6 @@ class _Scorer:
                 for direction in self._directions
             },
         }
-
-
-def _choose_directions(model: Model, directions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the directions for which the run has a generator; refuse a single one without."""
-    if len(directions) == 1:
-        model.generator(*directions)
-    elif missing := [" -> ".join(DIRECTIONS[each]) for each in directions if each not in model.generators]:
-        objective = model.config.objective.objective
-        logger.info(f"No scores for {missing[0]}: --objective {objective} has no such generator")
-    return tuple(each for each in directions if each in model.generators)
 
 
 def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> LazyImages:

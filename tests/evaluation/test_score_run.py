@@ -121,15 +121,13 @@ def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):
         score(copy, *flags)
 
 
-def test_a_run_of_one_direction(run, tmp_path, caplog):
+def test_a_run_of_one_direction(run, tmp_path):
     copy = tmp_path / "run"
     copy.mkdir()
     config = serialization.load(run / "config.json").config.replace(objective="cut")
     serialization.save(copy / "config.json", config, compat.stack(), {})
     CheckpointManager(copy / "checkpoints", GAN(1, config).state()).save(TrainState(epoch=1, step=5))
-    caplog.set_level("INFO")
     (part,) = score(copy, "--max_images", 4)["directions"].values()
-    assert "No scores for Y -> X: --objective cut has no such generator" in caplog.messages
     assert "FID" in part["scores"] and "cycle_MAE" not in part["scores"]
     with pytest.raises(UserError, match="--objective cut has no generator Y -> X; expected --direction x2y"):
         score(copy, "--direction", "y2x")
@@ -153,6 +151,8 @@ def test_the_protocol_of_cut_compares_saved_images_at_the_best_and_the_last_chec
     copy, kinds = shutil.copytree(run, tmp_path / "run"), []
     save_another(copy, 2, lambda weights: weights - 0.5)
     save_another(copy, 3, lambda weights: weights + 1)
+    config = serialization.load(copy / "config.json").config.replace(max_dataset_size=2)
+    serialization.save(copy / "config.json", config, compat.stack(), {})
     monkeypatch.setattr(score_run, "make_extractor", lambda kind, _: kinds.append(kind) or make_extractor("random"))
     result = evaluate.main([str(copy), "--protocol", "cut", "--direction", "x2y", "--dataset", str(folders)])
     assert kinds == ["fid"]
