@@ -68,8 +68,8 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--real",
         metavar="DIR",
-        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of the"
-        " target domain (default: the held-out images of the run)",
+        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of"
+        " the target domain (default: the held-out images of the run)",
     )
     parser.add_argument(
         "--paired",

@@ -1,4 +1,4 @@
-"""Features of images that FID and KID compare: of a fixed random network, of Keras's InceptionV3, or of published FIDs."""
+"""Features of images that FID and KID compare: of a random network, of Keras's InceptionV3, or of published FIDs."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def make_extractor(kind: str, channels: Iterable[int] = (3,)) -> FeatureExtracto
         name, file = "inception", kind
     if name != "random" and (unsupported := sorted(set(channels) - {1, 3})):
         raise UserError(
-            f"images of {unsupported[0]} channels: Inception takes RGB, or gray repeated as RGB; expected 1 or 3 channels:"
-            " use the features of the random network (random)"
+            f"images of {unsupported[0]} channels: Inception takes RGB, or gray repeated as RGB; expected 1 or 3"
+            " channels: use the features of the random network (random)"
         )
     return FEATURES[name](name, file)
 
 
 def _make_random(name: str, file: str) -> FeatureExtractor:
     protocol = (
-        f"random: {2 * sum(WIDTHS)} features, means and standard deviations over the image of {len(WIDTHS)} convolutions"
-        f" with fixed random weights (seed {SEED}), each halving the image; ranks translations of one dataset and size,"
-        " and is not comparable with published FIDs"
+        f"random: {2 * sum(WIDTHS)} features, means and standard deviations over the image of {len(WIDTHS)}"
+        f" convolutions with fixed random weights (seed {SEED}), each halving the image; ranks translations of one"
+        " dataset and size, and is not comparable with published FIDs"
     )
     return FeatureExtractor(name, protocol, random_features)
 
@@ -127,8 +127,8 @@ def _make_inception(name: str, file: str) -> FeatureExtractor:
 def _make_fid(name: str, file: str) -> FeatureExtractor:
     if not file and importlib.util.find_spec("torch") is None:
         raise UserError(
-            f"{name}: PyTorch, which reads the weights of pytorch-fid, is not installed; expected {INSTALL}. Without it,"
-            f" download {fid_network.GRAPH_URL} and name the file: {name}:FILE"
+            f"{name}: PyTorch, which reads the weights of pytorch-fid, is not installed; expected {INSTALL}. Without"
+            f" it, download {fid_network.GRAPH_URL} and name the file: {name}:FILE"
         )
     path, digest = _find_weights(name, file, fid_network.PUBLISHED)
     weights = fid_network.read_weights(path)

@@ -90,7 +90,7 @@ def test_other_files_are_refused(tmp_path, name, content):
 
 
 def write_published_layout(network, path):
-    """Write weights in the layout of the published file: a group per layer, and names of layers and weights in order."""
+    """Write weights like the published file: a group per layer, and the names of layers and weights in order."""
     layers = [layer for layer in network.layers if layer.weights]
     with h5py.File(path, "w") as file:
         file.attrs["layer_names"] = [layer.name.encode() for layer in layers]

@@ -135,7 +135,7 @@ def test_a_run_of_one_direction(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Make a dataset folder with 4 images per split, the test splits of the same scenes, and "others", a copy of testB."""
+    """Make a dataset with 4 images per split, the test splits of the same scenes, and "others", a copy of testB."""
     folder = tmp_path_factory.mktemp("images")
     for split in (*sources.SPLITS, "others"):
         (folder / split).mkdir()

@@ -1,6 +1,6 @@
-"""The Inception network of published FIDs in PyTorch, with fewer channels and random weights, and its names in the graph.
+"""The Inception network of published FIDs in PyTorch, with random weights, and its names in TensorFlow's graph.
 
-Written after torchvision's `inception.py` and the changes of pytorch-fid to it.
+The layers are those of torchvision's `inception_v3`, but for the poolings that pytorch-fid changes.
 """
 
 import numpy as np
