@@ -225,10 +225,7 @@ def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
     """Check that the held-out images of X and Y, such as "testA/3.png", differ in folder and suffix only."""
-    x, y = (
-        [folder_source.stem(os.path.join(*pathlib.PurePath(name).parts[1:])) for name in names]
-        for names in (names_x, names_y)
-    )
+    x, y = ([folder_source.stem(name.partition(os.sep)[2]) for name in names] for names in (names_x, names_y))
     if x != y:
         different = sorted(set(x) ^ set(y)) or [a or b for a, b in itertools.zip_longest(x, y) if a != b]
         raise UserError(

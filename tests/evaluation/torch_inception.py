@@ -7,17 +7,22 @@ import numpy as np
 import tensorflow as tf
 
 DIVISOR = 8  # of the numbers of channels
-SQUARE = {"35": "conv tower/conv tower/conv_1 tower_1/conv tower_1/conv_1 tower_1/conv_2 tower_2/conv"}
-SQUARE["17"] = "conv tower/conv tower/conv_1 tower/conv_2 tower_1/conv tower_1/conv_1 tower_1/conv_2 tower_1/conv_3"
-SQUARE["17"] += " tower_1/conv_4 tower_2/conv"
-SQUARE["8"] = "conv tower/conv tower/mixed/conv tower/mixed/conv_1 tower_1/conv tower_1/conv_1 tower_1/mixed/conv"
-SQUARE["8"] += " tower_1/mixed/conv_1 tower_2/conv"
-GRAPH_BLOCKS = {  # names of convolutions in `classify_image_graph_def.pb`, in the order of PyTorch's modules
-    **dict.fromkeys(("mixed", "mixed_1", "mixed_2"), SQUARE["35"]),
+# Names of the convolutions in the blocks of `classify_image_graph_def.pb`, in the order of PyTorch's modules.
+GRID_35 = "conv tower/conv tower/conv_1 tower_1/conv tower_1/conv_1 tower_1/conv_2 tower_2/conv"
+GRID_17 = (
+    "conv tower/conv tower/conv_1 tower/conv_2"
+    " tower_1/conv tower_1/conv_1 tower_1/conv_2 tower_1/conv_3 tower_1/conv_4 tower_2/conv"
+)
+GRID_8 = (
+    "conv tower/conv tower/mixed/conv tower/mixed/conv_1"
+    " tower_1/conv tower_1/conv_1 tower_1/mixed/conv tower_1/mixed/conv_1 tower_2/conv"
+)
+GRAPH_BLOCKS = {
+    **dict.fromkeys(("mixed", "mixed_1", "mixed_2"), GRID_35),
     "mixed_3": "conv tower/conv tower/conv_1 tower/conv_2",
-    **dict.fromkeys(("mixed_4", "mixed_5", "mixed_6", "mixed_7"), SQUARE["17"]),
+    **dict.fromkeys(("mixed_4", "mixed_5", "mixed_6", "mixed_7"), GRID_17),
     "mixed_8": "tower/conv tower/conv_1 tower_1/conv tower_1/conv_1 tower_1/conv_2 tower_1/conv_3",
-    **dict.fromkeys(("mixed_9", "mixed_10"), SQUARE["8"]),
+    **dict.fromkeys(("mixed_9", "mixed_10"), GRID_8),
 }
 GRAPH_NAMES = [f"conv_{number}" if number else "conv" for number in range(5)]
 GRAPH_NAMES += [f"{block}/{name}" for block, names in GRAPH_BLOCKS.items() for name in names.split()]
