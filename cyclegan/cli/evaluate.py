@@ -146,16 +146,15 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     width = max(map(len, [*names, "untranslated"]))
     rows = [[result["directions"][direction]["scores"][name] for direction, name in columns] for result in results]
     best = [min((value for value in values if not math.isnan(value)), default=None) for values in zip(*rows)]
-    yield f"{results[0]['run']}: {len(results)} checkpoints; * marks the best of a column"
+    lines = [(name, result["epoch"], result["step"], row) for name, result, row in zip(names, results, rows)]
+    if all(part["untranslated"] for part in directions.values()):
+        lines.append(("untranslated", "", "", [directions[d]["untranslated"][name] for d, name in columns]))
+    yield f"{results[0]['run']}: * marks the best of a column"
     yield ""
     yield f"{'':{width}} {'epoch':>6} {'step':>8} " + " ".join(f"{f'{d} {name}':>11} " for d, name in columns).rstrip()
-    for name, result, row in zip(names, results, rows):
+    for name, epoch, step, row in lines:
         cells = (f"{value:11.5g}{'*' if value == least else ' '}" for value, least in zip(row, best))
-        yield f"{name:{width}} {result['epoch']:6} {result['step']:8} {' '.join(cells).rstrip()}"
-    before = (directions[direction]["untranslated"].get(name) for direction, name in columns)
-    yield (
-        f"{'untranslated':{width + 16}} " + " ".join(f"{'' if v is None else f'{v:.5g}':>11} " for v in before).rstrip()
-    )
+        yield f"{name:{width}} {epoch:>6} {step:>8} {' '.join(cells).rstrip()}"
     for direction, part in directions.items():
         yield ""
         yield from _protocol_lines(direction, part["protocol"])
