@@ -127,8 +127,8 @@ def _make_inception(name: str, file: str) -> FeatureExtractor:
 def _make_fid(name: str, file: str) -> FeatureExtractor:
     if not file and importlib.util.find_spec("torch") is None:
         raise UserError(
-            f"{name}: PyTorch, which reads the weights of pytorch-fid, is not installed; expected {INSTALL}. Without"
-            f" it, download {fid_network.GRAPH_URL} and name the file: {name}:FILE"
+            f"{name}: PyTorch, which reads the weights of pytorch-fid, is not installed: {INSTALL}. Or download"
+            f" {fid_network.GRAPH_URL} and name this file, which needs no PyTorch: {name}:FILE"
         )
     path, digest = _find_weights(name, file, fid_network.PUBLISHED)
     weights = fid_network.read_weights(path)

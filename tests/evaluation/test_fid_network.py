@@ -134,7 +134,7 @@ def test_the_published_file_is_downloaded_once_and_verified(torch, file, tmp_pat
 def test_without_pytorch_the_file_of_tensorflow_is_named(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else find_spec(name, *a))
-    with pytest.raises(UserError, match=r"fid-tf1: PyTorch.* is not installed; .*2015-12-05\.tgz .*fid-tf1:FILE"):
+    with pytest.raises(UserError, match=r"fid-tf1: PyTorch.* is not installed: .*2015-12-05\.tgz .*fid-tf1:FILE"):
         make_extractor("fid-tf1")
 
 
