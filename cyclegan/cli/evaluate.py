@@ -49,11 +49,18 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--direction", choices=tuple(DIRECTIONS), help="score only this direction (default: both)")
     parser.add_argument(
+        "--protocol",
+        metavar="NAME",
+        help="evaluate as a paper does, at the best and at the last checkpoint: cut (Park et al. 2020) compares all"
+        " held-out images at 256 x 256 pixels with the features fid",
+    )
+    parser.add_argument(
         "--features",
-        default="inception",
         metavar="KIND",
-        help="features that FID and KID compare: inception, with weights that are downloaded once; a FILE with these"
-        " weights; or random, a fixed random network that ranks checkpoints of one run (default: inception)",
+        help="features that FID and KID compare: fid, the network of published FIDs, resizing as pytorch-fid does;"
+        " fid-tf1 or fid-clean, resizing as TensorFlow 1 or clean-fid do; inception, the network of Keras; or random, a"
+        " fixed random network that ranks checkpoints of one run. Weights are downloaded once, or read from a file:"
+        " KIND:FILE (default: inception; with --protocol fid)",
     )
     parser.add_argument("--dataset", help="the run's dataset if it has moved (default: where the run found it)")
     parser.add_argument("--data_dir", help="folder of prepared TensorFlow Datasets (default: the run's)")
@@ -88,8 +95,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
 
     options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
     result: dict[str, object]
-    if all_checkpoints:
-        results = score_checkpoints(run, options)
+    if all_checkpoints or (options.protocol and not checkpoint):
+        results = score_checkpoints(run, options, best_and_last=not all_checkpoints)
         result, lines = {"checkpoints": results}, checkpoints_table(results)
     else:
         result = score_run(run, checkpoint, options)
@@ -138,16 +145,15 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     width = max(map(len, [*names, "untranslated"]))
     rows = [[result["directions"][direction]["scores"][name] for direction, name in columns] for result in results]
     best = [min((value for value in values if not math.isnan(value)), default=None) for values in zip(*rows)]
-    yield f"{results[0]['run']}: {len(results)} checkpoints; * marks the best of a column"
+    lines = [(name, result["epoch"], result["step"], row) for name, result, row in zip(names, results, rows)]
+    if all(part["untranslated"] for part in directions.values()):
+        lines.append(("untranslated", "", "", [directions[d]["untranslated"][name] for d, name in columns]))
+    yield f"{results[0]['run']}: * marks the best of a column"
     yield ""
     yield f"{'':{width}} {'epoch':>6} {'step':>8} " + " ".join(f"{f'{d} {name}':>11} " for d, name in columns).rstrip()
-    for name, result, row in zip(names, results, rows):
+    for name, epoch, step, row in lines:
         cells = (f"{value:11.5g}{'*' if value == least else ' '}" for value, least in zip(row, best))
-        yield f"{name:{width}} {result['epoch']:6} {result['step']:8} {' '.join(cells).rstrip()}"
-    before = (directions[direction]["untranslated"].get(name) for direction, name in columns)
-    yield (
-        f"{'untranslated':{width + 16}} " + " ".join(f"{'' if v is None else f'{v:.5g}':>11} " for v in before).rstrip()
-    )
+        yield f"{name:{width}} {epoch:>6} {step:>8} {' '.join(cells).rstrip()}"
     for direction, part in directions.items():
         yield ""
         yield from _protocol_lines(direction, part["protocol"])
@@ -172,6 +178,8 @@ def _protocol_lines(direction: str, protocol: Mapping[str, Any]) -> Iterator[str
 def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that are the same for both directions."""
     yield ""
+    if protocol["protocol"]:
+        yield f"Protocol: {protocol['protocol']}; published FIDs are of the best checkpoint, chosen with these images"
     yield f"Images: --preprocess {protocol['preprocess']} (resized by Pillow, bicubic, antialiased)"
     yield f"Features: {protocol['features']}"
 

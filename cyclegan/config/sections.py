@@ -270,8 +270,8 @@ class EvaluationConfig(Section):
     """epochs between evaluations of FID and KID on held-out images, with one at the end; the checkpoints with the
     lowest KID are kept as best-x2y and best-y2x; 0 is off"""
     evaluate_features: str = flag("random", FREE, metavar="KIND")
-    """features that FID and KID compare. random: a fixed random network; inception: weights that are downloaded once;
-    or a file with these weights"""
+    """features that FID and KID compare. random: a fixed random network; inception: the network of Keras; fid, fid-tf1,
+    fid-clean: the network of published FIDs. Weights are downloaded once, or read from a file: KIND:FILE"""
     patience: int = flag(0, FREE, metavar="N")
     """end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off"""
 
