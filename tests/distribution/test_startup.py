@@ -46,7 +46,9 @@ def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
         assert code == 2 and text.startswith(
             f"{own} waited for 0.5 s (--start_timeout) and could not reach {missing[0]}, no..name:80: expected a worker"
         )
-        assert f"{own} is waiting for {missing[0]}, no..name:80" in caplog.messages
+        # On a busy machine the other worker may be missing, too, at that moment.
+        texts = [text for text in caplog.messages if text.startswith(f"{own} is waiting for ")]
+        assert len(texts) == 1 and texts[0].endswith(f"{missing[0]}, no..name:80")
 
 
 def test_different_stacks_are_reported():

@@ -39,7 +39,7 @@ def test_broken_weights_send_training_back(world, undisturbed, tmp_path, caplog)
     ]  # fmt: skip
     event = next(line for line in lines if line.get("event") == "went back")
     assert len(event["bad_steps"]) == 3
-    assert all("loss_G/cycle" in text and "x[" in text for text in event["bad_steps"])
+    assert all("loss_G/cycle" in text and "X[" in text for text in event["bad_steps"])
     assert lines[:5] == undisturbed[2][:5] and lines[6:11] != undisturbed[2][5:]  # another order
     assert all(np.isfinite(value).all() for value in world.values())
 
