@@ -130,7 +130,7 @@ def curves_png(runs: Sequence[Run]) -> bytes:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for axis in axes[len(names) :]:
             axis.set_axis_off()
-        # The space: labels that begin with _ would be left out. A $ would begin a formula.
+        # matplotlib leaves out labels that begin with _, hence the space; a $ would begin a formula.
         labels = [" " + printable(run.name).replace("$", r"\$") for run in runs]
         figure.legend(axes[0].get_lines(), labels, loc="outside upper left", frameon=False)
         figure.savefig(buffer, format="png")

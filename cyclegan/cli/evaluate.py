@@ -114,7 +114,7 @@ def json_path(file: str) -> pathlib.Path:
     """Return the path of --json; raise `UserError` if the file cannot be written."""
     path = pathlib.Path(file).expanduser()
     if path.exists() and not path.is_file():  # /dev/stdout, for example, which a rename would replace
-        raise UserError(f"--json {file}: no regular file; expected a file to write or replace")
+        raise UserError(f"--json {file}: not a regular file; expected a file to write or replace")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"--json {file}: its folder is missing or not writable; expected a file in a writable folder")
     return path

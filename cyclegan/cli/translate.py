@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = arguments.output
     if os.path.isdir(arguments.input) and formats.format_of(output) and not os.path.exists(output):
         folder = os.path.splitext(output)[0]
-        raise UserError(f"{output}: the name of an image, but {arguments.input} is a folder; expected one, as {folder}")
+        raise UserError(
+            f"{output}: the name of an image, but {arguments.input} is a folder; expected a folder, such as {folder}"
+        )
     with terminal.start():
         from cyclegan.inference.model import load_on_devices
         from cyclegan.inference.tiles import TILE

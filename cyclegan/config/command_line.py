@@ -58,7 +58,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
-    """Return arguments (`None`: of this process) with a space before negative ranges, which would pass for flags."""
+    """Put a space before negative ranges, which argparse would take for flags; `None`: arguments of this process."""
     return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
 
 

@@ -23,9 +23,9 @@ from cyclegan.config.sections import (
 )
 from cyclegan.errors import UserError
 
-# Settings that choose a component of their section, and the table of the choices: the class of each component by the
-# pattern of the setting's value. If two components of a section change a default of the section, the first one wins.
-# A text names the table, because the modules of the components import the sections.
+# Settings that choose a component of their section, each with its table: the class of a component by the pattern of the
+# setting's value. If two components of a section change a default of the section, the first one wins. A text names the
+# table, as "module:name", because the modules of the components import the sections.
 COMPONENTS = {
     "generator": "cyclegan.networks.generators:GENERATORS",
     "discriminator": "cyclegan.networks.discriminators:DISCRIMINATORS",

@@ -18,7 +18,7 @@ from cyclegan.errors import UserError
 FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
 WARN = "warn"  # allowed with a warning: it changes the training from here on
 FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
-LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
+LARGEST = 2**32 - 1  # largest whole number of any setting: NumPy's limit for a seed; the others need less
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -37,7 +37,7 @@ def flag(
     Args:
         default: Default value, which the help shows if its text does not name one.
         on_resume: `FREE`, `WARN` or `FIXED`.
-        derive: Function that returns the default which follows from all other settings, by name.
+        derive: Function that derives the default from all other settings, given by name.
         least: Smallest number; `unit` explains it in an error.
         below: Number that the setting must not reach.
         positive: Whether 0 is refused.

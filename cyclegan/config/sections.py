@@ -84,7 +84,7 @@ class NetworkConfig(Section):
         """Raise `UserError` if images of this side in pixels are too small for the discriminators."""
 
 
-class Adversaries(NamedTuple):
+class AdversarialPair(NamedTuple):
     """A generator, "G" or "F", and the domain that it translates to, whose discriminator is "D_Y" or "D_X"."""
 
     generator: str
@@ -117,9 +117,9 @@ class ObjectiveConfig(Section):
     """random changes to the discriminators' input: any of color,translation,cutout"""
 
     @property
-    def adversaries(self) -> tuple[Adversaries, ...]:
+    def adversaries(self) -> tuple[AdversarialPair, ...]:
         """The generators and the domains that they translate to."""
-        return tuple(Adversaries(GENERATORS[each], DIRECTIONS[each][1]) for each in self.directions)
+        return tuple(AdversarialPair(GENERATORS[each], DIRECTIONS[each][1]) for each in self.directions)
 
     @property
     def has_penalty(self) -> bool:
@@ -180,7 +180,7 @@ class OptimizationConfig(Section):
     last checkpoint; the second time it stops"""
 
     def decay_factor(self, epochs_done: float) -> float:
-        """Return the factor in [0, 1] on the learning rates after so many epochs, a fraction of an epoch included.
+        """Return the factor in [0, 1] on the learning rates after `epochs_done` epochs, which may be fractional.
 
         It depends on the position alone: a run that is resumed with other --epochs continues as if begun with them.
         """
@@ -245,7 +245,7 @@ class PerformanceConfig(Section):
     """training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only
     between calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)"""
     no_peak: bool = flag(False, FREE)
-    """do not measure the device's peak speed at start; the share of it is not shown"""
+    """do not measure the device's peak speed at start, and do not show the share of it that training reaches"""
     profile: Optional[str] = flag(None, FREE, metavar="START:END")
     """write TensorFlow's profile of the steps after START up to END, counted over the whole run, for TensorBoard; it
     covers whole calls of --steps_per_call, and the validation between them"""

@@ -15,7 +15,7 @@ from cyclegan.config.data import AUTO
 from cyclegan.config.fields import FIXED
 from cyclegan.errors import UserError
 
-FORMAT = 2  # of the file; 1 had no number, and settings of components that were not chosen
+FORMAT = 2  # of the file. Format 1 had no number, and also held the settings of components that were not chosen
 
 
 class SavedConfig(NamedTuple):
@@ -89,7 +89,7 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
 def changed_settings(saved: Config, config: Config, on_resume: str) -> list[str]:
     """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have.
 
-    Fixed settings that follow from others are left out, unless no others differ: nobody typed them.
+    Fixed settings that follow from others are left out, because nobody typed them, unless no others differ.
     """
     before, after = saved.settings(), config.settings()
     names = [name for name in before if name in after and before[name] != after[name]]

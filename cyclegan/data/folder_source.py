@@ -125,7 +125,7 @@ def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
         for several in (indices[stem] for stem in common if len(indices[stem]) > 1):
             raise UserError(
                 f"--paired_names: {' and '.join(printable(part.names[i]) for i in several[:2])} have the same name;"
-                " expected one image of a name in each folder"
+                " expected at most one image of each name in a folder"
             )
     pairs = np.array([[indices[stem][0] for indices in found] for stem in common])
     for i, j in pairs[(x.sizes[pairs[:, 0]] != y.sizes[pairs[:, 1]]).any(axis=1)]:

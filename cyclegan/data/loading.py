@@ -47,7 +47,7 @@ class ImageFiles:
     sources: Sequence[Source]  # paths, or contents of files; N of them
     facts: np.ndarray  # from the headers: `reader.FACTS_DTYPE` [N]
     sizes: np.ndarray  # height and width in pixels to which each image is resized: int [N, 2]
-    channels: int = 3  # see `reader.decode`, for the value range, too
+    channels: int = 3  # 1 for gray, 3 for RGB, otherwise the bands of the files; see `reader.decode`
     dtype: np.dtype = UINT8  # or uint16
     value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
     names: Sequence[str] = ()
@@ -86,7 +86,7 @@ class ImageFiles:
         """Return an image, decoded and resized; raise `UnreadableImageError` if it cannot be decoded."""
         if index in self._kept:
             return self._kept[index]
-        with named(self.sources[index], self.split, index):
+        with naming_image(self.sources[index], self.split, index):
             image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
@@ -113,7 +113,7 @@ def check_files(
     facts = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
 
     def check(split: str, index: int) -> None:
-        with named(sources[split][index], split, index):
+        with naming_image(sources[split][index], split, index):
             facts[split][index] = reader.check(sources[split][index], channels[split], split in ranged)
 
     for_each_image(sources, check, "Checking", bars)
@@ -184,7 +184,7 @@ def describe_error(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def named(source: Source, split: str, index: int) -> Iterator[None]:
+def naming_image(source: Source, split: str, index: int) -> Iterator[None]:
     """Turn every error into an `UnreadableImageError` with the name of the image."""
     name = f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)
     try:
@@ -204,10 +204,10 @@ def available_cores() -> int:
 
 def free_bytes() -> int:
     """Return the bytes of memory that this process may still take."""
-    return max(0, min([psutil.virtual_memory().available, *_free_in_groups()]))
+    return max(0, min([psutil.virtual_memory().available, *_free_in_control_groups()]))
 
 
-def _free_in_groups() -> Iterator[int]:
+def _free_in_control_groups() -> Iterator[int]:
     """Yield the free bytes of each control group of this process that has a limit; psutil does not know them."""
     try:
         lines = (PROC / "self/cgroup").read_text().splitlines()

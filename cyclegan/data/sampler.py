@@ -78,10 +78,10 @@ class UnpairedSampler:
         return _uniform(self._stream(domain, AUGMENTATION, epoch, reshuffles), self.epoch_size)[position]
 
     def call(self, number: int = 0, epoch: int = 0, position: int = 0, steps_per_call: int = 1) -> Call:
-        """Return the steps of a call, counted from a position in training.
+        """Return the steps of call `number`, counting the calls from a position in training.
 
-        The call of number 0 begins at the position, a pair of the epoch. Calls end at multiples of `steps_per_call`
-        steps of the epoch, and at its end, also in a resumed run.
+        Call 0 begins at the position, a pair of the epoch. Calls end at multiples of `steps_per_call` steps of the
+        epoch, and at its end, also in a resumed run.
         """
         done = math.ceil(position / self.global_batch_size)  # steps of this epoch
         calls_left = math.ceil((done + self.steps_left(position)) / steps_per_call) - done // steps_per_call
@@ -98,9 +98,9 @@ class UnpairedSampler:
         count = self.counts["XY".index(domain)]
         if self.seed is None:
             return position % count
-        place = epoch * self.epoch_size + position  # in all passes, one after the other
+        place = epoch * self.epoch_size + position  # in the sequence of all passes
         if self.epoch_size == min(self.counts):
-            epochs = math.ceil(count / self.epoch_size)  # of a pass
+            epochs = math.ceil(count / self.epoch_size)  # that a pass takes
             place = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
         return _in_passes(
             place, count, lambda number: _permutation(self._stream(domain, ORDER, number, reshuffles), count)
@@ -132,7 +132,7 @@ class UnpairedSampler:
         together = (wanted >= 0) & (random.random(count) < self.share)
         chosen = np.flatnonzero(together)
         again = np.setdiff1d(chosen, chosen[np.unique(wanted[chosen], return_index=True)[1]])
-        together[again] = False  # the larger domain was shuffled anew in this pass
+        together[again] = False  # partners wanted twice, because the larger domain was shuffled anew within this pass
         images = self._shuffled(smaller, *at, reshuffles)
         arranged = np.empty_like(images)
         arranged[together] = wanted[together]
@@ -144,7 +144,10 @@ class UnpairedSampler:
 
 
 def _in_passes(place: Any, count: int, make_pass: Callable[[int], np.ndarray]) -> Any:
-    """Return the values at a place, or at an array of places, in passes of `count` values, made by their number."""
+    """Return the values at one or several places in the sequence of all passes.
+
+    `make_pass(number)` returns the `count` values of a pass.
+    """
     first, last = int(np.min(place)) // count, int(np.max(place)) // count
     passes = [make_pass(number) for number in range(first, last + 1)]
     return (passes[0] if first == last else np.concatenate(passes, axis=-1))[..., place - first * count]

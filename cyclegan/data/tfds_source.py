@@ -86,7 +86,7 @@ def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
         raise UserError(
             f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
             f" {type(error).__name__}: {first_line(error)}. Expected a folder that can be"
-            " written to (--data_dir), with room, and a dataset that can be fetched"
+            " written to (--data_dir), with free space, and a dataset that can be downloaded"
         ) from error
 
 

@@ -19,9 +19,9 @@ from cyclegan.images.value_range import FULL_RANGE, check_numbers
 RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
 NARROW = 1 / 8  # share of the range; values that fill less are reported
-FEW_SAMPLED = 4  # images that are decoded to find this
+FEW_SAMPLED = 4  # images that are decoded to find a narrow range
 MAX_SAMPLED = 200  # images that are decoded to measure a range
-SAMPLED_VALUES = 20_000  # of each of them
+SAMPLED_VALUES = 20_000  # of each sampled image
 
 
 def sample_values(
@@ -37,7 +37,7 @@ def sample_values(
 
     def sample(split: str, position: int) -> None:
         index = indices[position]
-        with contextlib.suppress(*skipped), loading.named(sources[index], split, index):
+        with contextlib.suppress(*skipped), loading.naming_image(sources[index], split, index):
             pixels = reader.decode_values(sources[index], channels).pixels
             chosen = np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)
             values[position] = check_numbers(pixels.flat[chosen])
@@ -49,7 +49,7 @@ def sample_values(
 def measure_ranges(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool, skip_unreadable: bool = False
 ) -> tuple[DataConfig, Sequence[str]]:
-    """Return the settings with ranges that are measured on the images of each split, instead of "auto", and remarks."""
+    """Measure the value ranges that are "auto", on the images of their split; return the new settings, and remarks."""
     notes = []
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
@@ -71,9 +71,9 @@ def measure_ranges(
 def find_narrow(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], deep: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name of the setting, text) for splits whose values fill a small part of their range, as some images show.
+    """Decode a few images; yield (name of the setting, text) for splits whose values fill a small part of their range.
 
-    `deep` has the indices of the images that may: of 16 bits or with a value range.
+    `deep` has the indices of the images to choose from, by split: those with 16 bits or a value range.
     """
     for split, name in RANGES.items():
         chosen = deep.get(split, np.empty(0, int))

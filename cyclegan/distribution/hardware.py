@@ -22,7 +22,7 @@ _assumes_gpu = contextvars.ContextVar("assumes_gpu", default=False)
 
 @contextlib.contextmanager
 def assume_gpu() -> Iterator[None]:
-    """Make the graphs of a GPU inside the context, although there may be none, to look at them."""
+    """Build the graphs for a GPU inside the context, even without a GPU, so that one can inspect them."""
     token = _assumes_gpu.set(True)
     try:
         yield
@@ -75,7 +75,7 @@ def _have_capability_8() -> bool:
 
 
 def set_arithmetic(tf32: bool, deterministic: bool) -> None:
-    """Set whether GPUs may compute in TF32, and whether operations give the same bits each time; for the start."""
+    """Set whether GPUs may compute in TF32, and whether operations give the same bits each time; call it at start."""
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if deterministic:
         # The fast kernel that writes to an image pool is deterministic if the rows differ, as ours do. The other copies
@@ -107,7 +107,7 @@ def measure_peak(precision: str) -> float:
     with contextlib.suppress(tf.errors.OpError):  # out of memory
         while side <= 16384:
             a = tf.cast(tf.random.stateless_uniform([side, side], seed=[0, 0]), precision)
-            multiply(a, a).numpy()  # traces
+            multiply(a, a).numpy()  # not timed, because it traces the function
             for _ in range(3):
                 start = time.perf_counter()
                 multiply(a, a).numpy()

@@ -53,7 +53,8 @@ def make_train_function(
             steps: Number of steps to run, int32.
             first: Number of the first step in training.
             rates: Learning rates, one row per step.
-            requests: Scalars by which this worker sends the others its requests; they are reduced with the metrics.
+            requests: Requests of this worker, such as to save or to stop: 1 or 0 by name; see `CheckpointPolicy`. Their
+                sums over the replicas come back with the metrics.
 
         Returns:
             (totals, good, metrics): `totals` with the sums over the samples of the good steps added; whether all

@@ -108,7 +108,7 @@ class Evaluator:
         return {**distances, **_means(found)}
 
     def untranslated(self, direction: str) -> dict[str, float]:
-        """Return FID, KID and the errors to the truth of the untranslated images, which a translation has to beat.
+        """Return the FID, KID and errors of the untranslated images: the scores that a translation has to beat.
 
         There are none if X and Y have different numbers of channels.
         """
@@ -170,7 +170,7 @@ class Evaluator:
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     def _crops(self, images: ImageArray, indices: Sequence[int]) -> np.ndarray:
-        """Return the centres of some images, as validation sees them, filled up to a batch with the last one."""
+        """Return the centre crops of some images, as in validation; repeat the last one to fill a batch."""
         padded = [*indices] + [indices[-1]] * (self._batch_size - len(indices))
         return np.stack([centre_crop(images[i], self._size) for i in padded])
 

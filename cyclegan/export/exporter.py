@@ -38,7 +38,7 @@ class ExportOptions:
 
     @property
     def tolerance(self) -> float:
-        """Allowed difference from the network's output in [-1, 1]; with `uint8` in gray levels, 0.5 of it rounding."""
+        """Allowed difference from the network's output in [-1, 1]; with `uint8` in gray levels, 0.5 for rounding."""
         tolerance = FLOAT16_TOLERANCE if self.float16 else TOLERANCE
         return 0.5 + 127.5 * tolerance if self.uint8 else tolerance
 
@@ -144,7 +144,7 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
     if options.float16 and options.format != "tflite":
         raise UserError(f"--float16 with --format {options.format}: only tflite has it; drop the flag")
     if form.suffix and out.suffix != form.suffix:
-        raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}, as no other can be loaded")
+        raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}: Keras loads no other")
     if not out.parent.is_dir():
         raise UserError(f"{printable(out)}: the folder {printable(out.parent)} does not exist; make it first")
     if os.path.lexists(out) and not options.overwrite:

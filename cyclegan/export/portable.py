@@ -87,7 +87,8 @@ def _(layer: layers.Dropout, x: tf.Tensor) -> tf.Tensor:
 
 def _scale(x: tf.Tensor, scale: np.ndarray, offset: np.ndarray) -> tf.Tensor:
     """Return x * scale + offset, both per channel: [N, H, W, C] by [C] and [C]."""
-    # A batch normalization whose statistics have no effect, and stay; Keras 2 keeps its epsilon only above 1.001e-5.
+    # A batch normalization whose constant statistics have no effect: mean 0, variance 1 - epsilon. Keras 2 would raise
+    # an epsilon below 1.001e-5.
     copy = keras.BatchNormalization(trainable=False)
     return _apply(copy, x, [scale, offset, np.zeros_like(scale), np.full_like(scale, 1.0 - copy.epsilon)])
 

@@ -112,7 +112,7 @@ def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ker
 def policy(runtime: str = "") -> str:
     """Return a Content-Security-Policy that allows files beside the page, and those below the URL `runtime`.
 
-    blob: URLs are for images, and for the start of the worker, which has the policy of the page then.
+    Images have blob: URLs. The worker starts from one, too, so that the policy of the page applies to it.
     """
     sources = f"'self' {runtime}".rstrip()
     return (

@@ -45,9 +45,10 @@ def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: bool) -> np.ndarray:
-    """Return the heights and widths to which images are resized before they are cropped, int [N, 2], from their own.
+    """Return the heights and widths to which images of the heights and widths `sizes` are resized: both int [N, 2].
 
-    The sides of the networks' input must be divisible by `multiple`. `resize_and_crop` crops training images only.
+    Crops come afterwards; `resize_and_crop` crops training images only. The sides of the networks' input must be
+    divisible by `multiple`.
     """
     if data.preprocess == "resize_and_crop":
         return np.broadcast_to(data.load_shape if training else data.image_shape, sizes.shape)

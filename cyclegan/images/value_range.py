@@ -80,7 +80,7 @@ def to_values(levels: np.ndarray, value_range: ValueRange, dtype: np.dtype | typ
 
 
 def value_type(value_range: ValueRange, fractional: bool = False) -> type:
-    """Return the smallest type that holds the values of a range: uint8, uint16, int16 unless `fractional`; float32."""
+    """Return the type of the values of a range: uint8, uint16 or int16 if whole numbers fit into it, else float32."""
     low, high = value_range
     if not fractional and high - low >= MIN_STEPS:
         for dtype in (np.uint8, np.uint16, np.int16):

@@ -124,8 +124,8 @@ def of_details(kind: Kind, details: Mapping[int, str]) -> Finding:
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:
     """Return the findings of groups of images that are alike.
 
-    A group is found for each reason: as a whole in both domains, in a domain in training and test, in a split several
-    times. Only the last reason makes a finding of the given kind. `splits` has the index of the split of each image.
+    There are three findings: groups with images in both domains, groups with images in training and test of a domain,
+    and, as the finding of the given kind, groups in one split. `splits` has the index of the split of each image.
     """
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
@@ -146,7 +146,7 @@ def of_counts(splits: np.ndarray) -> Finding:
 
 
 def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about images, of those with these indices, that resizing blurs; see `resized_sizes`."""
+    """Return the finding about the images among `indices` that resizing blurs; see `resized_sizes`."""
     training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
     resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
     small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
@@ -188,10 +188,12 @@ def near_groups(
         first = np.arange(len(hashes))
         for offset in range(1, MAX_NEIGHBORS + 1):
             first = first[first + offset < len(hashes)]
-            first = first[keys[first] == keys[first + offset]]  # the keys are sorted: others never agree again
+            first = first[
+                keys[first] == keys[first + offset]
+            ]  # the keys are sorted, so the others have no equal farther away
             pairs = np.stack([order[first], order[first + offset]])
             pairs = pairs[:, labels[pairs[0]] != labels[pairs[1]]]
-            pairs = pairs[:, _distances(*hashes[pairs]) <= MAX_DISTANCE]
+            pairs = pairs[:, _hamming_distances(*hashes[pairs]) <= MAX_DISTANCE]
             pairs = pairs[:, (np.abs(colors[pairs[0]] - colors[pairs[1]]) <= color_tolerance).all(axis=1)]
             pairs = pairs[:, _have_similar_pixels(pixels, pairs)]
             if pairs.size:
@@ -209,7 +211,7 @@ def _have_similar_pixels(pixels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return similar
 
 
-def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _hamming_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the number of bits in which hashes differ."""
     return np.unpackbits((a ^ b).view(np.uint8).reshape(-1, HASH_BITS // 8), axis=1).sum(axis=1)
 

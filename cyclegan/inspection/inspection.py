@@ -33,7 +33,7 @@ MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not eq
 MEASURES = np.dtype(
     [
         ("readable", bool),
-        ("height", np.int32),  # in pixels, upright
+        ("height", np.int32),  # of the upright image, in pixels
         ("width", np.int32),
         ("format", "U16"),  # by content
         ("kind", "U24"),  # bands and depth
@@ -111,7 +111,7 @@ def _find(
     measures: np.ndarray,
     reasons: Mapping[int, str],
 ) -> list[Finding]:
-    """Return a finding of each kind, empty ones included; `reasons` has why an image is unreadable, by index."""
+    """Return a finding of each kind, empty ones included; `reasons` has texts about unreadable images, by index."""
     constant = measures["readable"] & (measures["deviation"].max(axis=1) < CONSTANT_DEVIATION)
     rich = np.flatnonzero(measures["readable"] & ~constant)
     sizes = loading.sizes_of(measures)
@@ -132,7 +132,7 @@ def _find(
 
 
 def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> list[Finding]:
-    """Return the findings of equal and of similar images among those with these indices."""
+    """Return the findings of equal and of similar images among the indices `rich`."""
     equal = [rich[group].tolist() for group in findings.equal_groups(measures["pixels"][rich])]
     distinct = np.setdiff1d(rich, [index for group in equal for index in group[1:]])
     colors = np.concatenate([measures["mean"], measures["deviation"]], axis=1)

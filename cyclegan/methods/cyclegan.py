@@ -79,7 +79,7 @@ class CycleGANObjective(Objective):
     def _losses(
         self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor, weight: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the losses of a generator by name: how much real images of its target domain differ from copies."""
+        """Return the losses of a generator by name: how much real images of its target domain and copies differ."""
         settings, identity = self.settings, tf.constant(0.0)
         parts = {f"{network}/cycle": self.mean(weight, settings.lambda_cycle * losses.mae(real, cycle))}
         if settings.lambda_ssim > 0:

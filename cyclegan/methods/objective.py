@@ -67,13 +67,14 @@ class Objective(abc.ABC):
 
     Attributes:
         Settings: Class of its settings.
-        settings: Its settings.
+        settings: Its settings, joined with the adversarial loss of `losses.ADVERSARIAL_LOSSES`, which has the methods
+            `generator_loss` and `discriminator_loss`.
         adversaries: The generators and the domains that they translate to.
         metric_names: Names of all losses and other metrics of "train" and "test", for the log.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]]
-    settings: Any  # an instance of `Settings`
+    settings: Any  # an instance of a subclass of `Settings`, see `config.config.section_classes`
 
     def __init__(self, config: Config, global_batch_size: int) -> None:
         self.settings = config.objective
@@ -202,14 +203,16 @@ class Objective(abc.ABC):
         return metrics
 
     def collect(self, parts: Mapping[str, tf.Tensor], weight: tf.Tensor, split: str = "train") -> dict[str, tf.Tensor]:
-        """Return all losses of "train" or "test" by name, with the totals, and the share of samples in the batch.
+        """Return all losses of "train" or "test" by name, with the totals of the networks and `SAMPLES`.
 
         Raises:
             ValueError: A loss has no name in `metric_names`, so it would be trained without being logged.
         """
         names, metrics = self.metric_names[split], {}
         if unknown := set(parts) - {*names}:
-            raise ValueError(f"losses {sorted(unknown)} of {type(self).__name__}: expected them in its parts")
+            raise ValueError(
+                f"losses {sorted(unknown)} of {type(self).__name__}: expected only losses named in its `parts`"
+            )
         for name in names:
             network, part = name.split("/", 1)
             if part == "total":

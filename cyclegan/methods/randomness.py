@@ -11,7 +11,7 @@ from cyclegan.lazy_tensorflow import tf
 # First purposes of random numbers: two image pools, the augmentation of two real and two fake images, the interpolation
 # between them for two penalties, dropout; the patches of up to five feature maps, and the flip.
 POOL, AUGMENTATION, INTERPOLATION, DROPOUT, PATCHES, FLIP = 0, 2, 6, 8, 9, 14
-SEEDS_PER_STEP = 9  # purposes from each multiple on have a random stream of their own
+SEEDS_PER_STEP = 9  # purposes 0 to 8 share a random stream, as do 9 to 17
 STREAM = 2**32  # larger than any seed
 
 Noise = Mapping[int, "tf.Tensor"]  # random numbers of a step on one replica, one row per sample, by purpose

@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError, first_line
-from cyclegan.run.run_directory import find_checkpoints, number_of, saved_checkpoints
+from cyclegan.run.run_directory import checkpoint_number, find_checkpoints, saved_checkpoints
 from cyclegan.run.train_state import TrainState
 from cyclegan.whole_file import sync
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 # Errors that reading a damaged checkpoint, or one of other networks, raises.
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AssertionError, UserError, tf.errors.OpError)
-# TensorFlow lists all variables of a checkpoint that could not be read to its end, when Python frees what read it.
+# Messages that TensorFlow logs for each variable of a checkpoint that it could not read to its end.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
 tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
 
@@ -143,7 +143,7 @@ class CheckpointManager:
             part.arrays = dict(part.read())
         if self.workers.is_chief:
             self._train_state.value = train_state
-            number = 1 + max(map(number_of, saved_checkpoints(self.folder, "*")), default=0)
+            number = 1 + max(map(checkpoint_number, saved_checkpoints(self.folder, "*")), default=0)
             try:
                 # A kill between the two loses nothing: the run resumes earlier and comes to this position again.
                 for name in (*best, train_state.name):
@@ -173,9 +173,9 @@ class CheckpointManager:
         sync(self.folder)
 
     def _clean_up(self, problem: str, number: int) -> UserError:
-        """Remove what a failed save has written, which may be what fills the disk; return the error to raise."""
+        """Remove the files of a failed save, which may fill the disk; return the error to raise."""
         shutil.rmtree(self.folder / "partial", ignore_errors=True)
-        _remove([path for path in saved_checkpoints(self.folder, "*") if number_of(path) == number])
+        _remove([path for path in saved_checkpoints(self.folder, "*") if checkpoint_number(path) == number])
         older = self.all()
         complete = f"{older[-1]} is complete" if older else "there is no checkpoint before it"
         return UserError(
@@ -188,8 +188,10 @@ class CheckpointManager:
             _remove(saved_checkpoints(self.folder, name)[:-1])
         if prune:
             older = self.all()[:-1]
-            # Training went back behind the obsolete ones, or could not read them.
-            obsolete = [path for path in older if self.newest and number_of(path) > number_of(self.newest)]
+            # Training went back to a position before the obsolete ones, or could not read them.
+            obsolete = [
+                path for path in older if self.newest and checkpoint_number(path) > checkpoint_number(self.newest)
+            ]
             kept = [path for path in older if path not in obsolete]
             _remove([*obsolete, *kept[: max(len(kept) + 1 - self.keep, 0)]])
 

@@ -37,7 +37,7 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file sy
 def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathlib.Path]:
     """Return the checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
     found = [path for path in folder.glob(f"{name}-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: (path.name.startswith("best"), number_of(path), path.name))
+    return sorted(found, key=lambda path: (path.name.startswith("best"), checkpoint_number(path), path.name))
 
 
 def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
@@ -45,7 +45,7 @@ def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     return [path for path in saved_checkpoints(folder, "*") if name in (path.name, path.name.rpartition("-")[0])]
 
 
-def number_of(checkpoint: pathlib.Path) -> int:
+def checkpoint_number(checkpoint: pathlib.Path) -> int:
     """Return the number of a checkpoint, which grows with every save."""
     return int(checkpoint.name.rpartition("-")[2])
 
@@ -63,8 +63,8 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
     if saved.get("keras") != stack["keras"]:
         raise UserError(
             f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
-            f" {stack['tensorflow']} (Keras {stack['keras']}); expected the same Keras, as"
-            " its checkpoints fit only there: use that Python, or another folder"
+            f" {stack['tensorflow']} (Keras {stack['keras']}); expected the same Keras, because"
+            " its checkpoints fit no other: use that Python, or another folder"
         )
 
 
@@ -133,7 +133,7 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
-        found, written = self._read_config(), self._written()
+        found, written = self._read_config(), self._written_paths()
         if written and not found:
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
@@ -206,10 +206,10 @@ class RunDirectory:
 
     def _clear(self) -> None:
         """Remove what a run has written; other files and their folders stay."""
-        for path in self._written():
+        for path in self._written_paths():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            elif path.name != "config.json":  # it stays until it is replaced
+            elif path.name != "config.json":  # a new one replaces it
                 path.unlink()
         for path in (self.path / name for name in FOLDERS):
             if path.is_dir() and not any(path.iterdir()):
@@ -241,7 +241,7 @@ class RunDirectory:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _written(self) -> list[pathlib.Path]:
+    def _written_paths(self) -> list[pathlib.Path]:
         paths = sorted([*self.path.glob("*"), *self.path.glob("*/*")])
         return [path for path in paths if WRITTEN.fullmatch(path.relative_to(self.path).as_posix())]
 

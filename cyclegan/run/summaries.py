@@ -29,7 +29,7 @@ class SummaryWriter:
     `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events in the run's folder,
     validation events under `test/`, and events of single steps, numbered by the global step, under `steps/`. The
     event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
-    TensorBoard would show steps that are written again twice.
+    TensorBoard would show a rewritten step twice.
 
     If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until
     they can be written; sample images are lost.
@@ -45,7 +45,7 @@ class SummaryWriter:
         self._trackers = trackers
         self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
         self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
-        self._grids: list[tuple[int, pathlib.Path]] = []  # new ones
+        self._grids: list[tuple[int, pathlib.Path]] = []  # those that the events lack
         self._is_failing = False
 
     @property

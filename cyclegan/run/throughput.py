@@ -91,7 +91,7 @@ class Profiler:
     def start(self, step: int) -> None:
         """Start the profile, after `step` steps and while the device is idle."""
         self._last = step
-        if self._try("started", tf.profiler.experimental.start, str(self._folder)):
+        if self._call_profiler("started", tf.profiler.experimental.start, str(self._folder)):
             self._first = step + 1
         else:
             self._end = 0
@@ -106,10 +106,10 @@ class Profiler:
         first, self._first = self._first, None
         if first is not None:
             self._end = 0
-            if self._try("written", tf.profiler.experimental.stop) and self._folder and first <= self._last:
+            if self._call_profiler("written", tf.profiler.experimental.stop) and self._folder and first <= self._last:
                 logger.info(f"Profile of steps {first} to {self._last} written to {self._folder}/plugins/profile")
 
-    def _try(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
+    def _call_profiler(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
         """Call a function of TensorFlow unless another worker does; if it fails, warn, and return False."""
         try:
             if self._folder:

@@ -45,9 +45,9 @@ class Epoch:
     is_last: bool
     metrics: dict[str, dict[str, float]]  # by split ("train", "test") and name
     is_sound: bool = True  # whether the newest step was finite, so that the weights are worth scoring
-    # Lowest KID so far of each direction that reached it in this epoch; only the chief knows it.
+    # KID of each direction whose KID in this epoch is the lowest so far; only the chief knows it.
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
-    is_best: bool = False  # whether there is one; all workers know it
+    is_best: bool = False  # whether `best_kid` has any; all workers know it
 
 
 class Evaluator(Protocol):
@@ -128,7 +128,7 @@ class PlotCallback:
         if not (is_due or is_trained):
             return
         real = load_samples(self._dataset)
-        # Without cycle images, half of the passes; without any, the state of a run would depend on --plot_every.
+        # In every epoch, so that `state.warned` does not depend on --plot_every; cycle images only for plots.
         samples = translate_samples(self._model, *real, with_cycles=is_due)
         if is_due:
             with terminal.phase("Writing sample images", if_slow=True):
@@ -147,7 +147,7 @@ def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True) -> tuple[Cycle, Cycle]:
-    """Return images, translations and cycle images for X and for Y, both without what needs a missing generator."""
+    """Return [images, translations, cycle images] of X, and of Y; leave out what needs a missing generator."""
     generators = model.networks.in_use.generators
 
     def translate(images: np.ndarray, there: str, back: str) -> Cycle:
@@ -179,7 +179,7 @@ def make_callbacks(
 
 
 def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
-    """Log the failures, texts by a short name, that no earlier epoch had, and mark the epoch in TensorBoard."""
+    """Log the failures that no earlier epoch had, and mark the epoch in TensorBoard; `failures` has texts by name."""
     state = epoch.state
     for name, text in failures.items():
         if name not in state.warned:
@@ -222,7 +222,7 @@ def find_silent_failures(
 def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
     """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy.
 
-    Translations need not differ more than the targets do, real images of their domain, which may have little contrast.
+    The translations need not differ more than `targets`, real images of their domain, which may have little contrast.
     All images are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are
     alike.
     """
@@ -268,9 +268,9 @@ def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: b
 def report_best(
     state: TrainState, best_now: Mapping[str, float] | None = None, test: Mapping[str, float] | None = None
 ) -> None:
-    """Log the best KID of each direction that has one, and the last one, of the metrics `test`.
+    """Log the best KID of each direction that has one, and its last KID if the metrics `test` have it.
 
-    `best_now` has the KIDs that are the lowest since the last epoch, which `state` does not know yet.
+    `best_now` has the KIDs that became the lowest in the last epoch, which `state` does not have yet.
     """
     best_now, test = best_now or {}, test or {}
     for direction, (source, target) in DIRECTIONS.items():

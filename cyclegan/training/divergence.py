@@ -39,9 +39,9 @@ class PendingCall:
 
 
 class DivergencePolicy:
-    """Count the steps in a row that are not finite, which update nothing, and return training to a checkpoint once.
+    """Count consecutive steps that are not finite; after `max_bad_steps`, return training to a checkpoint, only once.
 
-    Training has diverged after `max_bad_steps` of them. The datasets, by split, name the images.
+    Such steps update nothing. The datasets, by split, name the images in the log.
 
     Attributes:
         is_sound: Whether the newest step was finite, so that the weights are worth saving.
@@ -119,8 +119,8 @@ class DivergencePolicy:
         bad_steps = max(state.nonfinite_train, state.nonfinite_test, key=len)
         if state.reshuffles:
             raise TrainingError(
-                f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and"
-                " stops; the last checkpoint is older. Try a lower --lr, and look at the named images"
+                f"{bad_steps[0]}: the first of {len(bad_steps)} such steps in a row. Training went back once, diverged"
+                " again, and stops; the last checkpoint is from before. Try a lower --lr, and look at these images"
             )
         with self._strategy.scope():  # the weights of an unconfirmed checkpoint may be broken
             found = self._checkpoints.restore(newest_last=not self._is_checkpoint_confirmed)

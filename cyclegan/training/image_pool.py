@@ -22,7 +22,7 @@ class PoolUpdate(NamedTuple):
 
 
 class ImagePool(ShardedState):
-    """Earlier translations to a domain, of which a discriminator sees one instead of a new one in half of the cases.
+    """Earlier translations to a domain; in half of the cases, a discriminator sees one of them instead of a new one.
 
     Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix: until the pool is full, a new image is
     stored and shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it
@@ -57,7 +57,7 @@ class ImagePool(ShardedState):
         except tf.errors.ResourceExhaustedError:
             raise UserError(
                 f"--pool_size {size}: its images take {4e-9 * math.prod(images):.3g} GB for each domain and device;"
-                " expected a smaller one"
+                " expected a smaller pool"
             ) from None
         self.counts = tf.Variable(tf.zeros([slots_here], tf.int64), trainable=False, name="counts")
         self._gather = tf.function(self._gather_slots, autograph=False)

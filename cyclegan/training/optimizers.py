@@ -18,8 +18,7 @@ SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 def pack(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return the gradients as one vector on accelerators, which start few kernels then; else as they are.
 
-    A CPU would lose time with the copies. Several replicas copy the vector once more, into the all-reduce with the
-    metrics, among which is its norm.
+    A CPU would lose time with the copies. Several replicas copy the vector once more, to reduce it with the metrics.
     """
     if not hardware.has_accelerator():
         return list(gradients)

@@ -37,8 +37,8 @@ from cyclegan.training.trainer import Split, Trainer, make_watchdog
 
 logger = logging.getLogger(__name__)
 
-ASSUMED_SHARE = 0.5  # of the peak speed, to estimate the time of a step
-RUNS = 3  # timed calls for --xla auto, of which the fastest counts
+ASSUMED_SHARE = 0.5  # share of the peak speed that a step reaches, to estimate its time
+RUNS = 3  # timed calls for --xla auto; the fastest counts
 
 MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.evaluator.make_evaluator`
 
@@ -158,7 +158,7 @@ def choose_xla(
     dataset: UnpairedDataset,
     watchdog: Watchdog,
 ) -> str:
-    """Return the value of --xla from here on, where "auto" means "off"; collective.
+    """Return the value of --xla from here on; collective. A result of "auto" means that XLA is off for now.
 
     On GPUs "auto" becomes the choice of the run so far or else the faster one. Nothing is timed with --deterministic,
     because times differ between two runs, with --dropout, because XLA would make other masks, or with --norm batch:
@@ -212,7 +212,7 @@ def time_steps(
         seconds[name] = min(times[1:]) if workers.all_true(len(times) > RUNS) else math.inf
     for variable, value in scale:
         variable.assign(value)  # a step that is not finite halves it
-    hardware.reset_peak_memory()  # of both functions
+    hardware.reset_peak_memory()  # memory of the timing is no part of training
     return seconds
 
 

@@ -39,8 +39,8 @@ class GAN:
         uses_loss_scale: Whether the losses are scaled before gradients are taken.
         objective: The losses.
         networks: The generators and discriminators.
-        generator_optimizer: Adam of the generators and the heads of their features.
-        discriminator_optimizer: Adam of the discriminators.
+        generator_optimizer: Optimizer of the generators and the heads of their features, see `optimizers.OPTIMIZERS`.
+        discriminator_optimizer: Optimizer of the discriminators.
         loss_scale: Factor on the losses, which float16 needs.
         pools: Earlier translations to each domain, "X" and "Y"; empty without pools.
         metric_names: Names of the metrics of "train" and "test".
@@ -95,7 +95,7 @@ class Carry(NamedTuple):
 
     pool_updates: list[PoolUpdate]  # in the order of the objective's adversaries; empty without pools
     statistics: list[tf.Tensor]  # of the batch normalizations before the step
-    norms: list[tf.Tensor]  # of this replica's gradients of generators and of discriminators, without the loss scale
+    norms: list[tf.Tensor]  # of this replica's gradients: generators, discriminators; divided by the loss scale
 
 
 def train_step(
@@ -281,7 +281,8 @@ def _query_pools(
 def _gradients(
     tape: tf.GradientTape, targets: list[tf.Tensor], seeds: list[tf.Tensor], variables: list[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Return the gradients at the variables, 0 for biases that training leaves out."""  # the tape can't for Keras 3
+    """Return the gradients at the variables, packed; 0 for biases that training leaves out."""
+    # The tape's own `unconnected_gradients` fails for variables of Keras 3.
     gradients = zip(tape.gradient(targets, variables, seeds), variables)
     return pack([tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients])
 
@@ -292,7 +293,7 @@ def _weight_decay(
     networks: Mapping[str, tf.keras.Model],
     heads: Mapping[str, tf.keras.Model] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Return this replica's share of half the sum of the squares of each network's kernels, times a factor, by name."""
+    """Return the weight decay of each network by name: this replica's share of factor / 2 x sum of squared kernels."""
     losses, factor = {}, gan.optimization.weight_decay
     for name, network in networks.items() if factor else ():
         trained = [network, *(each for of, each in (heads or {}).items() if of == name)]

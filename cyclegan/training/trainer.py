@@ -222,7 +222,7 @@ class Trainer:
                 self._workers.strategy, state.epoch, progress.pairs_done, state.reshuffles
             )
         split.begin_pass(state)
-        start = time.perf_counter()  # of the time that counts for the next call
+        start = time.perf_counter()  # the time from here on counts for the next call
         with _progress_bar(split, state, self._config.run.verbose > 0) as bar:
             while progress.pairs_done < dataset.epoch_size:
                 self._watchdog.beat()

@@ -19,8 +19,8 @@ RESULT = {"run": "runs/a", "checkpoint": "epoch_0001", "epoch": 1, "step": 2, "d
     "file, text",
     [
         ("/nowhere/scores.json", "--json /nowhere/scores.json: its folder is missing or not writable; expected a file"),
-        (str(ROOT), "no regular file; expected a file to write or replace"),
-        (os.devnull, "no regular file; expected a file to write or replace"),
+        (str(ROOT), "not a regular file; expected a file to write or replace"),
+        (os.devnull, "not a regular file; expected a file to write or replace"),
     ],
 )
 def test_the_file_of_the_scores_is_checked_first(tmp_path, file, text):

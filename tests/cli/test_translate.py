@@ -38,7 +38,9 @@ def translate_py(*arguments):
 def test_a_folder_is_not_translated_into_a_file(run_folder):
     from cyclegan.cli import translate
 
-    with pytest.raises(UserError, match=r"^h\.png: the name of an image, but .*run is a folder; expected one, as h$"):
+    with pytest.raises(
+        UserError, match=r"^h\.png: the name of an image, but .*run is a folder; expected a folder, such as h$"
+    ):
         translate.main([str(run_folder), str(run_folder), "h.png"])
 
 

@@ -139,7 +139,7 @@ def test_equal_paths_but_for_the_extension_are_pairs():
         (
             [*X, "trainA/b/1.jpg"],
             Y,
-            "trainA/b/1.png and trainA/b/1.jpg have the same name; expected one image of a name",
+            "trainA/b/1.png and trainA/b/1.jpg have the same name; expected at most one image of each name",
         ),
         (X, [*Y, "trainB/b/1.gif"], "trainB/b/1.JPG and trainB/b/1.gif have the same name"),
     ],

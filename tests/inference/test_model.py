@@ -98,7 +98,7 @@ def test_folders_that_hold_no_usable_run_are_refused(tmp_path, strategies):
     saved = json.loads(path.read_text())
     saved["stack"]["keras"] = 5 - saved["stack"]["keras"]
     path.write_text(json.dumps(saved))
-    with pytest.raises(UserError, match="was trained with TensorFlow .* its checkpoints fit only there"):
+    with pytest.raises(UserError, match="was trained with TensorFlow .* its checkpoints fit no other"):
         Model(tmp_path / "run")
 
 

@@ -30,7 +30,9 @@ def test_a_loss_without_a_name_is_an_error():
 
     objective = Forgetful(Config.from_settings(objective="cut"), 1)
     parts = dict.fromkeys(("loss_G/loss", "loss_G/nce", "loss_G/nce_identity", "loss_Y/loss"), tf.constant(1.0))
-    with pytest.raises(ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected them in its parts"):
+    with pytest.raises(
+        ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected only losses named in its `parts`"
+    ):
         objective.collect(parts, tf.ones([1]))
 
 
