@@ -40,7 +40,7 @@ def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBu
     if url and not is_prepared and not _host_answers(url):  # TFDS itself would try for minutes
         raise UserError(
             f"{dataset} is not prepared in {builder.data_path.parent.parent.parent}, and its host ({url.split('/')[2]})"
-            " does not answer; expected a network. Without one, name the folder that holds the dataset with --data_dir,"
+            " does not answer; expected a connection to it. Or name the folder that holds the dataset with --data_dir,"
             " or train on your own images with --dataset FOLDER, or on the embedded ones with --dataset stripes"
         )
     return builder

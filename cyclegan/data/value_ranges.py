@@ -16,7 +16,7 @@ from cyclegan.images import reader
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import FULL_RANGE, check_numbers
 
-RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
+RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split to measure them on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
 NARROW = 1 / 8  # share of the range; values that fill less are reported
 FEW_SAMPLED = 4  # images that are decoded to find a narrow range

@@ -49,7 +49,8 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
     gpus = select_gpus(config.devices)
     if not gpus and (config.devices or 1) > 1:
         raise UserError(
-            f"--devices {config.devices}: a worker without a GPU is one replica; expected 1, and more workers instead"
+            f"--devices {config.devices}: a worker without a GPU is one replica; expected 1: start more workers"
+            " for more replicas"
         )
     meet(cluster, config.start_timeout, f"TensorFlow {tf.__version__}, {len(gpus)} GPUs")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(

@@ -59,8 +59,8 @@ def _cpu_strategy(devices: int) -> tf.distribute.Strategy:
     started = len(tf.config.list_logical_devices("CPU"))
     if devices > started:
         raise UserError(
-            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most these: ask for"
-            " more in a new process"
+            f"--devices {devices}: TensorFlow has started with {started} CPU devices; expected at most that many:"
+            " ask for more in a new process"
         )
     # Reduced on one device: the devices share one memory, so a ring of copies gains nothing. Also, strategies of
     # different sizes disturb each other in TensorFlow's collective operations.

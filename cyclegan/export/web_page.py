@@ -150,7 +150,8 @@ def _copy_runtime(given: str | None, to: pathlib.Path) -> None:
         if done.returncode or not packed:
             reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
             raise UserError(
-                f"npm pack {RUNTIME} failed: {printable(reason[0])}; expected a network, --runtime DIR or --runtime cdn"
+                f"npm pack {RUNTIME} failed: {printable(reason[0])}; expected a network connection, --runtime DIR or"
+                " --runtime cdn"
             )
         with tarfile.open(packed) as archive:
             for name, copy in ((SCRIPT, COPIED_SCRIPT), (WASM, WASM)):

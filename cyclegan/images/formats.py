@@ -96,7 +96,7 @@ def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Provide the path of a temporary file that becomes the file `path` if the context ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
-    partial.unlink(missing_ok=True)  # of a killed process, or a link
+    partial.unlink(missing_ok=True)  # a killed process may have left it; or it is a link
     try:
         yield partial
         os.replace(partial, path)
