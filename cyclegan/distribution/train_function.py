@@ -20,7 +20,8 @@ def make_train_function(
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
     """Compile `run` below, which runs steps on all replicas and adds up their metrics.
 
-    Its results stay on the first device, so that the host need not wait for a step.
+    Its results stay on the first device, so that the host need not wait for a step. Requests are the wishes of a worker
+    to save or to stop, see `CheckpointPolicy.requests`: the all-reduce of the metrics tells them to the other workers.
 
     Args:
         strategy: The strategy of the replicas.
@@ -53,8 +54,7 @@ def make_train_function(
             steps: Number of steps to run, int32.
             first: Number of the first step in training.
             rates: Learning rates, one row per step.
-            requests: Requests of this worker, such as to save or to stop: 1 or 0 by name; see `CheckpointPolicy`. Their
-                sums over the replicas come back with the metrics.
+            requests: Scalars by which this worker sends the others its requests; they are reduced with the metrics.
 
         Returns:
             (totals, good, metrics): `totals` with the sums over the samples of the good steps added; whether all

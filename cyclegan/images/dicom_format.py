@@ -22,7 +22,7 @@ META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
 # Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
-SLACK = 100_000  # bytes that compressed pixels may take beyond twice their decoded size; more might decode to any size
+SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
 # DICOM attributes that describe the pixels of the original, and would be wrong for its translation.
 STALE = (
@@ -76,7 +76,7 @@ class DicomReader:
         stored = _decode(dataset)
         stored = stored[0] if self._frames > 1 else stored
         unused = dataset.BitsAllocated - dataset.BitsStored
-        stored = stored << unused >> unused  # old files have overlays in the unused bits
+        stored = stored << unused >> unused  # old files have overlays there
         dtype = np.float32 if dataset.BitsStored <= 16 else np.float64
         values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(dtype)
         if dataset.PhotometricInterpretation == "MONOCHROME1":
@@ -168,7 +168,7 @@ def write_copy(
 ) -> None:
     """Write a copy of a DICOM file with other pixels, uint16 [h, w, 1], as a derived image of a new series.
 
-    With `fractional`, a slope keeps values between whole numbers. `network` is a text that identifies the network.
+    With `fractional`, values between whole numbers are kept, by a slope. `network` is a text that no other network has.
     """
     from pydicom.dataset import Dataset
     from pydicom.uid import generate_uid

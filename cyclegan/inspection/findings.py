@@ -146,7 +146,7 @@ def of_counts(splits: np.ndarray) -> Finding:
 
 
 def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about the images among `indices` that resizing blurs; see `resized_sizes`."""
+    """Return the finding about the images with these indices that resizing blurs; see `resized_sizes`."""
     training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
     resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
     small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]

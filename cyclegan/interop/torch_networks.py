@@ -26,7 +26,7 @@ UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
 DROPOUT = 0.5  # the only rate of the reference
 GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix"
 DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix"
-# The settings with the numbers of channels of each network: of its input, then of its output.
+# The settings of the numbers of channels of each network: of its input, of its output.
 X, Y = "channels_x", "channels_y"
 CHANNELS = {"G": (X, Y), "F": (Y, X), "D_X": (X,), "D_Y": (Y,)}
 
