@@ -135,7 +135,7 @@ def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
         each = f" for each of {processes} workers" if processes > 1 else ""
         raise UserError(
             f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free;"
-            " expected enough: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
+            " expected images that fit: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
         )
 
 

@@ -54,7 +54,7 @@ class Domains:
     pairs: np.ndarray | None  # indices of training images of the same name, with --paired_names
 
     def fingerprint(self) -> dict[str, str]:
-        """Return texts that identify the dataset, wherever it lies; see `RunDirectory.check_data`."""
+        """Return texts that identify the dataset, whatever its folder is; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
         for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)):
             if part is not None:

@@ -20,8 +20,8 @@ def make_train_function(
 ) -> Callable[..., tuple[Scalars, tf.Tensor, Scalars]]:
     """Compile `run` below, which runs steps on all replicas and adds up their metrics.
 
-    Its results stay on the first device, so that the host need not wait for a step. Requests are the wishes of a worker
-    to save or to stop, see `CheckpointPolicy.requests`: the all-reduce of the metrics tells them to the other workers.
+    Its results stay on the first device, so that the host need not wait for a step. Requests ask all workers to save
+    or to stop, see `CheckpointPolicy.requests`; they reach the other workers in the all-reduce of the metrics.
 
     Args:
         strategy: The strategy of the replicas.

@@ -69,7 +69,7 @@ class Objective(abc.ABC):
         Settings: Class of its settings.
         settings: Its settings, joined with the adversarial loss of `losses.ADVERSARIAL_LOSSES`, which has the methods
             `generator_loss` and `discriminator_loss`.
-        adversaries: The generators and the domains that they translate to.
+        adversaries: Each `generator`, "G" or "F", with the `domain` that it translates to, "Y" or "X".
         metric_names: Names of all losses and other metrics of "train" and "test", for the log.
     """
 

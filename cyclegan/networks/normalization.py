@@ -101,8 +101,8 @@ class BatchNormalization(tf.keras.layers.Layer):
 
     [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch,
     of which all replicas have equal parts, and padding samples count like any other. Each training call moves the
-    running statistics, for use without `training`, a tenth of the way to those of the batch, with the unbiased variance
-    as in PyTorch. Statistics that are not finite are ignored.
+    running statistics, which calls without `training` use, a tenth of the way to the statistics of the batch; their
+    variance is unbiased, as in PyTorch. Statistics that are not finite are ignored.
 
     On several replicas, a function that is compiled with XLA inside of `strategy.run` can't contain this layer.
     """

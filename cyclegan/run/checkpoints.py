@@ -241,8 +241,9 @@ class CheckpointManager:
             fix = "; start over with --clear_output_dir or in another --output_dir" if strict else ""
             raise UserError(f"{'; '.join(failed.values())}: expected a checkpoint that this program wrote{fix}")
         if name:
-            names = ", ".join(path.name for path in saved_checkpoints(self.folder, "*")) or "none, there are none yet"
-            raise UserError(f"{self.folder / name}: no such checkpoint; expected one of {names}")
+            names = ", ".join(path.name for path in saved_checkpoints(self.folder, "*"))
+            expected = f"one of {names}" if names else "a run that has saved checkpoints"
+            raise UserError(f"{self.folder / name}: no such checkpoint; expected {expected}")
         return None
 
     def _follow_chief(

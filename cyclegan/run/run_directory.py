@@ -220,8 +220,8 @@ class RunDirectory:
         path = self.path / ".lock"
         if self._lock is not None and not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock))):
             raise TrainingError(
-                f"{self.path} was removed or moved during training; expected it to stay: training stops, so as not to"
-                " write into another run"
+                f"{self.path} was removed or moved during training; expected the folder to stay: training stops, so"
+                " as not to write into another run"
             )
 
     def close(self) -> None:

@@ -342,7 +342,7 @@ class Trainer:
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Return the means over the samples, given sums that include the number of samples; empty if there are none."""
+    """Return the means over the samples, given sums that include the number of samples; empty without samples."""
     samples = sums.get(SAMPLES)
     return {name: value / samples for name, value in sums.items() if name != SAMPLES} if samples else {}
 

@@ -86,6 +86,8 @@ def test_folders_that_hold_no_usable_run_are_refused(tmp_path, strategies):
     serialization.save(tmp_path / "empty" / "config.json", config, compat.stack(), {})
     with pytest.raises(UserError, match="no checkpoint yet; expected a run that has begun to train"):
         Model(tmp_path / "empty")
+    with pytest.raises(UserError, match="best-x2y: no such checkpoint; expected a run that has saved checkpoints"):
+        Model(tmp_path / "empty", "best-x2y")
     make_run(tmp_path / "run", strategies[1])
     with pytest.raises(UserError, match="best-x2y: no such checkpoint; expected one of epoch_0001.*, epoch_0002"):
         Model(tmp_path / "run", "best-x2y")
