@@ -117,7 +117,7 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
             " --value_range_y"
         )
     if any_type and not header.other_values:  # other values take more memory to decode than to convert
-        # All bands, the chosen ones, and these and the opacity as uint16.
+        # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)
     return reader

@@ -121,9 +121,9 @@ class Convolution(tf.keras.layers.Conv2D):
     """Compute what Keras's `Conv2D` does, faster on the CPU; the results are equal except for rounding.
 
     With few output channels and stride 1, the layer uses `convolve_to_few_channels`. In a precision that the CPU has no
-    instructions for, it computes in float32 and rounds the result. The bias is always added in float32; training leaves
-    it out without `trains_bias`, for a following instance normalization, which cancels it. With padding "valid", the
-    operation itself adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
+    instructions for, it computes in float32 and rounds the result. The bias is always added in float32. Without
+    `trains_bias`, training leaves it out, because an instance normalization that follows would cancel it. With padding
+    "valid", the operation itself adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
