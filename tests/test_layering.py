@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
     "interop": {"errors"},
     "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
-    "export": {"errors", "terminal", "networks"},
+    "export": {"errors", "terminal", "config", "networks"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")

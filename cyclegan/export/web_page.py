@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan import terminal
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
 from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
@@ -99,7 +100,7 @@ def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ker
         "directions": [
             {
                 "name": direction,
-                "label": " → ".join(direction.upper().split("2")),
+                "label": " → ".join(DIRECTIONS[direction]),
                 "file": f"{direction}.onnx",
                 "inputs": generator.input_shape[-1],
             }

@@ -177,7 +177,7 @@ class Model:
 
     def value_ranges(self, direction: str) -> conversions.Ranges:
         """Return the value ranges of the originals and of the translations of a direction."""
-        source, target = direction.split("2")
+        source, target = DIRECTIONS[direction]
         return self.config.data.value_range(source), self.config.data.value_range(target)
 
 
