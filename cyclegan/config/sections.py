@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 AUGMENTATIONS = ("color", "translation", "cutout")
 # Source and target domain of each direction, and its generator.
 DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
-GENERATORS = {"x2y": "G", "y2x": "F"}
+GENERATOR_OF = {"x2y": "G", "y2x": "F"}
+MAX_WIDTH = 8  # of U-Nets and discriminators: most channels of a layer / channels of the first one
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
@@ -66,6 +67,10 @@ class NetworkConfig(Section):
     def halvings(self) -> int:
         """How often the generators halve their input."""
         raise NotImplementedError
+
+    def width(self, level: int) -> int:
+        """Return the channels of a layer: doubled at each level, to at most `MAX_WIDTH` times the first number."""
+        return self.filters * min(2**level, MAX_WIDTH)
 
     @property
     def multiple(self) -> int:
@@ -119,7 +124,7 @@ class ObjectiveConfig(Section):
     @property
     def adversaries(self) -> tuple[Adversaries, ...]:
         """The generators and the domains that they translate to."""
-        return tuple(Adversaries(GENERATORS[each], DIRECTIONS[each][1]) for each in self.directions)
+        return tuple(Adversaries(GENERATOR_OF[each], DIRECTIONS[each][1]) for each in self.directions)
 
     @property
     def has_penalty(self) -> bool:
