@@ -81,12 +81,6 @@ class _SavedTrainState(tf.train.experimental.PythonState):
         self.value = TrainState.from_json(string_value)
 
 
-def read_train_state(checkpoint: pathlib.Path) -> TrainState:
-    """Read the training state of a checkpoint alone."""
-    reader = tf.train.load_checkpoint(os.fspath(checkpoint / "state"))
-    return TrainState.from_json(reader.get_tensor("train_state/.ATTRIBUTES/py_state"))
-
-
 class Restored(NamedTuple):
     """The training state and the folder of a checkpoint that was restored."""
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.run.checkpoints import CheckpointManager, ShardedState, read_train_state
+from cyclegan.run.checkpoints import CheckpointManager, ShardedState
 from cyclegan.training.step import GAN
-from tests.run.saves import Run, at, names, save
+from tests.run.saves import Run, at, names, read_train_state, save
 from tests.thread_workers import in_threads
 from tests.training.helpers import state_values
 
