@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-ORDER, AUGMENTATION, PAIRING = 0, 1, 2  # purposes of random streams; part of their seeds
+ORDER, CROP_AND_FLIP, PAIRING = 0, 1, 2  # purposes of random streams; part of their seeds
 IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 
 
@@ -75,7 +75,7 @@ class UnpairedSampler:
         Partners have the same numbers.
         """
         domain = "X" if self.is_pair(epoch, position, reshuffles) else domain
-        return _uniform(self._stream(domain, AUGMENTATION, epoch, reshuffles), self.epoch_size)[position]
+        return _uniform(self._stream(domain, CROP_AND_FLIP, epoch, reshuffles), self.epoch_size)[position]
 
     def call(self, number: int = 0, epoch: int = 0, position: int = 0, steps_per_call: int = 1) -> Call:
         """Return the steps of a call, counted from a position in training.

@@ -29,7 +29,7 @@ from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
-# Of the embedded datasets: numbers of images, and seeds. Images with one seed and of the same number show the same.
+# Numbers of images and seeds of the embedded datasets. Images of one seed and number show the same scene.
 SPLIT_SIZES = {"trainA": 256, "trainB": 288, "testA": 32, "testB": 32}
 SEEDS = {
     "stripes": {"trainA": 1, "trainB": 2, "testA": 3, "testB": 3},

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cyclegan.config.data import DataConfig
+from cyclegan.data.sources import SPLITS
 from cyclegan.images import geometry
 
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
@@ -140,13 +141,13 @@ def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -
 
 def of_counts(splits: np.ndarray) -> Finding:
     """Return the finding about the numbers of training images; `splits` has the index of the split of each image."""
-    few, many = sorted((np.count_nonzero(splits == split), f"train{'AB'[split]}") for split in (0, 1))
+    few, many = sorted((np.count_nonzero(splits == split), SPLITS[split]) for split in (0, 1))
     uneven = many[0] >= max(1, UNEVEN * few[0])
     return Finding(UNEVEN_DOMAINS, [], note=f"{many[0]} in {many[1]}, {few[0]} in {few[1]}" if uneven else "")
 
 
 def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about images, of those with these indices, that resizing blurs; see `resized_sizes`."""
+    """Return the finding about the images with these indices that resizing blurs; see `resized_sizes`."""
     training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
     resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
     small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
