@@ -57,7 +57,7 @@ def test_the_newest_checkpoints_are_kept(run):
     assert len(names(checkpoints)) == 3
 
 
-def test_checkpoints_behind_which_training_went_back_are_removed_first(run, caplog):
+def test_checkpoints_behind_which_training_went_back_are_removed_first(run):
     checkpoints = save(run, 2, 4, 6)
     spoil(checkpoints.all()[-1])
     _, checkpoints = run(keep=2)
