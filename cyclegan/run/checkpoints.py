@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AssertionError, UserError, tf.errors.OpError)
 # TensorFlow lists all variables of a checkpoint that could not be read to its end, when Python frees what read it.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
-tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
 
 
 class ShardedState(tf.train.experimental.PythonState):
@@ -114,6 +113,7 @@ class CheckpointManager:
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._train_state = _SavedTrainState()
         self._checkpoint = tf.train.Checkpoint(**state, train_state=self._train_state)
+        tf.get_logger().addFilter(_is_shown)
 
     def all(self) -> list[pathlib.Path]:
         """Return the folders of all checkpoints, the oldest first, without the best ones."""
@@ -267,6 +267,11 @@ class CheckpointManager:
         else:
             status.assert_existing_objects_matched().expect_partial()
         return self._train_state.value
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Filter the log of TensorFlow: leave out its list of variables that were not restored."""
+    return not record.getMessage().startswith(UNRESTORED)
 
 
 def _remove(checkpoints: Sequence[pathlib.Path]) -> None:
