@@ -18,7 +18,7 @@ from cyclegan.errors import UserError
 FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
 WARN = "warn"  # allowed with a warning: it changes the training from here on
 FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
-LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
+LARGEST = 2**32 - 1  # largest whole number in a setting: NumPy's limit for a seed, and beyond any other sensible value
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 

@@ -98,12 +98,12 @@ class UnpairedSampler:
         count = self.counts["XY".index(domain)]
         if self.seed is None:
             return position % count
-        place = epoch * self.epoch_size + position  # in all passes, one after the other
+        offset = epoch * self.epoch_size + position  # position in all passes, one after the other
         if self.epoch_size == min(self.counts):
             epochs = math.ceil(count / self.epoch_size)  # of a pass
-            place = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
+            offset = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
         return _in_passes(
-            place, count, lambda number: _permutation(self._stream(domain, ORDER, number, reshuffles), count)
+            offset, count, lambda number: _permutation(self._stream(domain, ORDER, number, reshuffles), count)
         )
 
     @property
@@ -112,8 +112,8 @@ class UnpairedSampler:
 
     def _arranged_at(self, epoch: int, position: Any, reshuffles: int) -> Any:
         """Return the image of the smaller domain at a position, and whether it comes with its partner: [2, ...]."""
-        place = epoch * self.epoch_size + position
-        return _in_passes(place, min(self.counts), lambda number: self._arranged(number, reshuffles))
+        offset = epoch * self.epoch_size + position
+        return _in_passes(offset, min(self.counts), lambda number: self._arranged(number, reshuffles))
 
     @functools.cached_property
     def _arranged(self) -> Any:
@@ -143,11 +143,11 @@ class UnpairedSampler:
         return (self.seed, "XY".index(domain), purpose, number, *([reshuffles] if reshuffles else []))
 
 
-def _in_passes(place: Any, count: int, make_pass: Callable[[int], np.ndarray]) -> Any:
-    """Return the values at a place, or at an array of places, in passes of `count` values, made by their number."""
-    first, last = int(np.min(place)) // count, int(np.max(place)) // count
+def _in_passes(offset: Any, count: int, make_pass: Callable[[int], np.ndarray]) -> Any:
+    """Return the values at an offset, or at an array of offsets, in passes of `count` values, made by their number."""
+    first, last = int(np.min(offset)) // count, int(np.max(offset)) // count
     passes = [make_pass(number) for number in range(first, last + 1)]
-    return (passes[0] if first == last else np.concatenate(passes, axis=-1))[..., place - first * count]
+    return (passes[0] if first == last else np.concatenate(passes, axis=-1))[..., offset - first * count]
 
 
 @functools.lru_cache(maxsize=8)  # both domains, in this epoch and in the next one, which is prefetched

@@ -19,9 +19,9 @@ from cyclegan.images.value_range import FULL_RANGE, check_numbers
 RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split that they are measured on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
 NARROW = 1 / 8  # share of the range; values that fill less are reported
-FEW_SAMPLED = 4  # images that are decoded to find this
+FEW_SAMPLED = 4  # images that are decoded to look for such values
 MAX_SAMPLED = 200  # images that are decoded to measure a range
-SAMPLED_VALUES = 20_000  # of each of them
+SAMPLED_VALUES = 20_000  # of each image
 
 
 def sample_values(

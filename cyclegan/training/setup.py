@@ -202,7 +202,7 @@ def time_steps(
                 function(*arguments, **requests)[1].numpy()  # waits for the devices
                 times.append((time.perf_counter() - start) / steps)
                 beat()
-        except tf.errors.OpError as error:  # what XLA can't compile, or lacks the memory for
+        except tf.errors.OpError as error:  # XLA can't compile the step, or the memory is too small
             if name == "off":
                 raise
             logger.warning(f"XLA failed, and is not used: {first_line(error)}")
