@@ -25,7 +25,7 @@ from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, rea
 
 logger = logging.getLogger("cyclegan.import_torch")
 
-DISCRIMINATORS_FLAG = "--discriminators"
+DISCRIMINATORS = "--discriminators"
 MEANING = {
     "G": "G, the generator from X to Y",
     "F": "F, the generator from Y to X",
@@ -43,7 +43,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
     parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
     parser.add_argument(
-        DISCRIMINATORS_FLAG,
+        DISCRIMINATORS,
         nargs=2,
         metavar=("D_A", "D_B"),
         help="latest_net_D_A.pth and latest_net_D_B.pth, the discriminators of Y and of X (default: new ones)",
@@ -52,8 +52,8 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         parser.parse_args([min(alone)])
     first_flag = next((index for index, part in enumerate(argv) if part.startswith("-")), len(argv))
     own, flags = list(argv[:first_flag]), list(argv[first_flag:])
-    if DISCRIMINATORS_FLAG in flags:
-        start = flags.index(DISCRIMINATORS_FLAG)
+    if DISCRIMINATORS in flags:
+        start = flags.index(DISCRIMINATORS)
         own += flags[start : start + 3]
         del flags[start : start + 3]
     given = parser.parse_args(own)

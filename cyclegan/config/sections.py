@@ -24,7 +24,6 @@ AUGMENTATIONS = ("color", "translation", "cutout")
 # Source and target domain of each direction, and its generator.
 DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
 GENERATOR_OF = {"x2y": "G", "y2x": "F"}
-MAX_WIDTH = 8  # of U-Nets and discriminators: most channels of a layer / channels of the first one
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
@@ -67,10 +66,6 @@ class NetworkConfig(Section):
     def halvings(self) -> int:
         """How often the generators halve their input."""
         raise NotImplementedError
-
-    def width(self, level: int) -> int:
-        """Return the channels of a layer: doubled at each level, to at most `MAX_WIDTH` times the first number."""
-        return self.filters * min(2**level, MAX_WIDTH)
 
     @property
     def multiple(self) -> int:

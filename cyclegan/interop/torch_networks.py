@@ -23,16 +23,12 @@ SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of w
 INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 STATE_DICT = "expected a network's state_dict() that torch.save wrote"
 UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
-DROPOUT_RATE = 0.5  # the only one of the reference
+DROPOUT = 0.5  # the only rate of the reference
 GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix"
 DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix"
-# Settings of the numbers of channels of each network's input and, for a generator, of its output.
-CHANNELS = {
-    "G": ("channels_x", "channels_y"),
-    "F": ("channels_y", "channels_x"),
-    "D_X": ("channels_x",),
-    "D_Y": ("channels_y",),
-}
+# The settings of the numbers of channels of each network: of its input, of its output.
+X, Y = "channels_x", "channels_y"
+CHANNELS = {"G": (X, Y), "F": (Y, X), "D_X": (X,), "D_Y": (Y,)}
 
 StateDict = dict[str, np.ndarray]
 
@@ -137,7 +133,7 @@ def _find_resnet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]
     up = 10 + blocks
     inner = [f"model.{block}.conv_block.{position}" for block in range(10, up) for position in (1, 6 if dropout else 5)]
     normalized = ["model.1", "model.4", "model.7", *inner, f"model.{up}", f"model.{up + 3}"]
-    settings = {"generator": f"resnet_{blocks}blocks", "dropout": DROPOUT_RATE if dropout else 0.0}
+    settings = {"generator": f"resnet_{blocks}blocks", "dropout": DROPOUT if dropout else 0.0}
     return settings, [*normalized, f"model.{up + 7}"], normalized
 
 

@@ -13,6 +13,8 @@ from cyclegan.lazy_tensorflow import tf
 if TYPE_CHECKING:
     from cyclegan.networks.blocks import BlockBuilder
 
+MAX_WIDTH = 8  # channels of a layer are at most this many times the number of filters
+
 
 @dataclasses.dataclass(frozen=True)
 class Patch(NetworkConfig):
@@ -46,7 +48,7 @@ class Patch(NetworkConfig):
         filters, layers = self.filters, self.discriminator_layers
         x = LeakyReLU()(blocks.convolve(x, filters, 4, 2, use_bias=True))
         for layer in range(1, layers + 1):
-            x = blocks.convolve(x, self.width(layer), 4, 2 if layer < layers else 1)
+            x = blocks.convolve(x, filters * min(2**layer, MAX_WIDTH), 4, 2 if layer < layers else 1)
             x = LeakyReLU()(blocks.normalize(x))
         return blocks.convolve(x, 1, 4, use_bias=True)
 
