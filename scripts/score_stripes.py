@@ -23,6 +23,7 @@ import numpy as np
 
 from cyclegan import terminal, whole_file
 from cyclegan.config.command_line import ArgumentParser
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None, features: 
             compare = functools.partial(image_errors, make_extractor(features, truth.shape[-1:]))
         batches = (source[start : start + BATCH_SIZE] for start in range(0, len(source), BATCH_SIZE))
         translated = np.concatenate([getattr(model, direction)(batch) for batch in batches])
-        name = " -> ".join(direction.upper().split("2"))
+        name = " -> ".join(DIRECTIONS[direction])
         scores[name] = compare(translated, truth)
         identity[name] = compare(source, truth) if source.shape == truth.shape else {}
     for each in (scores, identity):

@@ -17,17 +17,17 @@ MAY_IMPORT = {
     "distribution": {"errors", "lazy_tensorflow", "terminal", "config"},
     "data": {"errors", "terminal", "config", "images"},
     "networks": {"errors", "lazy_tensorflow", "config", "distribution.hardware"},
-    "methods": {"errors", "lazy_tensorflow", "config", "networks"},
-    "run": {"errors", "whole_file", "terminal", "config", "images", "distribution"},
+    "methods": {"lazy_tensorflow", "config", "networks"},
+    "run": {"errors", "whole_file", "terminal", "config", "distribution"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
-    "training": {
-        *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
-        *("run", "inspection"),
-    },
     "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
     "interop": {"errors"},
     "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
-    "export": {"errors", "terminal", "networks"},
+    "training": {
+        *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
+        *("run", "inspection", "evaluation"),
+    },
+    "export": {"errors", "terminal", "config", "networks"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")

@@ -21,7 +21,7 @@ from cyclegan.run import metrics_log
 
 ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir"}
-COLUMNS = 4  # of the figure
+PER_ROW = 4  # plots of the figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +118,10 @@ def curves_png(runs: Sequence[Run]) -> bytes:
     names = _metrics(runs)
     if not names:
         raise UserError(f"{', '.join(run.name for run in runs)}: no metrics yet; expected a run that finished an epoch")
-    buffer, rows, legend = io.BytesIO(), math.ceil(len(names) / COLUMNS), 0.3 + 0.2 * len(runs)  # height in inches
+    buffer, rows, legend = io.BytesIO(), math.ceil(len(names) / PER_ROW), 0.3 + 0.2 * len(runs)  # height in inches
     with matplotlib.rc_context({"font.family": "DejaVu Sans", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}):
-        figure = Figure(figsize=(3.0 * COLUMNS, 2.0 * rows + legend), dpi=100, layout="constrained")
-        axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
+        figure = Figure(figsize=(3.0 * PER_ROW, 2.0 * rows + legend), dpi=100, layout="constrained")
+        axes = figure.subplots(rows, PER_ROW, squeeze=False).ravel()
         for axis, name in zip(axes, names):
             for run in runs:
                 curve = run.curves.get(name, {1: math.nan})

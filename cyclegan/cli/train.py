@@ -31,7 +31,6 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     with terminal.phase("Starting TensorFlow"), terminal.start():
         from cyclegan.distribution.startup import start_workers
         from cyclegan.distribution.strategy import explain_unseen_gpus
-        from cyclegan.evaluation.evaluator import make_evaluator
         from cyclegan.networks import compat
         from cyclegan.run.run_directory import RunDirectory
         from cyclegan.training.setup import config_of_worker, load_data, make_trainer
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         logger.warning(notice)
     with workers.report_lost(last_checkpoint), RunDirectory(config, compat.stack(), workers.is_chief) as run:
         data = load_data(config, workers, run)
-        trainer = make_trainer(config, workers, run, data, make_evaluator)
+        trainer = make_trainer(config, workers, run, data)
         return trainer.fit()
 
 

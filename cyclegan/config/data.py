@@ -14,7 +14,7 @@ from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 # Datasets whose images the program generates, with their defaults. Their held-out images include the true translations.
 EMBEDDED = {name: {"image_size": 64, "filters": 16, "lr": 1e-3} for name in ("stripes", "scenes")}
-ALIGNED = ("scenes",)  # of these, datasets whose training images are pairs
+ALIGNED = ("scenes",)  # embedded datasets whose training images are pairs
 LOAD_RATIO = 286 / 256  # side before the crop / side after it; generated images differ enough without crops
 AUTO = "auto"
 ValueRange = tuple[float, float]  # the values of a file that become -1 and 1 in the networks

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 AUGMENTATIONS = ("color", "translation", "cutout")
 # Source and target domain of each direction, and its generator.
 DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
-GENERATORS = {"x2y": "G", "y2x": "F"}
+GENERATOR_OF = {"x2y": "G", "y2x": "F"}
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
@@ -119,7 +119,7 @@ class ObjectiveConfig(Section):
     @property
     def adversaries(self) -> tuple[AdversarialPair, ...]:
         """The generators and the domains that they translate to."""
-        return tuple(AdversarialPair(GENERATORS[each], DIRECTIONS[each][1]) for each in self.directions)
+        return tuple(AdversarialPair(GENERATOR_OF[each], DIRECTIONS[each][1]) for each in self.directions)
 
     @property
     def has_penalty(self) -> bool:

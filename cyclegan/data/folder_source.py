@@ -18,7 +18,7 @@ from cyclegan.images.geometry import format_size
 EXTENSIONS = tuple(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
 TRAINING = ("trainA", "trainB")
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
-MAX_KINDS = 5  # of other files, named in a remark
+MAX_EXTENSIONS = 5  # of other files, named in a remark
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 
 
@@ -97,7 +97,7 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]
 def describe_others(folder: str, others: Sequence[str]) -> str:
     """Return a remark about the files of a folder that are not used."""
     kinds = sorted({os.path.splitext(name)[1].lower() or name for name in others})
-    shown = printable(", ".join(kinds[:MAX_KINDS])) + ", ..." * (len(kinds) > MAX_KINDS)
+    shown = printable(", ".join(kinds[:MAX_EXTENSIONS])) + ", ..." * (len(kinds) > MAX_EXTENSIONS)
     hint = "if they are images, convert them to PNG or JPEG"
     return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {hint}"
 

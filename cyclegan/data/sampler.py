@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-ORDER, AUGMENTATION, PAIRING = 0, 1, 2  # purposes of random streams; part of their seeds
+ORDER, CROP_AND_FLIP, PAIRING = 0, 1, 2  # purposes of random streams; part of their seeds
 IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 
 
@@ -75,7 +75,7 @@ class UnpairedSampler:
         Partners have the same numbers.
         """
         domain = "X" if self.is_pair(epoch, position, reshuffles) else domain
-        return _uniform(self._stream(domain, AUGMENTATION, epoch, reshuffles), self.epoch_size)[position]
+        return _uniform(self._stream(domain, CROP_AND_FLIP, epoch, reshuffles), self.epoch_size)[position]
 
     def call(self, number: int = 0, epoch: int = 0, position: int = 0, steps_per_call: int = 1) -> Call:
         """Return the steps of call `number`, counting the calls from a position in training.
@@ -98,12 +98,12 @@ class UnpairedSampler:
         count = self.counts["XY".index(domain)]
         if self.seed is None:
             return position % count
-        place = epoch * self.epoch_size + position  # in the sequence of all passes
+        offset = epoch * self.epoch_size + position  # position in all passes, one after the other
         if self.epoch_size == min(self.counts):
-            epochs = math.ceil(count / self.epoch_size)  # that a pass takes
-            place = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
+            epochs = math.ceil(count / self.epoch_size)  # of a pass
+            offset = epoch // epochs * count + (epoch % epochs * self.epoch_size + position) % count
         return _in_passes(
-            place, count, lambda number: _permutation(self._stream(domain, ORDER, number, reshuffles), count)
+            offset, count, lambda number: _permutation(self._stream(domain, ORDER, number, reshuffles), count)
         )
 
     @property
@@ -112,8 +112,8 @@ class UnpairedSampler:
 
     def _arranged_at(self, epoch: int, position: Any, reshuffles: int) -> Any:
         """Return the image of the smaller domain at a position, and whether it comes with its partner: [2, ...]."""
-        place = epoch * self.epoch_size + position
-        return _in_passes(place, min(self.counts), lambda number: self._arranged(number, reshuffles))
+        offset = epoch * self.epoch_size + position
+        return _in_passes(offset, min(self.counts), lambda number: self._arranged(number, reshuffles))
 
     @functools.cached_property
     def _arranged(self) -> Any:
@@ -143,14 +143,14 @@ class UnpairedSampler:
         return (self.seed, "XY".index(domain), purpose, number, *([reshuffles] if reshuffles else []))
 
 
-def _in_passes(place: Any, count: int, make_pass: Callable[[int], np.ndarray]) -> Any:
-    """Return the values at one or several places in the sequence of all passes.
+def _in_passes(offset: Any, count: int, make_pass: Callable[[int], np.ndarray]) -> Any:
+    """Return the values at one or several offsets in the sequence of all passes.
 
     `make_pass(number)` returns the `count` values of a pass.
     """
-    first, last = int(np.min(place)) // count, int(np.max(place)) // count
+    first, last = int(np.min(offset)) // count, int(np.max(offset)) // count
     passes = [make_pass(number) for number in range(first, last + 1)]
-    return (passes[0] if first == last else np.concatenate(passes, axis=-1))[..., place - first * count]
+    return (passes[0] if first == last else np.concatenate(passes, axis=-1))[..., offset - first * count]
 
 
 @functools.lru_cache(maxsize=8)  # both domains, in this epoch and in the next one, which is prefetched

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from cyclegan.errors import UserError, first_line
 from cyclegan.evaluation import fid_network
+from cyclegan.evaluation.fid_network import SIDE
 from cyclegan.interop.torch_networks import INSTALL
 
 WIDTHS = (48, 64, 96, 128)  # channels of the random convolutions
@@ -22,7 +23,6 @@ KERAS = (  # URL, kind of hash, hash
     "md5",
     "bcbd6486424b2319ff4ef7d526e38f63",
 )
-SIDE = 299  # pixels of the images that InceptionV3 was trained on
 REASON_LENGTH = 200  # characters of Keras's messages, which may list all layers
 
 
@@ -136,7 +136,7 @@ def _make_fid(name: str, file: str) -> FeatureExtractor:
     origin = f"{path.name}, SHA-256 {digest}, not pytorch-fid's file" if digest else "pytorch-fid"
     protocol = (
         f"{name}: Inception network of published FIDs (weights of {origin}), 2048 features of the last pooling, images"
-        f" resized to {fid_network.SIDE} px ({description})"
+        f" resized to {SIDE} px ({description})"
     )
 
     def compute(images: tf.Tensor) -> tf.Tensor:

@@ -17,8 +17,8 @@ import tensorflow as tf
 from cyclegan.errors import UserError, first_line
 from cyclegan.interop.torch_networks import load_state_dict
 
-SIDE = 299  # pixels of the images that the network takes
-EPSILON = 0.001  # of the batch normalizations
+SIDE = 299  # pixels of the images that Inception networks take
+BATCHNORM_EPSILON = 0.001  # of the batch normalizations
 # URL of pytorch-fid's file, kind of hash, hash; the file's name ends with the beginning of the hash.
 PUBLISHED = (
     "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth",
@@ -55,7 +55,7 @@ GRID_8 = {
     "tower_1/mixed/": "branch3x3dbl_3a branch3x3dbl_3b",
     "tower_2/": "branch_pool",
 }
-BLOCKS = {
+GRAPH_BLOCKS = {
     "": ("", {"": "Conv2d_1a_3x3 Conv2d_2a_3x3 Conv2d_2b_3x3 Conv2d_3b_1x1 Conv2d_4a_3x3"}),
     "mixed/": ("Mixed_5b.", GRID_35),
     "mixed_1/": ("Mixed_5c.", GRID_35),
@@ -78,7 +78,7 @@ def _conv(number: int) -> str:
 # Modules in PyTorch of the 94 convolutions by their names in the graph.
 MODULES = {
     f"{block}{part}{_conv(number)}": prefix + module
-    for block, (prefix, parts) in BLOCKS.items()
+    for block, (prefix, parts) in GRAPH_BLOCKS.items()
     for part, modules in parts.items()
     for number, module in enumerate(modules.split())
 }
@@ -132,7 +132,7 @@ def _fold(
     kernel: np.ndarray, gamma: np.ndarray, beta: np.ndarray, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the kernel and the bias of a convolution with the batch normalization behind it."""
-    scale = gamma / np.sqrt(variance + EPSILON)
+    scale = gamma / np.sqrt(variance + BATCHNORM_EPSILON)
     return tf.constant(kernel * scale), tf.constant(beta - mean * scale)
 
 

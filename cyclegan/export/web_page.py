@@ -16,11 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan import terminal
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
 from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
 
-SOURCE = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
+PAGE_FILES = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
 SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
 COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
@@ -74,7 +75,7 @@ def export(
     options = ExportOptions("web", overwrite=overwrite)
     exporter.check(out, options)
     with exporter.new_file(out) as made:
-        shutil.copytree(SOURCE, made)
+        shutil.copytree(PAGE_FILES, made)
         differences = [
             exporter.write_checked(generator, made / f"{direction}.onnx", images[direction], options)
             for direction, generator in generators.items()
@@ -99,7 +100,7 @@ def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ker
         "directions": [
             {
                 "name": direction,
-                "label": " → ".join(direction.upper().split("2")),
+                "label": " → ".join(DIRECTIONS[direction]),
                 "file": f"{direction}.onnx",
                 "inputs": generator.input_shape[-1],
             }

@@ -73,9 +73,9 @@ class Model:
         with tf.device(device), compat.precision_policy(precision or self.config.performance.precision):
             self.generators = {
                 direction: generators.make_generator(
-                    self.config.networks, *self.channels(direction), name=name + suffix
+                    self.config.networks, *self.channels(direction), name=pair.generator + suffix
                 )
-                for direction, name in zip(self.config.objective.directions, "GF")
+                for direction, pair in zip(self.config.objective.directions, self.config.objective.adversaries)
             }
         self._functions: dict[tuple[str, np.dtype], tf.types.experimental.GenericFunction] = {}
         networks = {network.name: network for network in self.generators.values()}
@@ -177,7 +177,7 @@ class Model:
 
     def value_ranges(self, direction: str) -> conversions.Ranges:
         """Return the value ranges of the originals and of the translations of a direction."""
-        source, target = direction.split("2")
+        source, target = DIRECTIONS[direction]
         return self.config.data.value_range(source), self.config.data.value_range(target)
 
 

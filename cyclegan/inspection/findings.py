@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cyclegan.config.data import DataConfig
+from cyclegan.data.sources import SPLITS
 from cyclegan.images import geometry
 
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
@@ -140,7 +141,7 @@ def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -
 
 def of_counts(splits: np.ndarray) -> Finding:
     """Return the finding about the numbers of training images; `splits` has the index of the split of each image."""
-    few, many = sorted((np.count_nonzero(splits == split), f"train{'AB'[split]}") for split in (0, 1))
+    few, many = sorted((np.count_nonzero(splits == split), SPLITS[split]) for split in (0, 1))
     uneven = many[0] >= max(1, UNEVEN * few[0])
     return Finding(UNEVEN_DOMAINS, [], note=f"{many[0]} in {many[1]}, {few[0]} in {few[1]}" if uneven else "")
 

@@ -25,7 +25,7 @@ from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
 MAX_IMAGES = 60  # images shown for a finding; the page lists the names of all others
-SIDE = 192  # pixels of the images of the page at most
+IMAGE_SIDE = 192  # pixels of the images of the page at most
 MAX_GROUPS = 3  # groups named for a finding
 MAX_NAMES = 4  # images named in a group
 MAX_SHORT_LINES = 5
@@ -195,7 +195,7 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
         domain = inspection.splits[index] % 2
         channels, value_range = inspection.channels[domain], inspection.value_ranges[domain]
         pixels = reader.decode(inspection.folder / inspection.names[index], channels, value_range=value_range)
-        thumbnail(pixels, SIDE).save(folder / file)
+        thumbnail(pixels, IMAGE_SIDE).save(folder / file)
     name = _escape(finding.describe(inspection.names, index))
     image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'
     return f"<figure>{image}<figcaption>{name}</figcaption></figure>"

@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AssertionError, UserError, tf.errors.OpError)
 # Messages that TensorFlow logs for each variable of a checkpoint that it could not read to its end.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
-tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
 
 
 class ShardedState(tf.train.experimental.PythonState):
@@ -81,12 +80,6 @@ class _SavedTrainState(tf.train.experimental.PythonState):
         self.value = TrainState.from_json(string_value)
 
 
-def read_train_state(checkpoint: pathlib.Path) -> TrainState:
-    """Read the training state of a checkpoint alone."""
-    reader = tf.train.load_checkpoint(os.fspath(checkpoint / "state"))
-    return TrainState.from_json(reader.get_tensor("train_state/.ATTRIBUTES/py_state"))
-
-
 class Restored(NamedTuple):
     """The training state and the folder of a checkpoint that was restored."""
 
@@ -120,6 +113,7 @@ class CheckpointManager:
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._train_state = _SavedTrainState()
         self._checkpoint = tf.train.Checkpoint(**state, train_state=self._train_state)
+        tf.get_logger().addFilter(_is_shown)
 
     def all(self) -> list[pathlib.Path]:
         """Return the folders of all checkpoints, the oldest first, without the best ones."""
@@ -276,6 +270,11 @@ class CheckpointManager:
         else:
             status.assert_existing_objects_matched().expect_partial()
         return self._train_state.value
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Filter the log of TensorFlow: leave out its list of variables that were not restored."""
+    return not record.getMessage().startswith(UNRESTORED)
 
 
 def _remove(checkpoints: Sequence[pathlib.Path]) -> None:

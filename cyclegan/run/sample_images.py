@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 Cycle = Sequence[np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
-TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
+COLUMN_TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
 COLUMN = 160  # least width of an image in a grid, in pixels
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle), by epoch.",
@@ -58,7 +58,7 @@ def write(
     for path in (inputs.parent, inputs, outputs):
         path.mkdir(exist_ok=True)
     grid = outputs.with_suffix(".png")
-    titles = [title for cycle, domain in zip((forward, backward), TITLES) for title in domain[: len(cycle)]]
+    titles = [title for cycle, domain in zip((forward, backward), COLUMN_TITLES) for title in domain[: len(cycle)]]
     whole_file.write(grid, _png(draw_grid([*zip(*forward, *backward)], titles)))
     samples: dict[str, list[tuple[str, dict[str, float]]]] = {}
     for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):

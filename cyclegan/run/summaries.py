@@ -19,7 +19,6 @@ from cyclegan.run.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
-Summary = tf.compat.v1.Summary
 SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's runs, in the folder of the run
 
 
@@ -155,12 +154,14 @@ class SummaryWriter:
     def _add_grid(self, epoch: int, path: pathlib.Path) -> None:
         """Add the PNG of a grid to the events, as it is."""
         with Image.open(path) as grid:
-            image = Summary.Image(width=grid.width, height=grid.height, encoded_image_string=path.read_bytes())
+            image = tf.compat.v1.Summary.Image(
+                width=grid.width, height=grid.height, encoded_image_string=path.read_bytes()
+            )
         self._add("test", epoch, {"tag": "samples", "image": image})
 
     def _add(self, split: str, step: int, *values: Mapping[str, Any]) -> None:
         # `tf.summary.scalar` takes seven times as long for a line, and `tf.summary.image` encodes images again.
-        summary = Summary(value=[Summary.Value(**value) for value in values])
+        summary = tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(**value) for value in values])
         with self._events[split].as_default():
             tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
 

@@ -34,7 +34,7 @@ class Throughput:
         self._seconds = self._waited = 0.0
 
     def add(self, images: int, steps: int, seconds: float, waited: float) -> None:
-        """Count the images of both domains in some steps, and their seconds, of which `waited` for images."""
+        """Count the images of both domains in some steps, the seconds of the steps, and those `waited` for images."""
         self._images += images
         self._steps += steps
         self._seconds += seconds

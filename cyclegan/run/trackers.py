@@ -37,9 +37,9 @@ class WandbTracker:
         entity, _, project = project.rpartition("/")
         self.run_id = run_id or secrets.token_hex(4)
         silent = self._wandb.Settings(console="off", silent=True)
-        place = {"dir": os.environ.get("WANDB_DIR") or str(folder), "name": folder.resolve().name}
+        folder_and_name = {"dir": os.environ.get("WANDB_DIR") or str(folder), "name": folder.resolve().name}
         self._run = self._wandb.init(
-            project=project, entity=entity or None, id=self.run_id, resume="allow", settings=silent, **place
+            project=project, entity=entity or None, id=self.run_id, resume="allow", settings=silent, **folder_and_name
         )
         self._run.config.update(dict(settings), allow_val_change=True)
         for split, axis in {"train": "epoch", "test": "epoch", "steps": "step"}.items():

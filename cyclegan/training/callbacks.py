@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Union, cast
+from typing import Union, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.images.value_range import to_float
 from cyclegan.methods.objective import CHANGES, ERRORS
 from cyclegan.run.sample_images import Cycle
@@ -48,16 +49,6 @@ class Epoch:
     # KID of each direction whose KID in this epoch is the lowest so far; only the chief knows it.
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
     is_best: bool = False  # whether `best_kid` has any; all workers know it
-
-
-class Evaluator(Protocol):
-    """The part of `evaluation.evaluator.Evaluator` that training needs."""
-
-    directions: tuple[str, ...]
-    extractor: Any  # an `evaluation.features.FeatureExtractor`
-
-    def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
-        """Return the scores of a direction by name."""
 
 
 class EvaluationCallback:

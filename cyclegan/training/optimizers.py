@@ -11,7 +11,6 @@ from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution import hardware
 from cyclegan.lazy_tensorflow import tf
 
-KERAS_EPSILON, PYTORCH_EPSILON = 1e-7, 1e-8  # defaults of their Adams
 SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 
 
@@ -57,11 +56,8 @@ class AdamSettings(OptimizationConfig):
     """Adam's decay of the mean gradient"""
     beta_2: float = flag(0.999, WARN, below=1)
     """Adam's decay of the mean squared gradient"""
-    epsilon: float = flag(
-        KERAS_EPSILON,
-        WARN,
-        positive=True,
-        derive=lambda settings: PYTORCH_EPSILON if settings["variant"] == "paper" else KERAS_EPSILON,
+    epsilon: float = flag(  # the defaults of Keras and PyTorch
+        1e-7, WARN, positive=True, derive=lambda settings: 1e-8 if settings["variant"] == "paper" else 1e-7
     )
     """term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)"""
 

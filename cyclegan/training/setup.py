@@ -20,6 +20,7 @@ from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import first_line
+from cyclegan.evaluation.evaluator import make_evaluator
 from cyclegan.inspection import report as inspection_report
 from cyclegan.methods.objective import SAMPLES
 from cyclegan.networks import compat
@@ -29,7 +30,7 @@ from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.callbacks import Evaluator, Summary, make_callbacks
+from cyclegan.training.callbacks import Summary, make_callbacks
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.schedule import learning_rates
 from cyclegan.training.step import GAN, compile_test_step, compile_train_step
@@ -39,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 ASSUMED_SHARE = 0.5  # share of the peak speed that a step reaches, to estimate its time
 RUNS = 3  # timed calls for --xla auto; the fastest counts
-
-MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.evaluator.make_evaluator`
 
 
 def config_of_worker(config: Config, workers: Workers) -> Config:
@@ -71,12 +70,10 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
 
 
 @tf.autograph.experimental.do_not_convert  # Keras 2 would convert every layer, which takes a second
-def make_trainer(
-    config: Config, workers: Workers, run: RunDirectory, data: Domains, make_evaluator: MakeEvaluator
-) -> Trainer:
+def make_trainer(config: Config, workers: Workers, run: RunDirectory, data: Domains) -> Trainer:
     """Return a trainer with new networks, or with the networks of the newest checkpoint; log the overview of the run.
 
-    If no epochs are left, the folder of the run is not written to, and `make_evaluator` is not called.
+    If no epochs are left, the folder of the run is not written to, and no network for scores is loaded.
 
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
@@ -205,7 +202,7 @@ def time_steps(
                 function(*arguments, **requests)[1].numpy()  # waits for the devices
                 times.append((time.perf_counter() - start) / steps)
                 beat()
-        except tf.errors.OpError as error:  # what XLA can't compile, or lacks the memory for
+        except tf.errors.OpError as error:  # XLA can't compile the step, or the memory is too small
             if name == "off":
                 raise
             logger.warning(f"XLA failed, and is not used: {first_line(error)}")

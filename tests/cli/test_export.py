@@ -99,7 +99,7 @@ def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):
     with caplog.at_level(logging.INFO, "cyclegan.export"):
         assert 0 < export.main([str(run), str(page), *given]) < exporter.TOLERANCE
     files = {path.name for path in page.iterdir()}
-    sources = {path.name for path in web_page.SOURCE.iterdir()}
+    sources = {path.name for path in web_page.PAGE_FILES.iterdir()}
     assert files == {*sources, "networks.json", *(f"{name}.onnx" for name in inputs)}
     settings = json.loads((page / "networks.json").read_text(encoding="utf-8"))
     assert {each["name"]: each["inputs"] for each in settings["directions"]} == inputs

@@ -68,7 +68,7 @@ def test_correlation_equals_numpy():
     assert losses.correlation(a, np.ones_like(a)).numpy().tolist() == [0, 0, 0]
 
 
-def test_penalties_of_a_quadratic_form(make_images):
+def test_penalties_of_a_quadratic_form():
     """Compare in float64 with a discriminator that is a quadratic form and has a known gradient."""
     rng = np.random.default_rng(0)
     form = tf.constant(rng.normal(size=(12, 12)), tf.float32)

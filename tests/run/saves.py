@@ -5,6 +5,8 @@ import os
 import pathlib
 import types
 
+import tensorflow as tf
+
 from cyclegan.config import Config
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
@@ -32,6 +34,12 @@ def save(run, *epochs, keep=3, best=()):
         state["a"].assign([epoch, epoch])
         checkpoints.save(at(epoch), best=best)
     return checkpoints
+
+
+def read_train_state(checkpoint):
+    """Read the training state of a checkpoint alone."""
+    reader = tf.train.load_checkpoint(str(checkpoint / "state"))
+    return TrainState.from_json(reader.get_tensor("train_state/.ATTRIBUTES/py_state"))
 
 
 def names(checkpoints):

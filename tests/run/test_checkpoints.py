@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.run.checkpoints import CheckpointManager, ShardedState, read_train_state
+from cyclegan.run.checkpoints import CheckpointManager, ShardedState
 from cyclegan.training.step import GAN
-from tests.run.saves import Run, at, names, save
+from tests.run.saves import Run, at, names, read_train_state, save
 from tests.thread_workers import in_threads
 from tests.training.helpers import state_values
 
@@ -57,7 +57,7 @@ def test_the_newest_checkpoints_are_kept(run):
     assert len(names(checkpoints)) == 3
 
 
-def test_checkpoints_behind_which_training_went_back_are_removed_first(run, caplog):
+def test_checkpoints_behind_which_training_went_back_are_removed_first(run):
     checkpoints = save(run, 2, 4, 6)
     spoil(checkpoints.all()[-1])
     _, checkpoints = run(keep=2)

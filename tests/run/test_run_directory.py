@@ -100,7 +100,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     for text in ("auto", "12:3981"):
         with open_run(tmp_path, value_range_x=text) as again:
-            assert again.config.data.value_range("x") == (12, 3981) and not again.warnings
+            assert again.config.data.value_range("X") == (12, 3981) and not again.warnings
     for text in (None, "0:4095"):
         with pytest.raises(UserError, match="value_range_x '12:3981' -> "):
             open_run(tmp_path, value_range_x=text)

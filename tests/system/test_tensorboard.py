@@ -13,8 +13,8 @@ from time import sleep
 import pytest
 
 from cyclegan.methods.objective import CHANGES, ERRORS
-from cyclegan.run.checkpoints import read_train_state
 from cyclegan.run.run_directory import find_checkpoints
+from tests.run.saves import read_train_state
 from tests.system.runs import TINY, lines, run
 from tests.training.helpers import LOSSES
 

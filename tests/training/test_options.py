@@ -168,6 +168,6 @@ def test_an_option_of_the_arithmetic_reaches_tensorflow(monkeypatch, name, value
     monkeypatch.setattr(hardware, "measure_peak", lambda precision: calls.append("measured") or {}["the end"])
     for flag in ({}, {name: value}):
         with pytest.raises(KeyError):
-            setup.make_trainer(Config.from_settings(precision="float32", **flag), None, None, None, None)
+            setup.make_trainer(Config.from_settings(precision="float32", **flag), None, None, None)
     plain, changed = calls[: calls.index("measured")], calls[calls.index("measured") + 1 : -1]
     assert plain != changed and calls[-1] == "measured"

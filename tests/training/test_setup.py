@@ -90,11 +90,11 @@ def make(tmp_path, strategies):
     """Return a function that makes the trainer of a tiny run, as a new start does, and its config.json."""
     small = {"dataset": "stripes", "max_dataset_size": 2, "no_peak": True, "verbose": 0}
 
-    def make_one(make_evaluator=None, **settings):
+    def make_one(**settings):
         config = Config.from_settings(**{**TINIER, **small, "output_dir": str(tmp_path / "run"), **settings})
         workers = Workers(strategies[1])
         with RunDirectory(config, compat.stack()) as run:
-            trainer = make_trainer(config, workers, run, load_data(config, workers, run), make_evaluator)
+            trainer = make_trainer(config, workers, run, load_data(config, workers, run))
             return trainer, serialization.load(run.path / "config.json").config
 
     return make_one
@@ -105,20 +105,21 @@ def test_config_json_records_the_choice_of_xla(make, monkeypatch):
     assert make()[1].performance.xla == "off"
 
 
-def test_a_finished_run_loads_no_network_for_scores(make):
+def test_a_finished_run_loads_no_network_for_scores(make, monkeypatch):
     loaded = []
 
     def load(*arguments):
         loaded.append(arguments[0])
 
+    monkeypatch.setattr(setup, "make_evaluator", load)
     options = {"epochs": 1, "evaluate_every": 1, "evaluate_features": "inception"}
-    trainer, _ = make(load, **options)
+    trainer, _ = make(**options)
     assert loaded == ["inception"]
     trainer.state.next_epoch()
     trainer.policy.checkpoints.save(trainer.state)
-    trainer, _ = make(load, **options)
+    trainer, _ = make(**options)
     assert trainer.state.epoch == 1 and trainer.fit() == {} and loaded == ["inception"]
-    make(load, **{**options, "epochs": 2})
+    make(**{**options, "epochs": 2})
     assert loaded == ["inception"] * 2
 
 

@@ -15,7 +15,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
 from cyclegan.evaluation import features
 from cyclegan.evaluation.evaluator import Evaluator
-from cyclegan.run.checkpoints import CheckpointManager, read_train_state
+from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import saved_checkpoints
 from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.throughput import Throughput
@@ -24,6 +24,7 @@ from cyclegan.training.callbacks import make_callbacks
 from cyclegan.training.step import GAN, compile_test_step, compile_train_step
 from cyclegan.training.trainer import Split, Trainer
 from scripts.soak.comparison import log_lines
+from tests.run.saves import read_train_state
 from tests.system.runs import variables
 from tests.training.helpers import FEW_LAYERS, assign_state, state_values
 
