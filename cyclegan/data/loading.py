@@ -16,7 +16,7 @@ import tqdm
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
 from cyclegan.data import machine
-from cyclegan.errors import MissingPackageError, TrainingError, UserError, printable
+from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image import ShapeOfImages
 from cyclegan.images.reader import Source
@@ -213,7 +213,5 @@ def named(source: Source, split: str, index: int) -> Iterator[None]:
     name = f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)
     try:
         yield
-    except MissingPackageError as error:
-        raise MissingPackageError(printable(f"{name}: {error}")) from error
     except Exception as error:  # the libraries raise almost anything for a damaged file
         raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error

@@ -24,11 +24,11 @@ def test_five_bands(kind, dtype):
         content = tiff_of(values, **TIFFS[kind])
     assert reader.check(content, 5)[:4] == (len(content), 12, 10, dtype == np.uint16)
     np.testing.assert_array_equal(reader.decode(content, 5, dtype), values)
-    with pytest.raises(ValueError, match="bands: 5; expected 4 .--channels_x, --channels_y"):
+    with pytest.raises(ValueError, match="bands: 5; expected 4 .--channels_x, --channels_y of training"):
         reader.check(content, 4)
     for channels in (1, 3):
         for function in (reader.check, reader.decode):
-            with pytest.raises(ValueError, match="bands: 5; expected gray or RGB pixels, or another --channels_x"):
+            with pytest.raises(ValueError, match="bands: 5; expected gray or RGB pixels, or other channels .--channels_x"):
                 function(content, channels)
 
 
@@ -45,14 +45,14 @@ def test_white_is_the_highest_level(dtype):
 def test_check_finds_truncated_tiff(name):
     whole = tiff_of(deep_values(5, 40, 40), **TIFFS[name])
     reader.check(whole, 5)
-    with pytest.raises(ValueError, match="truncated: it has fewer pixels than its header promises"):
+    with pytest.raises(ValueError, match="truncated, it has fewer pixels than its header promises"):
         reader.check(whole[:-300], 5)
 
 
 def test_check_finds_strips_with_too_few_bytes():
     counts = [struct.pack("<HHII", 279, 4, 1, count) for count in (640, 64)]
     for function in (reader.check, reader.decode):
-        with pytest.raises(OSError, match="truncated"):
+        with pytest.raises(ValueError, match="truncated"):
             function(tiff(8, 80).replace(*counts), 1)
 
 
@@ -77,8 +77,8 @@ def test_check_finds_every_truncated_tiff_of_pillow(compression):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"compression": "lzma"}, "compression 34925, photometric .*: expected 1 or 2 and one of NONE, LZW"),
-        ({"photometric": "separated"}, "photometric interpretation 5: expected 1 or 2"),
+        ({"compression": "lzma"}, "compression LZMA and colors MINISBLACK: expected one of NONE, LZW"),
+        ({"photometric": "linear_raw"}, "compression NONE and colors LINEAR_RAW: expected one of"),
     ],
 )
 def test_other_kinds_of_tiff_are_refused(options, text):

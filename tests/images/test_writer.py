@@ -6,7 +6,7 @@ from PIL import Image
 
 from cyclegan.errors import UserError
 from cyclegan.images import formats, reader
-from cyclegan.images.image import DecodedImage
+from cyclegan.images.image import DecodedImage, Metadata
 
 
 def noise(shape, dtype=np.uint8, seed=0):
@@ -66,8 +66,8 @@ def test_color_profile_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
     types = {"a.png": np.uint8, "b.png": np.uint16, "a.jpg": np.uint8, "a.tif": np.uint8, "b.tif": np.uint16}
     for name, dtype in types.items():
-        formats.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
-        assert reader.decode_values(tmp_path / name).profile == profile, name
+        formats.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, Metadata(profile)))
+        assert reader.decode_values(tmp_path / name).metadata.profile == profile, name
 
 
 def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
