@@ -18,7 +18,7 @@ DECODERS: dict[str, Callable[[bytes], np.ndarray]] = {
     "jpeg2000": imagecodecs.jpeg2k_decode,
     "jpegxl": lambda data: imagecodecs.jpegxl_decode(data, index=0),
 }
-DECODER_BYTES = 16  # of memory per value beside the image
+DECODER_BYTES = 8  # of memory per value beside the image
 OPACITY = b"cdef"  # box of JPEG 2000
 
 

@@ -21,7 +21,6 @@ from cyclegan.whole_file import open_regular
 
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
 Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
-CHANNELS = "--channels_x, --channels_y of training"
 _large_image_lock = threading.Lock()
 
 
@@ -121,13 +120,13 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
     reader = open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
-        raise ImageError(f"bands: {header.bands}; expected gray or RGB pixels, or other channels ({CHANNELS})")
+        raise ImageError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training")
     if channels not in (1, 3) and header.bands != channels:
-        raise ImageError(f"bands: {header.bands}; expected {channels} ({CHANNELS})")
+        raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")
     if header.other_values and not any_type:
         raise ImageError(
-            f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need a value"
-            " range (--value_range_x, --value_range_y of training)"
+            f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
+            " --value_range_x or --value_range_y in training"
         )
     if any_type and not header.other_values:  # other values take more memory to decode than to convert
         # All bands, the chosen ones, and these and the opacity as uint16.

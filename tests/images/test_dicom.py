@@ -134,7 +134,9 @@ def test_colors_need_no_range():
     table = np.arange(256) * 256
     names = [f"{name}PaletteColorLookupTable" for name in ("Red", "Green", "Blue")]
     tables = {f"{name}Descriptor": [256, 0, 16] for name in names}
-    tables.update((f"{name}Data", (table * (number + 1) % 65536).astype("<u2").tobytes()) for number, name in enumerate(names))
+    tables.update(
+        (f"{name}Data", (table * (number + 1) % 65536).astype("<u2").tobytes()) for number, name in enumerate(names)
+    )
     palette = dicom(color[..., 0], 8, PhotometricInterpretation="PALETTE COLOR", **tables)
     expected = table[color[..., :1]] * [1, 2, 3] % 65536
     assert (reader.decode(palette, 3, np.uint16) == expected).all()

@@ -148,12 +148,18 @@ def test_memory_limit_holds_for_what_decoding_takes(tmp_path):
     (tmp_path / "deep.png").write_bytes(deep_png(deep))
     (tmp_path / "deep.tiff").write_bytes(tiff_of(deep, compression="zlib", extrasamples=["unassalpha"]))
     five = np.zeros((side, side, 5), np.uint8)
-    for name, options in (("jpeg", {"compression": "jpeg", "photometric": "rgb"}), ("12 bit", {"compression": "jpeg2000"})):
-        (tmp_path / f"{name}.tif").write_bytes(tiff_of(deep[..., :3].astype(np.uint8), rowsperstrip=side, **options))
-    for name, codec in (("a.jp2", "jpeg2k"), ("a.jxl", "jpegxl"), ("a.avif", "avif")):
-        (tmp_path / name).write_bytes(getattr(imagecodecs, f"{codec}_encode")(deep.astype(np.uint8)))
-        if codec != "avif":
-            (tmp_path / f"deep {name}").write_bytes(getattr(imagecodecs, f"{codec}_encode")(deep))
+    rgb = deep[..., :3].astype(np.uint8)
+    for compression in ("jpeg", "jpeg2000"):
+        content = tiff_of(rgb, compression=compression, rowsperstrip=side)
+        (tmp_path / f"{compression}.tif").write_bytes(content)
+    for name, codec, pixels in (
+        ("a.jp2", "jpeg2k", rgb),
+        ("deep.jp2", "jpeg2k", deep[..., :3]),
+        ("a.jxl", "jpegxl", rgb),
+        ("deep.jxl", "jpegxl", deep),
+        ("a.avif", "avif", rgb),
+    ):
+        (tmp_path / name).write_bytes(getattr(imagecodecs, f"{codec}_encode")(pixels))
     (tmp_path / "five bands.tiff").write_bytes(tiff_of(five, compression="lzw", rowsperstrip=side))
     command = [sys.executable, "-c", MEASURE_AND_COMPARE, *sorted(map(str, tmp_path.iterdir()))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
