@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -21,21 +22,17 @@ __version__ = "1.1.0"
 
 __all__ = ["__version__", "load", "translate"]
 
-# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". `distribution.strategy` still reports GPUs that
-# TensorFlow does not see, and errors still come as exceptions. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
+# Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". Errors still come as exceptions, and
+# `distribution.strategy` reports GPUs that TensorFlow does not see. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+_MODULES = {"load": "cyclegan.inference.model", "translate": "cyclegan.inference.translate_files"}
 
 
 def __getattr__(name: str) -> object:
     """Import the public functions when they are first used, because importing TensorFlow takes seconds."""
-    if name == "load":
-        from cyclegan.inference.model import load
-
-        return load
-    if name == "translate":
-        from cyclegan.inference.translate_files import translate
-
-        return translate
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -13,8 +13,8 @@ PLACES = (" ", "\t", "Detected at node", "Node:", "<stack traces unavailable>")
 class UserError(Exception):
     """A mistake in a request of the user. The text names the received and the expected value, and the fix.
 
-    `train.py` and the scripts print the text as one line and exit with `exit_code`. Every other exception is a defect of the
-    program and keeps its traceback.
+    `train.py` and the scripts print the text as one line and exit with `exit_code`. Every other exception is a defect
+    of the program and keeps its traceback.
 
     Attributes:
         exit_code: Exit code of the process.
@@ -44,14 +44,19 @@ class Stopped(UserError):
 def printable(text: object) -> str:
     """Return a text as one line that is harmless to a terminal.
 
-    Control characters and bytes that are not text become escapes. File names may contain any byte but a slash and a zero byte.
+    Control characters and bytes that are not text become escapes. File names may contain almost any byte.
     """
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return "1 image" or "2 images"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an error, without TensorFlow's internals; the name of the type if it is empty.
+    """Return the first line of the message of an error, without TensorFlow's internals; if it is empty, the type.
 
     The message of an error in a `tf.function` begins with the places in the code where its operations were made.
     """

@@ -6,15 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 
-class _LazyModule:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
+class _LazyTensorFlow:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("tensorflow"), name)
 
 
 if TYPE_CHECKING:
     import tensorflow as tf
 else:
-    tf = _LazyModule("tensorflow")
+    tf = _LazyTensorFlow()

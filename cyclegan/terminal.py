@@ -55,7 +55,7 @@ class _TerminalHandler(logging.Handler):
 
         try:
             is_warning = record.levelno >= logging.WARNING
-            stream = getattr(record, "stream", sys.stderr if is_warning else sys.stdout)
+            stream = sys.stderr if is_warning else sys.stdout
             with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
                 tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
                 stream.flush()
@@ -68,8 +68,8 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
 
     Args:
         verbosity: 0 shows only warnings.
-        worker: Index of this worker if several train together. Workers other than 0, the chief, show only warnings, with their
-            index, and none of `cyclegan.training`, which are the same on all workers.
+        worker: Index of this worker if several train together. Workers other than 0, the chief, show only warnings,
+            with their index, and none of `cyclegan.training`, which are the same on all workers.
     """
     logger = logging.getLogger("cyclegan")
     for handler in _handlers():
@@ -103,10 +103,17 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
     if not (visible and any(each.level <= logging.INFO for each in _handlers())):
         yield
         return
+    done, start = threading.Event(), time.monotonic()
+
+    def log_time() -> None:
+        if if_slow and not done.wait(1):
+            logger.info(text)
+        while not done.wait(LOG_SECONDS):
+            logger.info(f"{text}: {time.monotonic() - start:.0f} s")
+
     if not if_slow:
         logger.info(text)
-    done = threading.Event()
-    thread = threading.Thread(target=_log_time, args=(text, done, if_slow, {"stream": sys.stdout}), daemon=True)
+    thread = threading.Thread(target=log_time, daemon=True)
     thread.start()
     try:
         yield
@@ -115,20 +122,11 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
         thread.join(END_SECONDS)
 
 
-def _log_time(text: str, done: threading.Event, if_slow: bool, extra: dict[str, Any]) -> None:
-    """Log the time since the call until `done`; the stream is today's stdout, as libraries are silenced meanwhile."""
-    start = time.monotonic()
-    if if_slow and not done.wait(1):
-        logger.info(text, extra=extra)
-    while not done.wait(LOG_SECONDS):
-        logger.info(f"{text}: {time.monotonic() - start:.0f} s", extra=extra)
-
-
 @contextlib.contextmanager
 def start() -> Iterator[None]:
     """Import TensorFlow inside this context: Ctrl-C ends the process at once, and no garbage is collected.
 
-    Libraries hide the exception of a Ctrl-C while they are imported. Looking for garbage among the new objects takes 0.3 s.
+    Libraries hide the exception of a Ctrl-C while they are imported. To look for garbage would take 0.3 s.
     """
     is_main, was_enabled = threading.current_thread() is threading.main_thread(), gc.isenabled()
     previous = signal.signal(signal.SIGINT, signal.SIG_DFL) if is_main and _raises_ctrl_c() else None
@@ -167,7 +165,7 @@ class _LossyStream:
 
 
 def prepare_training() -> None:
-    """Let Ctrl-C end the process at once, and ignore SIGUSR1, until `Signals` handles them; outlive the reader of the output.
+    """Let Ctrl-C end the process and ignore SIGUSR1, until `Signals` handles them; outlive the reader of the output.
 
     Ctrl-C also ends the `tee` of `train.py | tee log`, and training still has to save a checkpoint.
     """
@@ -188,8 +186,8 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         interrupted: Message after Ctrl-C.
 
     Returns:
-        The exit code: 0 for success, 1 for failed training or a defect of the program (with its traceback), 2 for a mistake of
-        the user, 130 after Ctrl-C, 141 if the reader of the output has left.
+        The exit code: 0 for success, 1 for failed training or a defect of the program (with its traceback), 2 for a
+        mistake of the user, 130 after Ctrl-C, 141 if the reader of the output has left.
     """
     configure_logging()
     before = tempfile.tempdir
@@ -223,7 +221,7 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
 
 
 def _report(text: str, before: str = "") -> None:
-    """Print why the program ends; "the same command", with which messages propose to resume, must not clear the folder."""
+    """Print why the program ends; "the same command", with which it resumes, must not clear the folder."""
     if any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv):
         text = text.replace("the same command", "the same command without --clear_output_dir")
     print(f"{before}{program()}: {text}", file=sys.stderr, flush=True)
@@ -238,7 +236,7 @@ def end(text: str, code: int) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: at the normal end of Python, TensorFlow would wait for other workers that may be gone."""
+    """End the process at once: at the normal end of Python, TensorFlow would wait for workers that may be gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -247,9 +245,10 @@ def leave(code: int) -> NoReturn:
 class Signals:
     """Context manager that turns signals into requests, which training checks after each call.
 
-    SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue. A second
-    Ctrl-C ends the process at once, even in the middle of a step: a thread reads the signals, because Python's own handlers run
-    only between two calls of TensorFlow. Signals that the parent process ignores stay ignored, as under `nohup`.
+    SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue.
+    Ctrl-C after that ends the process at once, even in the middle of a step: a thread reads the signals, because
+    Python's own handlers run only between two calls of TensorFlow. Signals that the parent process ignores stay
+    ignored, as under `nohup`.
 
     Attributes:
         stop_signal: Number of the signal that asked to stop; 0 if none did.
@@ -297,4 +296,5 @@ class Signals:
             os._exit(128 + signum)
         elif signum in STOP_SIGNALS and not self.stop_signal:
             self.stop_signal = signum
-            logger.warning("Stopping after this step, with a checkpoint; Ctrl-C again leaves at once, without one")
+            key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"
+            logger.warning(f"Stopping after this step, with a checkpoint; {key} leaves at once, without one")

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.data import machine
+from cyclegan.data.loading import available_cores
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.run.run_directory import saved_checkpoints
 from scripts.score_stripes import TITLES
@@ -146,7 +146,7 @@ def train_and_score(output: pathlib.Path, setting: str, seed: int, arguments: ar
     for name, direction in BEST.items():
         if saved_checkpoints(run / "checkpoints", name):
             scores[f"{direction}, best KID"] = score(run, name, arguments.features)["scores"][direction]
-    cores = machine.available_cores()
+    cores = available_cores()
     return {**result, "cores": cores, "epoch": last["epoch"], "step": last["step"], "scores": scores}
 
 

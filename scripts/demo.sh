@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train on an embedded dataset, 1.5 to 3.5 minutes on 2 CPU cores, and score the result.
+# Train on an embedded dataset, 1 to 3.5 minutes on 2 CPU cores, and score the result.
 # Makes the environment first, see setup.sh. A second call resumes.
 set -euo pipefail
 cd "$(dirname "$0")/.."

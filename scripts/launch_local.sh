@@ -62,6 +62,7 @@ forward() {  # a signal, and the exit code of workers that it stops
   if [ -n "${2:-}" ] && [ -z "$killer" ]; then
     kill_later &
     killer=$!
+    disown "$killer"  # or bash may report that it was killed
   fi
 }
 kill_later() {

@@ -72,7 +72,7 @@ def score(run: str | os.PathLike[str], checkpoint: str | None = None, features: 
     if not data.is_embedded:
         check_same_names(domains.test_x.names, domains.test_y.names)
     x, y = (
-        np.stack([centre_crop(part.images[i], domains.size) for i in range(len(part))])
+        np.stack([centre_crop(part[i], domains.size) for i in range(len(part))])
         for part in (domains.test_x, domains.test_y)
     )
     palettes = {"x2y": palette(y), "y2x": palette(x)}

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import cyclegan  # noqa: F401  before TensorFlow: it silences the notices
-from cyclegan.data import machine
+from cyclegan.data.loading import free_bytes
 from cyclegan.distribution.strategy import make_strategy
 from tests.browser import CHROMIUM, Browser
 
@@ -64,7 +64,7 @@ def collect_garbage():
     """Collect garbage after a test file, only if memory runs short: TensorFlow's graphs make it take up to a minute."""
     gc.disable()
     yield
-    if machine.free_bytes() < LITTLE_MEMORY:
+    if free_bytes() < LITTLE_MEMORY:
         gc.collect()
     gc.freeze()
 

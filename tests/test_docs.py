@@ -65,7 +65,7 @@ def test_flags_exist(page: pathlib.Path) -> None:
 
 
 def test_each_flag_of_the_method_is_documented() -> None:
-    for name, (section, _) in all_settings().items():
-        if section in PAGE_OF_SECTION:
-            page = ROOT / "docs" / PAGE_OF_SECTION[section]
+    for name, setting in all_settings().items():
+        if setting.section in PAGE_OF_SECTION:
+            page = ROOT / "docs" / PAGE_OF_SECTION[setting.section]
             assert re.search(rf"`--{name}\b", page.read_text(encoding="utf-8")), name

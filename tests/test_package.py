@@ -1,5 +1,6 @@
 """Build the package, compare it with the clone, install it, and use its commands in another folder."""
 
+import ast
 import email
 import json
 import os
@@ -101,6 +102,25 @@ def test_dependencies_are_those_of_the_requirements_files(info):
     script = (ROOT / "scripts" / "test.sh").read_text(encoding="utf-8")
     for extra, package in {"dicom": "pydicom", "wandb": "wandb>", "mlflow": "mlflow-skinny>"}.items():
         assert found[extra] == {normalized(text) for text in re.findall(f"'({package}.*?)'", script)}
+
+
+@pytest.mark.skipif(not hasattr(sys, "stdlib_module_names"), reason="Python 3.9 does not list its own modules")
+def test_every_imported_package_is_declared(info):
+    scripts = [*ROOT.glob("scripts/**/*.py"), ROOT / "train.py"]
+    imported = set()
+    for path in (*scripts, *ROOT.glob("cyclegan/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module)
+    imported = {{"PIL": "pillow"}.get(name, name) for name in (name.split(".")[0] for name in imported)}
+    own = {"cyclegan", "scripts", *(path.stem for path in scripts)}
+    texts = email.message_from_string(info("METADATA")).get_all("Requires-Dist")
+    declared = {
+        re.match(r"[\w-]+", text)[0].replace("-", "_") for text in texts if "test" not in text.partition(";")[2]
+    }
+    assert imported - own - set(sys.stdlib_module_names) <= declared
 
 
 @pytest.mark.slow

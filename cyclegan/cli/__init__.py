@@ -1,1 +1,1 @@
-"""Programs: one module for each command, with `main`, which takes arguments, and `program`, which runs it in a terminal."""
+"""One module for each command: `main` takes its arguments, and `program` runs it in a terminal."""

@@ -6,6 +6,7 @@ Prints the settings that differ, and the last and the best metrics of each run, 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -39,6 +40,8 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
         UserError: A folder holds no run, or its configuration is damaged.
     """
     paths = [pathlib.Path(folder).expanduser() for folder in folders]
+    if missing := next((path for path in paths if not path.is_dir()), None):
+        raise UserError(f"{missing}: no such folder; expected the folder of a run, see --output_dir of training")
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
@@ -62,7 +65,7 @@ def _flatten(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _curves(folder: pathlib.Path) -> dict[str, dict[int, float]]:
-    """Return the metrics of the epochs: losses of the held-out images, if they have them; otherwise those of training first."""
+    """Return the metrics of the epochs: losses of the held-out images if there are any, otherwise of training."""
     values: dict[str, dict[str, dict[int, float]]] = {"train": {}, "test": {}, "steps": {}}
     for line in metrics_log.read(folder / "metrics.jsonl"):
         if "event" not in line:
@@ -155,6 +158,4 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"Curves: {arguments.png}")
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped")
+program = functools.partial(terminal.run, main, "stopped")

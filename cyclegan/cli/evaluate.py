@@ -1,12 +1,13 @@
 """Score a run on its held-out images: `cyclegan-evaluate runs/horse2zebra`.
 
-The scores are FID, KID, errors to the ground truth if it is known, cycle and identity errors, each beside the score of the
-untranslated images. docs/evaluation.md explains them.
+The scores are FID, KID, errors to the ground truth if it is known, cycle and identity errors, each beside the score of
+the untranslated images. docs/evaluation.md explains them.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -36,9 +37,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = ArgumentParser(
         description="Score a run: FID, KID, errors to the ground truth if it is known, cycle and identity errors.",
-        epilog=None
-        if terminal.is_installed()  # without the docs
-        else "docs/evaluation.md explains the scores, and which of them can be compared.",
+        epilog="The project's docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     which = parser.add_mutually_exclusive_group()
@@ -50,24 +49,31 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--direction", choices=tuple(DIRECTIONS), help="score only this direction (default: both)")
     parser.add_argument(
+        "--protocol",
+        metavar="NAME",
+        help="evaluate as a paper does, at the best and at the last checkpoint: cut (Park et al. 2020) compares all"
+        " held-out images at 256 x 256 pixels with the features fid",
+    )
+    parser.add_argument(
         "--features",
-        default="inception",
         metavar="KIND",
-        help="features that FID and KID compare: inception, with weights that are downloaded once; a FILE with these weights; or"
-        " random, a fixed random network that ranks checkpoints of one run (default: inception)",
+        help="features that FID and KID compare: fid, the network of published FIDs, resizing as pytorch-fid does;"
+        " fid-tf1 or fid-clean, resizing as TensorFlow 1 or clean-fid do; inception, the network of Keras; or random, a"
+        " fixed random network that ranks checkpoints of one run. Weights are downloaded once, or read from a file:"
+        " KIND:FILE (default: inception; with --protocol fid)",
     )
     parser.add_argument("--dataset", help="the run's dataset if it has moved (default: where the run found it)")
     parser.add_argument("--data_dir", help="folder of prepared TensorFlow Datasets (default: the run's)")
     parser.add_argument(
         "--real",
         metavar="DIR",
-        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of the target"
-        " domain (default: the held-out images of the run)",
+        help="real images to compare with: a folder with testA and testB or, with --direction, a folder of images of"
+        " the target domain (default: the held-out images of the run)",
     )
     parser.add_argument(
         "--paired",
         action="store_true",
-        help="held-out images of the same name show the same scene, so the ground truth is known (stripes, scenes: always)",
+        help="held-out images of the same name show the same, so the ground truth is known (stripes, scenes: always)",
     )
     parser.add_argument(
         "--max_images", type=int, metavar="N", help="use at most the first N held-out images of each domain"
@@ -89,8 +95,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
 
     options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
     result: dict[str, object]
-    if all_checkpoints:
-        results = score_checkpoints(run, options)
+    if all_checkpoints or (options.protocol and not checkpoint):
+        results = score_checkpoints(run, options, best_and_last=not all_checkpoints)
         result, lines = {"checkpoints": results}, checkpoints_table(results)
     else:
         result = score_run(run, checkpoint, options)
@@ -139,16 +145,15 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     width = max(map(len, [*names, "untranslated"]))
     rows = [[result["directions"][direction]["scores"][name] for direction, name in columns] for result in results]
     best = [min((value for value in values if not math.isnan(value)), default=None) for values in zip(*rows)]
-    yield f"{results[0]['run']}: {len(results)} checkpoints; * marks the best of a column"
+    lines = [(name, result["epoch"], result["step"], row) for name, result, row in zip(names, results, rows)]
+    if all(part["untranslated"] for part in directions.values()):
+        lines.append(("untranslated", "", "", [directions[d]["untranslated"][name] for d, name in columns]))
+    yield f"{results[0]['run']}: * marks the best of a column"
     yield ""
     yield f"{'':{width}} {'epoch':>6} {'step':>8} " + " ".join(f"{f'{d} {name}':>11} " for d, name in columns).rstrip()
-    for name, result, row in zip(names, results, rows):
+    for name, epoch, step, row in lines:
         cells = (f"{value:11.5g}{'*' if value == least else ' '}" for value, least in zip(row, best))
-        yield f"{name:{width}} {result['epoch']:6} {result['step']:8} {' '.join(cells).rstrip()}"
-    before = (directions[direction]["untranslated"].get(name) for direction, name in columns)
-    yield (
-        f"{'untranslated':{width + 16}} " + " ".join(f"{'' if v is None else f'{v:.5g}':>11} " for v in before).rstrip()
-    )
+        yield f"{name:{width}} {epoch:>6} {step:>8} {' '.join(cells).rstrip()}"
     for direction, part in directions.items():
         yield ""
         yield from _protocol_lines(direction, part["protocol"])
@@ -173,10 +178,10 @@ def _protocol_lines(direction: str, protocol: Mapping[str, Any]) -> Iterator[str
 def _common_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that are the same for both directions."""
     yield ""
+    if protocol["protocol"]:
+        yield f"Protocol: {protocol['protocol']}; published FIDs are of the best checkpoint, chosen with these images"
     yield f"Images: --preprocess {protocol['preprocess']} (resized by Pillow, bicubic, antialiased)"
     yield f"Features: {protocol['features']}"
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; nothing was written")
+program = functools.partial(terminal.run, main, "stopped; nothing was written")

@@ -1,12 +1,13 @@
 """Export a trained generator: `cyclegan-export runs/horse2zebra horse2zebra.onnx --format onnx`.
 
-The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept only if its
-output there agrees with the network's. docs/export.md shows how to use each format.
+The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept
+only if its output there agrees with the network's. docs/export.md shows how to use each format.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import pathlib
@@ -54,13 +55,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="+",
         default=(),
         metavar="FILE",
-        help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by TensorFlow"
-        " Datasets and still exists; otherwise drawn ones)",
+        help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by"
+        " TensorFlow Datasets and still exists; otherwise drawn ones)",
     )
     parser.add_argument(
         "--runtime",
         metavar="DIR",
-        help="web: folder of the npm package onnxruntime-web to copy, or cdn for the public one (default: copied with npm)",
+        help="web: folder of the npm package onnxruntime-web, or cdn for the public one (default: copied with npm)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     return parser.parse_args(argv)
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 
 def _export_page(given: argparse.Namespace) -> float:
-    """Export the networks of a run as a page, and log how to serve it. Return the largest difference from the networks."""
+    """Export the networks as a page, and log how to serve it; return the largest difference from the networks."""
     from cyclegan.data.sources import comparison_images
     from cyclegan.export import exporter, web_page
     from cyclegan.inference.model import Model
@@ -121,7 +122,7 @@ def _export_page(given: argparse.Namespace) -> float:
     exporter.check(given.out, exporter.ExportOptions("web", float16=given.float16, overwrite=given.overwrite))
     run = Model(given.run, given.checkpoint, "float32")
     data, multiple = run.config.data, run.config.networks.multiple
-    if data.value_range("x") or data.value_range("y"):
+    if data.value_range("X") or data.value_range("Y"):
         raise UserError(
             f"{given.run}: has value ranges, which browsers cannot read; expected --format onnx or the like"
         )
@@ -150,11 +151,9 @@ def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> Non
     from cyclegan.export.portable import INPUT, OUTPUT
 
     low, high = (0, 255) if options.uint8 else (-1, 1)
-    for name, domain in zip((INPUT, OUTPUT), direction.split("2")):
+    for name, domain in zip((INPUT, OUTPUT), DIRECTIONS[direction]):
         if value_range := data.value_range(domain):
             logger.info("%s: %d and %d stand for the values %g and %g", name, low, high, *value_range)
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; OUT is unchanged")
+program = functools.partial(terminal.run, main, "stopped; OUT is unchanged")

@@ -3,13 +3,14 @@
     cyclegan-import-torch latest_net_G_A.pth latest_net_G_B.pth \
         --discriminators latest_net_D_A.pth latest_net_D_B.pth --output_dir runs/mine
 
-G_A translates from X to Y, G_B back; D_A is the discriminator of Y, D_B of X. Networks that are not given begin with random
-weights. The files determine the architecture; flags of train.py set how training continues. PyTorch reads the files, and
-nothing in them is executed.
+G_A translates from X to Y, G_B back; D_A is the discriminator of Y, D_B of X. Networks that are not given begin with
+random weights. The files determine the architecture; flags of train.py set how training continues. PyTorch reads the
+files, and nothing in them is executed.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import pathlib
 import shlex
@@ -80,8 +81,8 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
         raise UserError(f"objective {config.objective.objective}: expected cyclegan, whose networks the files hold")
     if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
         raise UserError(
-            f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known yet;"
-            " expected --pool_size 0, or --preprocess resize_and_crop"
+            f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known"
+            " yet; expected --pool_size 0, or --preprocess resize_and_crop"
         )
     output_dir = config.run.output_dir
     if (pathlib.Path(output_dir) / "config.json").exists() and not config.run.clear_output_dir:
@@ -103,7 +104,7 @@ def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Pa
         from cyclegan.run.checkpoints import CheckpointManager
         from cyclegan.run.run_directory import RunDirectory
         from cyclegan.run.train_state import TrainState
-        from cyclegan.training.gan import GAN
+        from cyclegan.training.step import GAN
 
     if config.performance.precision == "auto":
         config = config.replace(precision=hardware.best_precision())
@@ -141,6 +142,4 @@ def main(argv: Sequence[str] | None = None) -> pathlib.Path:
     return path
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main)
+program = functools.partial(terminal.run, main)

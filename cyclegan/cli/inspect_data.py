@@ -1,18 +1,20 @@
 """Inspect a folder of images before training on it: `cyclegan-inspect my_images --html report/`.
 
-Decodes every image once. Prints the number, sizes, bands and colors of the images of each domain and split, and what may harm
-training: damaged, constant, gray and small images, duplicates, and images in both domains or in training and test.
+Decodes every image once. Prints the number, sizes, bands and colors of the images of each domain and split, and what
+may harm training: damaged, constant, gray and small images, duplicates, and images in both domains or in training and
+test.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import functools
 from collections.abc import Sequence
 
 from cyclegan import terminal
 from cyclegan.config import Config, command_line
 from cyclegan.config.command_line import ArgumentParser
+from cyclegan.config.config import all_settings
 from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError, printable
 from cyclegan.inspection.inspection import FLAGS, inspect
@@ -37,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(*map(printable, report.lines(inspection)), sep="\n", flush=True)
     if arguments.html:
         try:
-            print(printable(f"Page of the images concerned: {report.write(arguments.html, inspection)}"))
+            title = "Page of the images concerned" if inspection.findings else "Page of the numbers above"
+            print(printable(f"{title}: {report.write(arguments.html, inspection)}"))
         except OSError as error:
             raise UserError(f"--html {arguments.html}: {error}; expected a folder that can be written to") from error
     return int(arguments.strict and bool(inspection.findings))
@@ -53,12 +56,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--html", metavar="FOLDER", default=None, help="write index.html with the images concerned into this folder"
     )
     parser.add_argument("--strict", action="store_true", default=False, help="exit with code 1 if anything was found")
-    for field in dataclasses.fields(DataConfig):
-        if field.name in FLAGS:
-            command_line.add_flag(parser, DataConfig, field)
+    for name in FLAGS:
+        command_line.add_flag(parser, all_settings()[name])
     return parser.parse_args(command_line.protect_ranges(argv))
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; there is no result")
+program = functools.partial(terminal.run, main, "stopped; there is no result")

@@ -12,7 +12,6 @@ from cyclegan import terminal
 from cyclegan.config.command_line import parse_args
 from cyclegan.run.trackers import check_packages
 
-GPU_REQUIREMENTS = pathlib.Path(__file__).resolve().parents[2] / "requirements-gpu.txt"
 logger = logging.getLogger("cyclegan.train")
 
 
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         workers = start_workers(config.distribution)
     config = config_of_worker(config, workers)
     terminal.configure_logging(config.run.verbose, workers.index)
-    if notice := explain_unseen_gpus(GPU_REQUIREMENTS):
+    if notice := explain_unseen_gpus():
         logger.warning(notice)
     with workers.report_lost(last_checkpoint), RunDirectory(config, compat.stack(), workers.is_chief) as run:
         data = load_data(config, workers, run)

@@ -1,17 +1,21 @@
 """Translate images with the generators of a run: `cyclegan-translate runs/horse2zebra horses/ zebras/`.
 
-Translates a file, a folder or a pattern, with images of any size. Each translation has the size, the depth, the opacity and the
-format of its original. Several GPUs share the images.
+Translates a file, a folder or a pattern, with images of any size. Each translation has the size, the depth, the
+opacity and the format of its original. Several GPUs share the images.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
+import os
 from collections.abc import Sequence
 
 from cyclegan import terminal
 from cyclegan.config.command_line import ArgumentParser, count, size
+from cyclegan.errors import UserError, counted
+from cyclegan.images import formats
 
 logger = logging.getLogger("cyclegan.translate")
 
@@ -23,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         UserError: The request cannot work; nothing was written.
     """
     arguments = _parse(argv)
+    output = arguments.output
+    if os.path.isdir(arguments.input) and formats.format_of(output) and not os.path.exists(output):
+        folder = os.path.splitext(output)[0]
+        raise UserError(f"{output}: the name of an image, but {arguments.input} is a folder; expected one, as {folder}")
     with terminal.start():
         from cyclegan.inference.model import load_on_devices
         from cyclegan.inference.tiles import TILE
@@ -33,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = translate(
         models,
         arguments.input,
-        arguments.output,
+        output,
         direction=arguments.direction,
         size=arguments.size,
         format=arguments.format,
@@ -44,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         skip_existing=arguments.skip_existing,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
-    logger.info(f"{report.done} images translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}")
+    logger.info(
+        f"{counted(report.done, 'image')} translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}"
+    )
     if arguments.skip_existing:
         logger.info(f"Images skipped because their translations exist: {report.skipped}")
     if report.tiled:
@@ -66,8 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    from cyclegan.images import formats
-
     parser = ArgumentParser(description="Translate images with the generators of a run.")
     parser.add_argument("run", help="folder of the run")
     parser.add_argument(
@@ -97,6 +105,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def program() -> int:
-    """Run the command in a terminal; return the exit code."""
-    return terminal.run(main, "stopped; the written files are complete; --skip_existing translates the rest")
+program = functools.partial(
+    terminal.run, main, "stopped; the written files are complete; --skip_existing translates the rest"
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import os
 import re
@@ -15,16 +14,16 @@ import cyclegan
 from cyclegan import terminal
 from cyclegan.config import serialization
 from cyclegan.config.config import (
-    COMPONENTS,
     SECTIONS,
     SETTINGS_OF_A_START,
     Config,
+    Setting,
     all_settings,
     components,
-    fields_of,
     section_classes,
+    settings_of,
 )
-from cyclegan.config.fields import Section, field_help, field_type
+from cyclegan.config.fields import field_help, field_type
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -42,23 +41,16 @@ NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser with the flag --version, whose errors are one line with the flag that an unknown one may mean.
-
-    Attributes:
-        owners: Text about flags that exist only with others, by the name of the flag without dashes.
-    """
+    """A parser with the flag --version, whose errors are one line with the flag that an unknown one may mean."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
-        self.owners: Mapping[str, str] = {}
         self.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
 
     def error(self, message: str) -> NoReturn:
         """Print a message about the command line, and exit with code 2."""
         hint = ""
         if unknown := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-            if owner := self.owners.get(unknown[1][2:]):
-                self.exit(2, f"{self.prog}: {unknown[1]} belongs to {owner}\n")
             flags = [flag for action in self._actions for flag in action.option_strings]
             similar = difflib.get_close_matches(unknown[1], flags, 1)
             hint = f"do you mean {similar[0]}? " if similar else ""
@@ -66,7 +58,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
-    """Return arguments (`None`: of this process) with a space before negative ranges, which argparse would take for flags."""
+    """Return arguments (`None`: of this process) with a space before negative ranges, which would pass for flags."""
     return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
 
 
@@ -88,9 +80,9 @@ def count(text: str) -> int:
 def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config:
     """Return the configuration that a command line of training asks for.
 
-    Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that follows
-    from another setting follows from its winning value, even if the file has another default. Settings of the file or the
-    preset that belong to components which the flags replace are left out.
+    Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that
+    follows from another setting follows from its winning value, even if the file has another default. Settings of the
+    file or the preset that belong to components which the flags replace are left out.
 
     Args:
         argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
@@ -98,7 +90,7 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
 
     Raises:
         UserError: A value cannot work, or belongs to a component that is not chosen.
-        SystemExit: A flag is unknown, not available with the others, or has a wrong type (code 2), or --help was given (code 0).
+        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
     """
     given = {**parse_flags(argv), **overrides}
     below = _settings_below(given)
@@ -106,36 +98,37 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
     dataset = PRESETS.get(given.get("preset", ""), {}).get("dataset")
     if {**below, **given}.get("dataset") != dataset:
         below.pop("output_dir", None)  # the preset's folder is for the preset's dataset
-    available = fields_of(section_classes({**below, **given}))
+    available = settings_of(section_classes({**below, **given}))
     return Config.from_settings(**{**{name: below[name] for name in below if name in available}, **given})
 
 
 def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
-    """Return the values of the given flags by name, among them `config`, the file given by --config.
-
-    Args:
-        argv: Arguments; `None` means `sys.argv[1:]`.
-
-    Raises:
-        UserError: The file given by --config can't be read, or there is no component of a given name.
-        SystemExit: As in `parse_args`.
-    """
+    """Return the values of the given flags by name, among them `config`; see `parse_args` for argument and errors."""
     argv = [
         re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text) for text in protect_ranges(argv)
     ]
-    chooser = ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _add_flags(chooser, SECTIONS, {"preset", *COMPONENTS})
-    chosen = vars(chooser.parse_known_args(argv)[0])
-    classes = section_classes({**_settings_below(chosen), **chosen})
+    given = vars(_make_parser(all_settings()).parse_args(argv))
+    if given.pop("help", False):
+        _make_parser(settings_of(section_classes({**_settings_below(given), **given}))).print_help()
+        sys.exit(0)
+    return given
+
+
+def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
+    """Return a parser of the flags of these settings."""
     parser = ArgumentParser(
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run."
         f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs.",
         argument_default=argparse.SUPPRESS,
+        add_help=False,
     )
-    parser.owners = {name: owner for name, (_, owner) in all_settings().items() if owner}
-    _add_flags(parser, classes)
-    return vars(parser.parse_args(argv))
+    parser.add_argument("-h", "--help", action="store_true", help="show the flags of the chosen components, and exit")
+    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
+    groups = {section: parser.add_argument_group(section) for section in SECTIONS}
+    for setting in settings.values():
+        add_flag(groups[setting.section], setting)
+    return parser
 
 
 def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,20 +142,11 @@ def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _add_flags(parser: ArgumentParser, classes: Mapping[str, type[Section]], names: Optional[set[str]] = None) -> None:
-    """Add --config and the flags of all sections, or of some settings."""
-    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
-    for name, section in classes.items():
-        group = parser.add_argument_group(name)
-        for field in dataclasses.fields(section):
-            if names is None or field.name in names:
-                add_flag(group, section, field)
-
-
-def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) -> None:
-    """Add the flag of a field of a section to an argument group or parser."""
-    kind, choices, _ = field_type(section, field.name)
-    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(section, field)}
+def add_flag(group: Any, setting: Setting) -> None:
+    """Add the flag of a setting to an argument group or parser."""
+    field = setting.field
+    kind, choices, _ = field_type(setting.part, field.name)
+    argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(setting)}
     if kind is bool:
         argument["action"] = "store_true"
     else:
@@ -173,13 +157,14 @@ def add_flag(group: Any, section: type[Section], field: dataclasses.Field[Any]) 
     group.add_argument(f"--{field.name}", **argument)
 
 
-def _help(section: type[Section], field: dataclasses.Field[Any]) -> str:
+def _help(setting: Setting) -> str:
     """Return the help of a flag, with the summaries of its components, and its default unless the text has it."""
-    text = field_help(section, field.name)
+    name, default = setting.field.name, setting.field.default
+    text = field_help(setting.part, name)
     summaries: dict[str, list[str]] = {}
-    for pattern, component in components(field.name).items():
+    for pattern, component in components(name).items():
         summaries.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
     if summaries:
         text += ". " + "; ".join(f"{', '.join(patterns)}: {summary}" for summary, patterns in summaries.items())
-    no_default = field.default is None or field.default is False or field.default == ""
-    return text if no_default or "(default: " in text else f"{text} (default: {field.default})"
+    has_default = default is not None and default is not False and default != ""
+    return f"{text} (default: {default})" if has_default and "(default: " not in text else text

@@ -8,7 +8,7 @@ import functools
 import importlib
 import typing
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from cyclegan.config.data import EMBEDDED, DataConfig
 from cyclegan.config.fields import Section, refuse
@@ -23,13 +23,14 @@ from cyclegan.config.sections import (
 )
 from cyclegan.errors import UserError
 
-# Settings that choose a component of their section, and where the table of the choices stands: patterns of the setting's value,
-# and the class of each component. If two components of a section change a default of the section, the first one wins.
+# Settings that choose a component of their section, and the table of the choices: the class of each component by the
+# pattern of the setting's value. If two components of a section change a default of the section, the first one wins.
+# A text names the table, because the modules of the components import the sections.
 COMPONENTS = {
     "generator": "cyclegan.networks.generators:GENERATORS",
     "discriminator": "cyclegan.networks.discriminators:DISCRIMINATORS",
     "objective": "cyclegan.methods:OBJECTIVES",
-    "adversarial": "cyclegan.methods.adversarial:ADVERSARIAL_LOSSES",
+    "adversarial": "cyclegan.methods.losses:ADVERSARIAL_LOSSES",
     "lr_schedule": "cyclegan.training.schedule:SCHEDULES",
     "optimizer": "cyclegan.training.optimizers:OPTIMIZERS",
 }
@@ -44,7 +45,7 @@ SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  #
 class Config:
     """All settings of a training run, checked.
 
-    Make one with `from_settings`, or with `command_line.parse_args`: both fill in the defaults that follow from other settings.
+    Make one with `from_settings` or `command_line.parse_args`: they add the defaults that follow from other settings.
 
     Raises:
         UserError: Values of different sections do not fit together.
@@ -70,41 +71,39 @@ class Config:
             UserError: A value can't work, or belongs to a component that is not chosen.
         """
         given = {name: value for name, value in given.items() if value is not None}
-        classes = section_classes(given)
-        fields = fields_of(classes)
+        known = settings_of(section_classes(given))
         for name in given:
-            if name not in fields:
-                _, owner = all_settings().get(name, ("", ""))
-                raise UserError(f"--{name} belongs to {owner}") if owner else TypeError(f"{name}: no such setting")
-        derive = {name: field.metadata["derive"] for name, field in fields.items()}
-        settings = {name: field.default for name, field in fields.items() if not derive[name]}
+            if name not in all_settings():
+                raise TypeError(f"{name}: no such setting")
+            if name not in known:
+                raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
+        settings = {name: setting.field.default for name, setting in known.items() if not setting.derive}
         settings.update(EMBEDDED.get(given.get("dataset", DataConfig.dataset), {}))
-        settings.update({name: value for name, value in given.items() if not (derive[name] and value == "auto")})
-        for name in fields:
+        settings.update({name: value for name, value in given.items() if not (known[name].derive and value == "auto")})
+        for name, setting in known.items():
             if name not in settings:
-                settings[name] = derive[name](settings)
+                settings[name] = setting.derive(settings)
         if settings["generator"] == "auto":
             settings["generator"] = f"resnet_{settings['residual_blocks']}blocks"
-        return cls._assemble(classes, settings)
+        return cls._assemble(settings)
 
     def replace(self, **settings: Any) -> Config:
         """Return a copy in which the given settings have new values; settings of replaced components are left out."""
-        settings = {**self.settings(), **settings}
-        return self._assemble(section_classes(settings), settings)
+        return self._assemble({**self.settings(), **settings})
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, without the sections."""
         return {name: value for section in dataclasses.asdict(self).values() for name, value in section.items()}
 
-    def fields(self) -> dict[str, dataclasses.Field[Any]]:
-        """Return the field of each setting by name."""
-        return fields_of({name: type(getattr(self, name)) for name in SECTIONS})
-
     def chosen_settings(self) -> dict[str, Any]:
         """Return the settings without those that follow from others."""
         settings = self.settings()
-        derive = {name: field.metadata["derive"] for name, field in self.fields().items()}
-        return {name: value for name, value in settings.items() if not derive[name] or value != derive[name](settings)}
+        derived = {
+            name: setting.derive(settings)
+            for name, setting in settings_of({name: type(getattr(self, name)) for name in SECTIONS}).items()
+            if setting.derive
+        }
+        return {name: value for name, value in settings.items() if name not in derived or value != derived[name]}
 
     @property
     def uses_pairs(self) -> bool:
@@ -117,20 +116,25 @@ class Config:
         return {name: value for name, value in self.settings().items() if name not in SETTINGS_OF_A_WORKER}
 
     @classmethod
-    def _assemble(cls, classes: Mapping[str, type[Section]], settings: Mapping[str, Any]) -> Config:
-        sections: dict[str, Any] = {}
-        for name, section in classes.items():
-            values = {each.name: settings[each.name] for each in dataclasses.fields(section) if each.name in settings}
-            sections[name] = section(**values)
-        return cls(**sections)
+    def _assemble(cls, settings: Mapping[str, Any]) -> Config:
+        classes = section_classes(settings)
+        values: dict[str, Any] = {name: {} for name in classes}
+        for name, setting in settings_of(classes).items():
+            if name in settings:
+                values[setting.section][name] = settings[name]
+        values = {name: section(**values[name]) for name, section in classes.items()}
+        return cls(**values)
 
     def __post_init__(self) -> None:
         """Check what concerns several sections."""
         networks, performance = self.networks, self.performance
         for name in ("image_size", "image_width"):
-            if getattr(self.data, name) % networks.multiple:
-                halved = f"--generator {networks.generator} halves it {networks.halvings} times"
-                refuse(name, getattr(self.data, name), f"a multiple of {networks.multiple} ({halved})")
+            side, multiple = getattr(self.data, name), networks.multiple
+            if side % multiple:
+                raise UserError(
+                    f"{networks.generator} halves images of {side} pixels {networks.halvings} times; expected a"
+                    f" multiple of {multiple}: use --{name} {side + -side % multiple}, or another --generator"
+                )
         networks.check_side(min(self.data.image_shape))
         self._check_objective()
         if performance.xla == "on" and networks.norm == "batch":
@@ -141,9 +145,8 @@ class Config:
             dropout = f"--dropout {networks.dropout}"
             raise UserError(f"--recompute: {dropout} would drop other values the second time; expected --dropout 0")
         if performance.steps_per_call and self.run.log_every % performance.steps_per_call:
-            refuse(
-                "steps_per_call", performance.steps_per_call, f"a divisor of --log_every, which is {self.run.log_every}"
-            )
+            expected = f"a divisor of --log_every, which is {self.run.log_every}"
+            refuse("steps_per_call", performance.steps_per_call, expected)
 
     def _check_objective(self) -> None:
         objective, networks = self.objective, self.networks
@@ -161,8 +164,8 @@ class Config:
         if objective.has_penalty and networks.norm == "batch" and networks.discriminator_norm == "same":
             penalty = f"--r1 {objective.r1}" if objective.r1 else f"--adversarial {objective.adversarial}"
             raise UserError(
-                f"--norm batch: {penalty} needs samples that do not influence each other; expected --norm instance or none, or"
-                " --discriminator_norm spectral"
+                f"--norm batch: {penalty} needs samples that do not influence each other; expected --norm instance or"
+                " none, or --discriminator_norm spectral"
             )
 
 
@@ -171,7 +174,7 @@ SECTIONS: dict[str, type[Section]] = typing.get_type_hints(Config)
 
 @functools.cache
 def components(setting: str) -> Mapping[str, type[Section]]:
-    """Return the classes of the components that a setting chooses from, by the pattern of its value; empty for most settings."""
+    """Return the components that a setting chooses from, by the pattern of its value; none for most settings."""
     if setting not in COMPONENTS:
         return {}
     module, _, table = COMPONENTS[setting].partition(":")
@@ -205,19 +208,46 @@ def _join(name: str, parts: tuple[type[Section], ...]) -> type[Section]:
     return cast(type[Section], dataclasses.make_dataclass(name, [], bases=parts, frozen=True))
 
 
-def fields_of(classes: Mapping[str, type[Section]]) -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields of all sections by name."""
-    return {field.name: field for section in classes.values() for field in dataclasses.fields(section)}
+class Setting(NamedTuple):
+    """A setting of a section or of a component.
+
+    Attributes:
+        section: Name of the section.
+        owner: Flags that choose its component, such as "--objective cyclegan or cut"; empty if every run has it.
+        part: Class that has the field.
+        field: The field.
+    """
+
+    section: str
+    owner: str
+    part: type[Section]
+    field: dataclasses.Field[Any]
+
+    @property
+    def derive(self) -> Any:
+        """Function that returns the default which follows from other settings, or `None`."""
+        return self.field.metadata["derive"]
+
+
+def settings_of(classes: Mapping[str, type[Section]]) -> dict[str, Setting]:
+    """Return the settings of sections by name."""
+    return {
+        field.name: Setting(name, "", section, field)
+        for name, section in classes.items()
+        for field in dataclasses.fields(section)
+    }
 
 
 @functools.cache
-def all_settings() -> dict[str, tuple[str, str]]:
-    """Return the section of every setting of every component, and the flags that choose it: "--objective cyclegan or cut"."""
-    found = {field.name: (name, "") for name, section in SECTIONS.items() for field in dataclasses.fields(section)}
-    for setting in COMPONENTS:
-        owners: dict[str, list[str]] = {}
-        for pattern, component in components(setting).items():
-            for name in (field.name for field in dataclasses.fields(component) if field.name not in found):
-                owners.setdefault(name, []).append(pattern)
-        found.update({name: (found[setting][0], f"--{setting} {' or '.join(each)}") for name, each in owners.items()})
+def all_settings() -> dict[str, Setting]:
+    """Return the settings of all sections and all components by name."""
+    found = settings_of(SECTIONS)
+    general = set(found)
+    for chooser in COMPONENTS:
+        for pattern, part in components(chooser).items():
+            for field in dataclasses.fields(part):
+                if field.name not in general:
+                    known = found.get(field.name)
+                    owner = f"{known.owner} or {pattern}" if known else f"--{chooser} {pattern}"
+                    found[field.name] = Setting(found[chooser].section, owner, part, field)
     return found

@@ -44,12 +44,12 @@ class DataConfig(Section):
     data_dir: Optional[str] = flag(on_resume=FREE, type=os.path.expanduser)
     """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default:
     ~/tensorflow_datasets)"""
-    image_size: int = flag(256)
+    image_size: int = flag(256, least=MIN_SIDE, unit="pixels")
     """side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;
     stripes, scenes: 64)"""
-    image_width: int = flag(256, derive=lambda settings: settings["image_size"])
+    image_width: int = flag(256, least=MIN_SIDE, unit="pixels", derive=lambda settings: settings["image_size"])
     """width of the networks' input in pixels (default: --image_size)"""
-    load_size: int = flag(286, derive=_default_load_size)
+    load_size: int = flag(286, least=MIN_SIDE, unit="pixels", derive=_default_load_size)
     """side in pixels to which training images are resized before the random crop to --image_size; scale_width and
     scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes, scenes: --image_size)"""
     preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
@@ -64,16 +64,16 @@ class DataConfig(Section):
     paired_names: bool = flag(False, WARN)
     """use an image of trainA and one of trainB as a pair if their names (with subfolders, without extension) are equal,
     as --lambda_paired needs; a pair has the same crop and flip; scenes: images of the same number are pairs"""
-    paired_share: float = flag(1.0, WARN)
+    paired_share: float = flag(1.0, WARN, positive=True)
     """probability that an image of a pair comes with its partner, not with any other image"""
     epoch_size: str = flag("min", metavar="min|max|N")
     """training pairs in an epoch. min or max: the number of images of the smaller or larger domain; or any number.
     Images of a domain come without replacement, pass after pass"""
-    max_dataset_size: Optional[int] = flag(metavar="N")
+    max_dataset_size: Optional[int] = flag(least=1, metavar="N")
     """use at most the first N images of each folder (default: all)"""
-    channels_x: int = flag(3)
+    channels_x: int = flag(3, least=1)
     """channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are"""
-    channels_y: int = flag(3)
+    channels_y: int = flag(3, least=1)
     """channels of the images of domain Y"""
     value_range_x: Optional[str] = flag(metavar="LO:HI", type=str.strip)
     """LO:HI: values of the files of domain X that become -1 and 1 in the networks; values outside are clipped. auto:
@@ -136,20 +136,16 @@ class DataConfig(Section):
         return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
 
     def _check(self) -> None:
-        self.check_at_least(MIN_SIDE, "image_size", "image_width", unit="pixels")
-        self.check_at_least(1, "channels_x", "channels_y", "max_dataset_size")
-        self.check_finite("cache_gb")
         if self.epoch_size not in ("min", "max") and not (self.epoch_size.isdecimal() and int(self.epoch_size) >= 1):
             refuse("epoch_size", self.epoch_size, "min, max or a whole number of at least 1")
-        if not 0 < self.paired_share <= 1:
+        if self.paired_share > 1:
             refuse("paired_share", self.paired_share, "above 0 and at most 1")
         for name in ("value_range_x", "value_range_y"):
             text = getattr(self, name)
             if text not in (None, AUTO) and not parse_range(text):
                 refuse(name, text, "LO:HI, two numbers with LO < HI, or auto")
-        if self.preprocess == "resize_and_crop":
-            self.check_at_least(self.image_size, "load_size", unit="pixels (--image_size)")
-        elif self.preprocess == "scale_width_and_crop":
-            self.check_at_least(self.image_width, "load_size", unit="pixels (--image_width)")
-        else:
-            self.check_at_least(MIN_SIDE, "load_size", unit="pixels")
+        crop = {"resize_and_crop": "image_size", "scale_width_and_crop": "image_width"}.get(
+            self.preprocess, "load_size"
+        )
+        if self.load_size < getattr(self, crop):
+            refuse("load_size", self.load_size, f"at least {getattr(self, crop)} pixels (--{crop})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import enum
 import functools
 import inspect
 import math
@@ -15,35 +14,46 @@ from typing import Any, NoReturn, Optional
 
 from cyclegan.errors import UserError
 
-
-class OnResume(enum.Enum):
-    """Rule for a resumed run that changes a setting."""
-
-    FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
-    WARN = "warn"  # allowed with a warning: it changes the training from here on
-    FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
-
-
-FREE, WARN, FIXED = OnResume.FREE, OnResume.WARN, OnResume.FIXED
+# Rules for a resumed run that changes a setting.
+FREE = "free"  # allowed: it changes where, how long or how verbosely a run trains, not its result
+WARN = "warn"  # allowed with a warning: it changes the training from here on
+FIXED = "fixed"  # refused: the checkpoint would not fit, or it would be another experiment
 LARGEST = 2**32 - 1  # of all whole numbers: NumPy's limit for a seed, and beyond any other sensible value
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def flag(
     default: Any = None,
-    on_resume: OnResume = FIXED,
+    on_resume: str = FIXED,
     derive: Optional[Callable[[Mapping[str, Any]], Any]] = None,
+    least: int = 0,
+    below: float = math.inf,
+    positive: bool = False,
+    unit: str = "",
     **argument: Any,
 ) -> Any:
     """Return a field of a section, which is also a command-line flag; the string below the field is the flag's help.
 
     Args:
         default: Default value, which the help shows if its text does not name one.
-        on_resume: Whether a resumed run may change the setting.
+        on_resume: `FREE`, `WARN` or `FIXED`.
         derive: Function that returns the default which follows from all other settings, by name.
+        least: Smallest number; `unit` explains it in an error.
+        below: Number that the setting must not reach.
+        positive: Whether 0 is refused.
+        unit: Name of what is counted.
         argument: Further arguments of `ArgumentParser.add_argument`.
     """
-    return dataclasses.field(default=default, metadata={"on_resume": on_resume, "derive": derive, "argument": argument})
+    expected = f"a finite number {'above 0' if positive else f'of at least {least}'}"
+    if below < math.inf:
+        expected = f"at least {least} and less than {below:g}"
+    limits = {float: expected, int: f"at least {least} {unit}".rstrip()}
+
+    def allows(value: float) -> bool:
+        return least <= value < below and (value > 0 or not positive)
+
+    metadata = {"on_resume": on_resume, "derive": derive, "argument": argument, "expected": limits, "allows": allows}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +61,8 @@ class Section:
     """Base of the configuration's sections: frozen dataclasses that check themselves when they are made.
 
     A component, such as an objective, is a subclass of its section with the settings of the component. `Config` makes
-    one class of the components that are chosen in a section. The method `_check` of a class checks the settings of this class.
+    one class of the components that are chosen in a section. The method `_check` of a class checks what its fields do
+    not say.
     """
 
     def __post_init__(self) -> None:
@@ -69,6 +80,8 @@ class Section:
                 refuse(name, f"{value!r:.80}", TYPE_NAMES[kind])
             if choices and value not in choices:
                 refuse(name, value, f"one of {', '.join(map(str, choices))}")
+            if kind in (int, float) and not field.metadata["allows"](value):
+                refuse(name, value, field.metadata["expected"][kind])
             if type(value) is int and value > LARGEST:
                 refuse(name, value, f"at most {LARGEST}")
             if value == "" != field.default:
@@ -77,26 +90,6 @@ class Section:
             if "_check" in vars(part):
                 part._check(self)  # type: ignore[attr-defined]
 
-    def check_at_least(self, minimum: int, *names: str, unit: str = "") -> None:
-        """Refuse values below a minimum; `None` passes."""
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and value < minimum:
-                refuse(name, value, f"at least {minimum} {unit}".rstrip())
-
-    def check_finite(self, *names: str, positive: bool = False) -> None:
-        """Refuse values that are negative (or 0, if `positive`), infinite or not a number; `None` passes."""
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and (value > 0 or (value == 0 and not positive))):
-                refuse(name, value, f"a finite number {'above 0' if positive else 'of at least 0'}")
-
-    def check_fraction(self, *names: str) -> None:
-        """Refuse values outside of [0, 1)."""
-        for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                refuse(name, getattr(self, name), "at least 0 and less than 1")
-
 
 def refuse(name: str, value: Any, expected: str) -> NoReturn:
     """Raise the `UserError` of a setting whose value cannot work."""
@@ -104,7 +97,7 @@ def refuse(name: str, value: Any, expected: str) -> NoReturn:
 
 
 def field_type(section: type[Section], name: str) -> tuple[type, tuple[Any, ...], bool]:
-    """Return the type of a field, its allowed values, which are empty if all are allowed, and whether `None` is allowed."""
+    """Return the type of a field, its allowed values (empty if all are), and whether `None` is allowed."""
     hint, optional = _hints(section)[name], False  # type: ignore[arg-type]
     if typing.get_origin(hint) is typing.Union:
         hint, optional = typing.get_args(hint)[0], True

@@ -1,7 +1,7 @@
 """The sections of the configuration besides the data: the settings that every run has.
 
-The settings of a component, such as an objective or a generator, stand in the file of the component. Its class extends the
-section and implements the methods that raise `NotImplementedError` here.
+The settings of a component, such as an objective or a generator, stand in the file of the component. Its class extends
+the section and implements the methods that raise `NotImplementedError` here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Optional
 
 from cyclegan.config.data import DataConfig
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 AUGMENTATIONS = ("color", "translation", "cutout")
-# Source and target domain of each direction: the generator G translates "x2y", F translates "y2x".
+# Source and target domain of each direction, and its generator.
 DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
+GENERATORS = {"x2y": "G", "y2x": "F"}
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
 PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
@@ -40,7 +41,7 @@ class NetworkConfig(Section):
     """keras: no biases, normalizations learn scales and offsets; paper: the networks of pytorch-CycleGAN-and-pix2pix"""
     generator: str = flag("auto")
     """architecture of the generators, such as resnet_9blocks"""
-    filters: int = flag(64)
+    filters: int = flag(64, least=1)
     """channels after the first convolution (default: 64; stripes, scenes: 16)"""
     discriminator: str = flag("patch")
     """architecture of the discriminators"""
@@ -56,7 +57,7 @@ class NetworkConfig(Section):
     auto)"""
     upsample: Literal["transpose", "resize"] = flag("transpose")
     """upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution"""
-    dropout: float = flag(0.0)
+    dropout: float = flag(0.0, below=1)
     """share of the values that generators drop while training; 0 is off"""
     init: Literal["normal", "xavier", "kaiming", "orthogonal"] = flag("normal")
     """initial values of the convolutions"""
@@ -72,7 +73,7 @@ class NetworkConfig(Section):
         return 1 << self.halvings
 
     def build_generator(self, blocks: Any, x: tf.Tensor, channels: int) -> tf.Tensor:
-        """Append the layers of a generator to x with a `networks.blocks.BlockBuilder`: [N, H, W, C] -> [N, H, W, channels]."""
+        """Append the layers of a generator, made by a `BlockBuilder`: [N, H, W, C] -> [N, H, W, channels]."""
         raise NotImplementedError
 
     def build_discriminator(self, blocks: Any, x: tf.Tensor) -> tf.Tensor:
@@ -82,18 +83,21 @@ class NetworkConfig(Section):
     def check_side(self, side: int) -> None:
         """Raise `UserError` if images of this side in pixels are too small for the discriminators."""
 
-    def _check(self) -> None:
-        self.check_at_least(1, "filters")
-        self.check_fraction("dropout")
+
+class Adversaries(NamedTuple):
+    """A generator, "G" or "F", and the domain that it translates to, whose discriminator is "D_Y" or "D_X"."""
+
+    generator: str
+    domain: str
 
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):
-    """Losses and their weights; the objectives in `methods` and the losses in `methods.adversarial` extend it.
+    """Losses and their weights; the objectives in `methods` and the adversarial losses in `methods.losses` extend it.
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
-        compares_features: Whether the objective compares features of images and of their translations in a ResNet generator.
+        compares_features: Whether the objective compares features of images and translations in a ResNet generator.
         penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
     """
 
@@ -111,6 +115,11 @@ class ObjectiveConfig(Section):
     """earlier translations per domain that the discriminators also see; 0 is off"""
     diffaugment: str = flag("", WARN)
     """random changes to the discriminators' input: any of color,translation,cutout"""
+
+    @property
+    def adversaries(self) -> tuple[Adversaries, ...]:
+        """The generators and the domains that they translate to."""
+        return tuple(Adversaries(GENERATORS[each], DIRECTIONS[each][1]) for each in self.directions)
 
     @property
     def has_penalty(self) -> bool:
@@ -134,36 +143,31 @@ class ObjectiveConfig(Section):
         raise NotImplementedError
 
     def _check(self) -> None:
-        self.check_finite("r1")
-        self.check_at_least(0, "pool_size")
-        unknown = [part for part in self.augmentations if part not in AUGMENTATIONS]
-        if unknown:
-            raise UserError(
-                f"--diffaugment {self.diffaugment}: {unknown[0] or 'an empty name'}: expected any of {','.join(AUGMENTATIONS)}"
-            )
+        if not set(self.augmentations) <= set(AUGMENTATIONS):
+            refuse("diffaugment", self.diffaugment, f"any of {','.join(AUGMENTATIONS)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizationConfig(Section):
     """Updates of the networks, and the length of training; `training.schedule` and `training.optimizers` extend it."""
 
-    epochs: int = flag(200, FREE)
+    epochs: int = flag(200, FREE, least=1)
     """passes over the image pairs of an epoch, see --epoch_size"""
-    batch_size: int = flag(1, FREE)  # resuming compares the global batch
+    batch_size: int = flag(1, FREE, least=1, unit="image pair per replica")  # resuming compares the global batch
     """image pairs per replica and step"""
     optimizer: str = flag("adam")
     """rule of the updates"""
-    lr: float = flag(2e-4, WARN)
+    lr: float = flag(2e-4, WARN, positive=True)
     """learning rate (default: 0.0002; stripes, scenes: 0.001)"""
-    lr_discriminator: float = flag(2e-4, WARN, derive=lambda settings: settings["lr"])
+    lr_discriminator: float = flag(2e-4, WARN, positive=True, derive=lambda settings: settings["lr"])
     """learning rate of the discriminators (default: --lr)"""
     lr_schedule: str = flag("linear", WARN)
     """decay of the learning rates"""
-    discriminator_steps: int = flag(1, WARN, metavar="N")
+    discriminator_steps: int = flag(1, WARN, least=1, metavar="N")
     """updates of the discriminators for --generator_steps updates of the generators"""
-    generator_steps: int = flag(1, WARN, metavar="N")
+    generator_steps: int = flag(1, WARN, least=1, metavar="N")
     """updates of the generators for --discriminator_steps updates of the discriminators"""
-    ema: float = flag(0.0)
+    ema: float = flag(0.0, below=1)
     """decay of the moving average (EMA) of the generators' weights, used for all but training; 0 is off"""
     clip_norm: float = flag(0.0, WARN)
     """largest norm of the gradients of both generators, or of both discriminators; 0 is off"""
@@ -171,17 +175,14 @@ class OptimizationConfig(Section):
     """weight of half the sum of the squares of all kernels in the losses"""
     seed: int = flag(0)
     """seed of the weights, the order of the images and their augmentation, below 2**32"""
-    max_bad_steps: int = flag(10, FREE)
+    max_bad_steps: int = flag(10, FREE, least=1)
     """steps in a row with non-finite losses or gradients (they update nothing) after which training goes back to the
     last checkpoint; the second time it stops"""
 
     def decay_factor(self, epochs_done: float) -> float:
-        """Return the factor in [0, 1] that multiplies the initial learning rates.
+        """Return the factor in [0, 1] on the learning rates after so many epochs, a fraction of an epoch included.
 
-        It depends on the position alone, so a run that is resumed with other --epochs continues as if it had begun with them.
-
-        Args:
-            epochs_done: Epochs done so far, including the fraction of the current one.
+        It depends on the position alone: a run that is resumed with other --epochs continues as if begun with them.
         """
         raise NotImplementedError
 
@@ -189,22 +190,9 @@ class OptimizationConfig(Section):
         """Return an optimizer like `training.optimizers.Adam`, with new state; call it in the scope of the strategy."""
         raise NotImplementedError
 
-    def _check(self) -> None:
-        self.check_at_least(1, "epochs", "max_bad_steps", "discriminator_steps", "generator_steps")
-        self.check_at_least(1, "batch_size", unit="image pair per replica")
-        self.check_at_least(0, "seed")
-        self.check_finite("lr", "lr_discriminator", positive=True)
-        self.check_finite("clip_norm", "weight_decay")
-        self.check_fraction("ema")
-
 
 def choose_steps_per_call(seconds: float, log_every: int) -> int:
-    """Return the largest number of steps, at least 1, with which a call takes at most `CALL_SECONDS`.
-
-    Args:
-        seconds: Measured time of a step.
-        log_every: Steps between logged losses; the result divides it.
-    """
+    """Return the largest divisor of `log_every` so that a call of as many steps takes at most `CALL_SECONDS`, or 1."""
     steps = range(1, MAX_STEPS_PER_CALL + 1)
     return max(n for n in steps if n == 1 or (n * seconds <= CALL_SECONDS and log_every % n == 0))
 
@@ -220,24 +208,19 @@ def int_or_auto(text: str) -> Optional[int]:
 class DistributionConfig(Section):
     """Devices and workers that train."""
 
-    devices: Optional[int] = flag(on_resume=FREE, metavar="N")
+    devices: Optional[int] = flag(on_resume=FREE, least=1, unit="device", metavar="N")
     """use the first N GPUs; without a GPU, N logical CPU devices (default: every GPU, or the CPU once)"""
     strategy: Literal["auto", "mirrored", "multiworker", "tpu", "one"] = flag("auto", FREE)
     """one: one device; mirrored: all devices of this machine; multiworker: the devices of all workers that TF_CONFIG or
     Slurm's variables name (docs/scaling.md); tpu: a TPU; auto: multiworker if several workers are named, else
     mirrored"""
-    start_timeout: int = flag(300, FREE, metavar="SECONDS")
+    start_timeout: int = flag(300, FREE, least=1, unit="second", metavar="SECONDS")
     """seconds that workers wait for each other at start"""
-    step_timeout: Optional[int] = flag(on_resume=FREE, metavar="SECONDS")
+    step_timeout: Optional[int] = flag(on_resume=FREE, least=1, unit="second", metavar="SECONDS")
     """end training with exit code 1 if no step, evaluation or checkpoint ends for SECONDS, because a worker or its
     storage is stuck; the first step takes longer than others (default: no limit)"""
-    port: Optional[int] = flag(on_resume=FREE, metavar="N")
+    port: Optional[int] = flag(on_resume=FREE, least=1, metavar="N")
     """first port of the workers that Slurm starts on a machine (default: 20000 + the job's number modulo 10000)"""
-
-    def _check(self) -> None:
-        self.check_at_least(1, "devices", unit="device")
-        self.check_at_least(1, "start_timeout", "step_timeout", unit="second")
-        self.check_at_least(1, "port")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +241,7 @@ class PerformanceConfig(Section):
     recompute: bool = flag(False, FREE)
     """compute the residual blocks of the generators again in the backward pass, which takes less memory and more time;
     without --norm batch and --dropout"""
-    steps_per_call: Optional[int] = flag(on_resume=FREE, metavar="N", type=int_or_auto)
+    steps_per_call: Optional[int] = flag(on_resume=FREE, least=1, metavar="N", type=int_or_auto)
     """training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only
     between calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)"""
     no_peak: bool = flag(False, FREE)
@@ -275,7 +258,6 @@ class PerformanceConfig(Section):
         return (start, end) if start < end else None
 
     def _check(self) -> None:
-        self.check_at_least(1, "steps_per_call")
         if self.profile is not None and not self.profile_steps:
             refuse("profile", self.profile, "START:END, two numbers of steps with START < END")
 
@@ -288,13 +270,10 @@ class EvaluationConfig(Section):
     """epochs between evaluations of FID and KID on held-out images, with one at the end; the checkpoints with the
     lowest KID are kept as best-x2y and best-y2x; 0 is off"""
     evaluate_features: str = flag("random", FREE, metavar="KIND")
-    """features that FID and KID compare. random: a fixed random network; inception: weights that are downloaded once;
-    or a file with these weights"""
+    """features that FID and KID compare. random: a fixed random network; inception: the network of Keras; fid, fid-tf1,
+    fid-clean: the network of published FIDs. Weights are downloaded once, or read from a file: KIND:FILE"""
     patience: int = flag(0, FREE, metavar="N")
     """end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off"""
-
-    def _check(self) -> None:
-        self.check_at_least(0, "evaluate_every", "patience")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,13 +293,13 @@ class RunConfig(Section):
     """remove the run in --output_dir and start over"""
     verbose: Literal[0, 1, 2] = flag(1, FREE)
     """0: only warnings; 1: progress bars and errors per epoch; 2: all losses too"""
-    plot_every: int = flag(10, FREE)
+    plot_every: int = flag(10, FREE, least=1)
     """epochs between sample images, which are also written at the end"""
-    checkpoint_every: int = flag(1, FREE)
+    checkpoint_every: int = flag(1, FREE, least=1)
     """epochs between checkpoints; the end of training always has one"""
     checkpoint_minutes: float = flag(10.0, FREE)
     """minutes between checkpoints within an epoch; 0 saves after every call, which then has one step by default"""
-    log_every: int = flag(100, FREE)
+    log_every: int = flag(100, FREE, least=1)
     """training steps between logged losses within an epoch"""
     wandb: Optional[str] = flag(None, FREE, metavar="PROJECT")
     """project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings; needs: pip
@@ -328,15 +307,13 @@ class RunConfig(Section):
     mlflow: Optional[str] = flag(None, FREE, metavar="URI")
     """MLflow server or store that also gets metrics, sample images and settings; needs: pip install mlflow, or
     mlflow-skinny for a server (default: none)"""
-    keep: int = flag(3, FREE)
+    keep: int = flag(3, FREE, least=1)
     """number of checkpoints to keep, the newest ones"""
 
     def _check(self) -> None:
         if SECRET.search(self.mlflow or ""):  # the text does not repeat it
             raise UserError(
-                "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected a URI"
-                " without: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, or use the"
-                " database's own password file"
+                "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected"
+                " a URI without: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
+                " or use the database's own password file"
             )
-        self.check_at_least(1, "plot_every", "checkpoint_every", "log_every", "keep")
-        self.check_finite("checkpoint_minutes")

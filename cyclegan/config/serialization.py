@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Union
 
 import cyclegan
 from cyclegan import whole_file
-from cyclegan.config.config import Config
+from cyclegan.config.config import Config, all_settings
 from cyclegan.config.data import AUTO
-from cyclegan.config.fields import OnResume
+from cyclegan.config.fields import FIXED
 from cyclegan.errors import UserError
 
 FORMAT = 2  # of the file; 1 had no number, and settings of components that were not chosen
@@ -62,20 +62,20 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
         saved = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         if (number := saved.get("format", 1)) != FORMAT:
             raise UserError(
-                f"version {saved.get('version', 'unknown')!s:.20} wrote it in format {number!r:.20}; expected format {FORMAT} of"
-                f" version {cyclegan.__version__}: use the version that wrote it, or another --output_dir"
+                f"version {saved.get('version', 'unknown')!s:.20} wrote it in format {number!r:.20}; expected format"
+                f" {FORMAT} of version {cyclegan.__version__}: use the version that wrote it, or another --output_dir"
             )
         settings = {name: value for section in saved["config"].values() for name, value in section.items()}
         others = (saved[name] for name in SavedConfig._fields[1:])
         return SavedConfig(Config.from_settings(**settings), *others)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected the config.json of a run: use another folder") from None
+        raise UserError(f"{path}: no such file; expected the config.json of a run, as in runs/horse2zebra") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (OSError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{path} can't be read as the configuration of a run ({error!r:.200}); expected the config.json that version"
-            f" {cyclegan.__version__} wrote: restore it, or use another folder"
+            f"{path} can't be read as the configuration of a run ({error!r:.200}); expected the config.json that"
+            f" version {cyclegan.__version__} wrote: restore it, or use another run"
         ) from error
 
 
@@ -86,9 +86,15 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
     return config.replace(**{name: text for name, text in measured.items() if text})
 
 
-def changed_settings(saved: Config, config: Config, on_resume: OnResume) -> list[str]:
-    """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have."""
+def changed_settings(saved: Config, config: Config, on_resume: str) -> list[str]:
+    """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have.
+
+    Fixed settings that follow from others are left out, unless no others differ: nobody typed them.
+    """
     before, after = saved.settings(), config.settings()
-    names = [name for name, field in config.fields().items() if field.metadata["on_resume"] is on_resume]
-    differing = [name for name in names if name in before and before[name] != after[name]]
+    names = [name for name in before if name in after and before[name] != after[name]]
+    differing = [name for name in names if all_settings()[name].field.metadata["on_resume"] == on_resume]
+    if on_resume == FIXED:
+        chosen = saved.chosen_settings().keys() | config.chosen_settings().keys()
+        differing = [name for name in differing if name in chosen] or differing
     return [f"{name} {before[name]!r} -> {after[name]!r}" for name in differing]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 import numpy as np
 
+from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats
 from cyclegan.images.geometry import format_size
@@ -24,8 +25,8 @@ HELD_OUT = 0.05  # fraction of the training images that is used for validation i
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
     """Return the sorted paths of the image files below a folder, relative to it.
 
-    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. The names of the other files that
-    are not hidden are added to the list `others`.
+    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. Adds the names of the
+    other files that are not hidden to the list `others`.
     """
     found, visited = [], set()
     for where, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -34,11 +35,7 @@ def find_images(folder: str | os.PathLike[str], others: list[str] | None = None)
             folders.clear()
             continue
         visited.add(real)
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith((".", "__MACOSX")) and os.path.realpath(os.path.join(where, name)) not in visited
-        ]
+        folders[:] = [name for name in folders if not name.startswith((".", "__MACOSX"))]
         below = os.path.relpath(where, folder)
         for name in files:
             if is_image(os.path.join(where, name)):
@@ -67,8 +64,8 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
                 absent = "" if train in splits else f", and no {test}"
                 around = f": try {folder.parent}" if (folder.parent / train).is_dir() else ""
                 raise UserError(
-                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other in"
-                    f" trainB{around}"
+                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other"
+                    f" in trainB{around}"
                 )
             names[train] = _list_split(folder, train, notes)
         if test not in names:
@@ -105,41 +102,38 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
     return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {hint}"
 
 
-def find_pairs(names: Mapping[str, Sequence[str]], sizes: Mapping[str, np.ndarray]) -> np.ndarray:
+def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
     """Return the pairs: images whose paths below trainA and trainB are equal but for the extension.
 
-    Args:
-        names: Names of the images, by split.
-        sizes: Heights and widths in pixels before the crop, int [N, 2], by split; equal for both images of a pair.
+    Both images of a pair must have equal sizes before the crop.
 
     Returns:
-        Indices in trainA and in trainB, int64 [number of pairs, 2], in the order of trainA.
+        Indices in X and in Y, int64 [number of pairs, 2], in the order of X.
     """
     found: list[dict[str, list[int]]] = [{}, {}]
-    for split, indices in zip(TRAINING, found):
-        for index, name in enumerate(names[split]):
+    for part, split, indices in zip((x, y), TRAINING, found):
+        for index, name in enumerate(part.names):
             indices.setdefault(stem(name.partition(split)[2]), []).append(index)
     common = [stem for stem in found[0] if stem in found[1]]
     if not common:
-        examples = " and ".join(printable(names[split][0]) for split in TRAINING)
+        examples = " and ".join(printable(part.names[0]) for part in (x, y))
         raise UserError(
-            f"--paired_names: no image of trainA has the name of an image of trainB, for example {examples}; expected equal names"
-            " for pairs, such as trainA/1.png and trainB/1.jpg"
+            f"--paired_names: no image of trainA has the name of an image of trainB, for example {examples}; expected"
+            " equal names for pairs, such as trainA/1.png and trainB/1.jpg"
         )
-    for split, indices in zip(TRAINING, found):
+    for part, indices in zip((x, y), found):
         for several in (indices[stem] for stem in common if len(indices[stem]) > 1):
             raise UserError(
-                f"--paired_names: {' and '.join(printable(names[split][i]) for i in several[:2])} have the same name; expected"
-                " one image of a name in each folder"
+                f"--paired_names: {' and '.join(printable(part.names[i]) for i in several[:2])} have the same name;"
+                " expected one image of a name in each folder"
             )
     pairs = np.array([[indices[stem][0] for indices in found] for stem in common])
-    x_sizes, y_sizes = (sizes[split][pairs[:, domain]] for domain, split in enumerate(TRAINING))
-    for row in np.flatnonzero((x_sizes != y_sizes).any(axis=1)):
-        both = (
-            f"{printable(names[split][i])} ({format_size(sizes[split][i])})" for split, i in zip(TRAINING, pairs[row])
+    for i, j in pairs[(x.sizes[pairs[:, 0]] != y.sizes[pairs[:, 1]]).any(axis=1)]:
+        both = " and ".join(
+            f"{printable(part.names[k])} ({format_size(part.sizes[k])})" for part, k in ((x, i), (y, j))
         )
         raise UserError(
-            f"--paired_names: {' and '.join(both)} differ in size; expected equal sizes, because both get the same crop: use"
+            f"--paired_names: {both} differ in size; expected equal sizes, because both get the same crop: use"
             " --preprocess resize_and_crop"
         )
     return pairs

@@ -1,111 +1,99 @@
-"""Checking and decoding of many image files, several at a time, before training or when they are used."""
+"""Checking and decoding of many image files, on all cores and within the free memory, before training or when used."""
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 
 import numpy as np
+import psutil
 import tqdm
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
-from cyclegan.data import machine
 from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image import ShapeOfImages
 from cyclegan.images.reader import Source
 
 MAX_NAMED = 10  # images that an error names
-MAX_PENDING = 64  # images that are read ahead; bounds their memory
+UINT8 = np.dtype(np.uint8)
+PROC = pathlib.Path("/proc")
+CGROUP = pathlib.Path("/sys/fs/cgroup")
+# Files of a control group: its limit, its use, and the entry of memory.stat for cached files, which can be freed.
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 class UnreadableImageError(Exception):
     """An image cannot be decoded. The text is its name and the reason, one printable line."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class ImageFiles:
-    """Image files of one domain and split, and how to decode them."""
+    """Image files of one domain and split, decoded when they are used; an array [N, h, w, C] to any thread.
+
+    Attributes:
+        failure: Text of the first error; `None` if all images could be read.
+    """
 
     split: str
     sources: Sequence[Source]  # paths, or contents of files; N of them
     facts: np.ndarray  # from the headers: `reader.FACTS_DTYPE` [N]
     sizes: np.ndarray  # height and width in pixels to which each image is resized: int [N, 2]
     channels: int = 3  # see `reader.decode`, for the value range, too
-    dtype: np.dtype | type = np.uint8  # or np.uint16
+    dtype: np.dtype = UINT8  # or uint16
     value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
+    names: Sequence[str] = ()
+    keep: bool = False  # decoded images in memory
 
-    @property
+    def __post_init__(self) -> None:
+        self.failure: str | None = None
+        self._kept: dict[int, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.sources)
+
+    @functools.cached_property
     def shape(self) -> ShapeOfImages:
         """(N, height, width, channels); height and width are `None` if they differ between the images."""
         same = (self.sizes == self.sizes[0]).all()
         height, width = map(int, self.sizes[0]) if same else (None, None)
-        return len(self.sources), height, width, self.channels
+        return len(self), height, width, self.channels
 
     @property
     def nbytes(self) -> int:
         """Bytes of the decoded images."""
-        return int(self.sizes.prod(axis=1, dtype=np.int64).sum()) * self.channels * np.dtype(self.dtype).itemsize
-
-    def decode(self, index: int) -> np.ndarray:
-        """Decode and resize an image: dtype [height, width, channels]."""
-        with named(self.sources[index], self.split, index):
-            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
-            height, width, _ = image.shape
-            if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
-                raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
-            return geometry.resize(image, tuple(self.sizes[index]))
-
-    def lazy(self, keep: bool = False) -> LazyImages:
-        """Return the images, decoded when they are used, and kept in memory from then on with `keep`."""
-        return LazyImages(self.decode, self.shape, self.dtype, keep)
-
-
-class LazyImages:
-    """Images that are decoded when they are used. They are indexed like an array [N, h, w, C], from any thread.
-
-    Args:
-        decode: Function from an index to an image. The texts of its errors name the image and the reason.
-        shape: (N, h, w, C); h and w are `None` if they differ between the images.
-        dtype: Type of the pixels.
-        keep: Whether to keep decoded images in memory.
-    """
-
-    def __init__(
-        self, decode: Callable[[int], np.ndarray], shape: ShapeOfImages, dtype: np.dtype | type, keep: bool = False
-    ) -> None:
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self.failure: str | None = None  # text of the first error
-        self._decode = decode
-        self._kept: list[np.ndarray | None] | None = [None] * len(self) if keep else None
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return self.shape[0]
+        return int(self.sizes.prod(axis=1, dtype=np.int64).sum()) * self.channels * self.dtype.itemsize
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return an image, [h, w, C]; raise `TrainingError` if it cannot be decoded."""
-        index = range(len(self))[index]
         try:
-            return self.load(index)
-        except Exception as error:  # every error ends training, and has to name the image
+            return self.load(range(len(self))[index])
+        except UnreadableImageError as error:
             text = f"an image cannot be decoded: {error}; repair it or put it back, then the same command resumes"
             self.failure = self.failure or text
             raise TrainingError(text) from error
 
     def load(self, index: int) -> np.ndarray:
-        """Return an image; raise the errors of the function that decodes it."""
-        image = self._kept[index] if self._kept else None
-        if image is None:
-            image = self._decode(index)
-            if self._kept:
-                self._kept[index] = image
+        """Return an image, decoded and resized; raise `UnreadableImageError` if it cannot be decoded."""
+        if index in self._kept:
+            return self._kept[index]
+        with named(self.sources[index], self.split, index):
+            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
+            height, width, _ = image.shape
+            if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
+                raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
+            image = geometry.resize(image, tuple(self.sizes[index]))
+        if self.keep:
+            self._kept[index] = image
         return image
 
 
@@ -117,11 +105,7 @@ def check_files(
 ) -> dict[str, np.ndarray]:
     """Check the headers and the ends of image files (see `reader.check`), several at a time.
 
-    Args:
-        sources: Paths or contents of files, by split.
-        channels: Number of channels, by split.
-        bars: Whether to show a progress bar.
-        ranged: Splits whose images have a value range.
+    The images of the splits `ranged` have a value range.
 
     Returns:
         Facts about the images by split: `reader.FACTS_DTYPE` [N].
@@ -136,22 +120,22 @@ def check_files(
     return facts
 
 
-def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> dict[str, LazyImages]:
-    """Return the images of each split; decode all of them, several at a time, and keep them in memory."""
+def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> None:
+    """Decode the images of all splits, several at a time, and keep them in memory."""
     check_memory(files)
-    images = {split: part.lazy(keep=True) for split, part in files.items()}
-    for_each_image(images, lambda split, index: images[split].load(index), "Decoding", bars)
-    return images
+    for part in files.values():
+        part.keep = True
+    for_each_image(files, lambda split, index: files[split].load(index), "Decoding", bars)
 
 
 def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
-    """Check that the decoded images, which each of several processes keeps, fit into the free memory of this machine."""
-    needed, free = sum(part.nbytes for part in files.values()), machine.free_bytes()
+    """Check that the decoded images, which each of several processes keeps, fit into the free memory."""
+    needed, free = sum(part.nbytes for part in files.values()), free_bytes()
     if needed * processes > free:
         each = f" for each of {processes} workers" if processes > 1 else ""
         raise UserError(
-            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free; expected"
-            " enough: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
+            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free;"
+            " expected enough: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
         )
 
 
@@ -171,29 +155,21 @@ def for_each_image(
         except UnreadableImageError as error:
             unreadable.append(str(error))
 
-    total = sum(map(len, sources.values()))
+    items = [(split, index) for split, part in sources.items() for index in range(len(part))]
     delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
     times = {"delay": delay, "mininterval": max(0.1, delay)}
-    bar = tqdm.tqdm(desc=title, total=total, unit=" images", disable=not bars, leave=False, **times)
-    threads = min(32, machine.available_cores() + 4)  # Python's default, for the cores of this process
+    bar = tqdm.tqdm(desc=title, total=len(items), unit=" images", disable=not bars, leave=False, **times)
+    threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        pending: collections.deque[concurrent.futures.Future[None]] = collections.deque()
-        for split, part in sources.items():
-            for index in range(len(part)):
-                if len(pending) == MAX_PENDING:
-                    pending.popleft().result()
-                    bar.update()
-                pending.append(pool.submit(call, split, index))
-        for future in pending:
-            future.result()
+        for _ in pool.map(call, *zip(*items)):
             bar.update()
     if unreadable:
         names = "; ".join(sorted(unreadable)[:MAX_NAMED])
         more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
         flags = ", or set the flags that are named" if "--" in names else ""
         raise UserError(
-            f"{len(unreadable)} of {total} images cannot be used; expected readable ones: repair or remove them{flags}:"
-            f" {names}{more}"
+            f"{len(unreadable)} of {len(items)} images cannot be used; expected readable ones: repair or remove"
+            f" them{flags}: {names}{more}"
         )
 
 
@@ -215,3 +191,35 @@ def named(source: Source, split: str, index: int) -> Iterator[None]:
         yield
     except Exception as error:  # the libraries raise almost anything for a damaged file
         raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use, which a batch system may limit."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_bytes() -> int:
+    """Return the bytes of memory that this process may still take."""
+    return max(0, min([psutil.virtual_memory().available, *_free_in_groups()]))
+
+
+def _free_in_groups() -> Iterator[int]:
+    """Yield the free bytes of each control group of this process that has a limit; psutil does not know them."""
+    try:
+        lines = (PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = CGROUP / "memory" if controllers else CGROUP
+        limit, used, cached = VERSION_1 if controllers else VERSION_2
+        folder = root / group.strip("/")
+        for each in (folder, *folder.parents):  # a container may hide some of them
+            with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+                left = int((each / limit).read_text()) - int((each / used).read_text())
+                stat = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
+                yield left + int(stat.get(cached, 0))

@@ -14,15 +14,6 @@ ORDER, AUGMENTATION, PAIRING = 0, 1, 2  # purposes of random streams; part of th
 IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 
 
-def sample_at(position: IntOrArray, epoch_size: int) -> tuple[IntOrArray, Any]:
-    """Map a position in an epoch to (sample index, weight); padding has weight 0.
-
-    Positions from `epoch_size` on fill the last batch: they repeat the first samples. Weights are float32. If
-    `position` is an array, both results are arrays.
-    """
-    return position % epoch_size, np.float32(position < epoch_size)
-
-
 class Call(NamedTuple):
     """Steps that one call of the train function runs."""
 
@@ -79,9 +70,9 @@ class UnpairedSampler:
         return self._arranged_at(epoch, position, reshuffles)[1] != 0
 
     def augmentation(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
-        """Return the random numbers in [0, 1) that augment an image: top and left of the crop, and flip; equal for partners.
+        """Return random numbers in [0, 1) for the top and left of a crop, as fractions of its room, and for the flip.
 
-        The crop is given in fractions of its room in the image, so that the numbers do not depend on the image's size.
+        Partners have the same numbers.
         """
         domain = "X" if self.is_pair(epoch, position, reshuffles) else domain
         return _uniform(self._stream(domain, AUGMENTATION, epoch, reshuffles), self.epoch_size)[position]
@@ -89,13 +80,8 @@ class UnpairedSampler:
     def call(self, number: int = 0, epoch: int = 0, position: int = 0, steps_per_call: int = 1) -> Call:
         """Return the steps of a call, counted from a position in training.
 
-        Calls end at multiples of `steps_per_call` steps of the epoch, and at its end. They are therefore the same in a resumed run.
-
-        Args:
-            number: Index of the call, from 0: the first one begins at the position.
-            epoch: Epoch of the position.
-            position: Pair, counted in the epoch.
-            steps_per_call: Maximum number of steps in a call.
+        The call of number 0 begins at the position, a pair of the epoch. Calls end at multiples of `steps_per_call`
+        steps of the epoch, and at its end, also in a resumed run.
         """
         done = math.ceil(position / self.global_batch_size)  # steps of this epoch
         calls_left = math.ceil((done + self.steps_left(position)) / steps_per_call) - done // steps_per_call
@@ -134,7 +120,7 @@ class UnpairedSampler:
         return functools.lru_cache(maxsize=8)(self._arrange)
 
     def _arrange(self, number: int, reshuffles: int) -> np.ndarray:
-        """Return the image, and whether it comes with its partner, for each position of a pass over the smaller domain."""
+        """Return the image and whether its partner comes with it, by position in a pass over the smaller domain."""
         assert self.partners is not None
         larger, smaller = ("X", "Y") if self._larger == "X" else ("Y", "X")
         count = min(self.counts)

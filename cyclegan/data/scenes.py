@@ -1,7 +1,7 @@
 """Drawings of the embedded dataset `scenes`: label maps of streets, and the streets with their textures.
 
-A scene is a list of parts from back to front. Its label map shows the class of each part as one color, its rendering the texture
-of each class in the box of the part, so the true translation is known in both directions.
+A scene is a list of parts from back to front. Its label map shows the class of each part as one color, its rendering
+the texture of each class in the box of the part, so the true translation is known in both directions.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def draw(scene: list[Part], domain: Literal["labels", "rendering"], size: int = 
 def _paint(scene: list[Part], size: int, color: Callable[[Part, Array, Array], Array]) -> Array:
     """Paint the parts over each other: [size, size, 3] in [0, 1].
 
-    `color` is a function of a part and of the coordinates in it, to the right of its middle and upwards from its bottom.
+    `color` is a function of a part and of coordinates in it, to the right of its middle and upwards from its bottom.
     """
     image, centers = np.zeros((size, size, 3)), (np.arange(size) + 0.5) / size
     for part in scene:

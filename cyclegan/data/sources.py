@@ -5,7 +5,10 @@ Loading finds the errors of a dataset before training starts, except damaged pix
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import io
 import os
 import pathlib
 import zlib
@@ -13,51 +16,45 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from PIL import Image
 
 from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
-from cyclegan.data import embedded, folder_source, loading, machine
+from cyclegan.data import folder_source, loading, scenes, stripes
+from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import geometry
-from cyclegan.images.image import ImageArray
 from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
 TEST_SPLITS = SPLITS[2:]
+# Of the embedded datasets: numbers of images, and seeds. Images with one seed and of the same number show the same.
+SPLIT_SIZES = {"trainA": 256, "trainB": 288, "testA": 32, "testB": 32}
+SEEDS = {
+    "stripes": {"trainA": 1, "trainB": 2, "testA": 3, "testB": 3},
+    "scenes": {"trainA": 1, "trainB": 1, "testA": 3, "testB": 3},
+}
 T = TypeVar("T")
 COMPARED = 2  # images on which exports are compared, at each size
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageSet:
-    """Images of one domain and split."""
-
-    images: ImageArray  # uint8 or uint16 [N, h, w, C]
-    names: Sequence[str]
-    facts: np.ndarray  # about their files: `reader.FACTS_DTYPE` [N]
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return len(self.names)
-
-
-@dataclasses.dataclass(frozen=True)
 class Domains:
     """Images of both domains; training images are `None` if they were not loaded."""
 
-    train_x: ImageSet | None
-    train_y: ImageSet | None
-    test_x: ImageSet
-    test_y: ImageSet
+    train_x: ImageFiles | None
+    train_y: ImageFiles | None
+    test_x: ImageFiles
+    test_y: ImageFiles
     size: tuple[int, int]  # (height, width) in pixels of the crops that the networks see
     notes: Sequence[str]  # remarks for the user
     value_ranges: Mapping[str, str | None]  # the settings of these names, measured where they were "auto"
     pairs: np.ndarray | None  # indices of training images of the same name, with --paired_names
 
     def fingerprint(self) -> dict[str, str]:
-        """Return texts that identify the dataset, wherever it lies and however it is cached; see `RunDirectory.check_data`."""
+        """Return texts that identify the dataset, wherever it lies; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
         for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)):
             if part is not None:
@@ -74,14 +71,14 @@ def load_domains(
 ) -> Domains:
     """Load the images of both domains.
 
-    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16. 8-bit values
-    without a range are scaled by 257.
+    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16.
+    8-bit values without a range are scaled by 257.
 
     Args:
         data: The data section of the configuration.
         multiple: Pixels by which the sides of the networks' input must be divisible.
-        local_workers: Number of workers on this machine if several train together; 0 if this process trains alone. Workers share
-            the memory. Each one needs only some of the images, and decodes an image when it is first used.
+        local_workers: Number of workers on this machine if several train together; 0 if this process trains alone.
+            Workers share the memory. Each one needs only some images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
         bars: Whether to show progress bars.
 
@@ -94,40 +91,40 @@ def load_domains(
     ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged)
     data, measured = measure_ranges(data, sources, bars)
-    dtype = np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8
+    dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
     files = {
-        split: loading.ImageFiles(
+        split: ImageFiles(
             split,
             sources[split],
             facts[split],
             geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
             channels[split],
             dtype,
-            data.value_range(_of_domain(split, "x", "y")),
+            data.value_range(_of_domain(split, "X", "Y")),
+            names[split],
         )
         for split in splits
     }
     size = geometry.final_size(
         data,
-        np.concatenate([loading.sizes_of(files[split].facts) for split in splits]),
-        np.concatenate([files[split].sizes for split in splits]),
-        [name for split in splits for name in names[split]],
+        np.concatenate([loading.sizes_of(part.facts) for part in files.values()]),
+        np.concatenate([part.sizes for part in files.values()]),
+        [name for part in files.values() for name in part.names],
     )
-    pairs, counted = _find_pairs(data, names, files)
+    pairs, paired = _find_pairs(data, files)
     deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
     narrow = [
         f"{text}, so the networks see little contrast: try --{name} {AUTO}"
         for name, text in find_narrow(data, sources, deep)
     ]
-    images, decoded = _decode(data, files, local_workers, bars)
-    sets = {split: ImageSet(images[split], names[split], facts[split]) for split in splits}
+    decoded = _decode(data, files, local_workers, bars)
     return Domains(
-        sets.get("trainA"),
-        sets.get("trainB"),
-        sets["testA"],
-        sets["testB"],
+        files.get("trainA"),
+        files.get("trainB"),
+        files["testA"],
+        files["testB"],
         size,
-        (*notes, *counted, *measured, *narrow, *decoded),
+        (*notes, *paired, *measured, *narrow, *decoded),
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
@@ -145,7 +142,7 @@ def _find(
     if data.is_embedded:
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-        return *embedded.read(data.dataset, sides, data.max_dataset_size), ()
+        return *_draw_files(data, sides), ()
     if data.is_tfds:
         from cyclegan.data import tfds_source  # slow to import
 
@@ -166,36 +163,59 @@ def _find(
     return {split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes
 
 
-def _find_pairs(
-    data: DataConfig, names: Mapping[str, Sequence[str]], files: Mapping[str, loading.ImageFiles]
-) -> tuple[np.ndarray | None, Sequence[str]]:
+def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
+    """Draw an image of an embedded dataset: uint8 [size, size, 3]."""
+    rng = np.random.default_rng([SEEDS[dataset][split], index])
+    if dataset == "stripes":
+        return stripes.draw(stripes.random_scene(rng), _of_domain(split, "horse", "zebra"), size)
+    return scenes.draw(scenes.random_scene(rng), _of_domain(split, "labels", "rendering"), size)
+
+
+def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
+    """Draw the images of an embedded dataset as PNG, with sides in pixels by split; return them and their names."""
+
+    def png(split: str, index: int) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(draw(data.dataset, split, index, sides[split])).save(file, "png", compress_level=1)
+        return file.getvalue()
+
+    files, names = {}, {}
+    with concurrent.futures.ThreadPoolExecutor(loading.available_cores()) as pool:
+        for split, side in sides.items():
+            indices = range(SPLIT_SIZES[split])[: data.max_dataset_size]
+            files[split] = list(pool.map(png, [split] * len(indices), indices))
+            names[split] = [f"{data.dataset}/{side}/{split}[{i}]" for i in indices]
+    return files, names
+
+
+def _find_pairs(data: DataConfig, files: Mapping[str, ImageFiles]) -> tuple[np.ndarray | None, Sequence[str]]:
     """Return the pairs of training images, if the settings ask for them, and remarks for the user."""
-    if not data.has_pairs or "trainA" not in names:
+    if not data.has_pairs or "trainA" not in files:
         return None, ()
-    pairs = folder_source.find_pairs(names, {split: part.sizes for split, part in files.items()})
-    counts = (f"{len(names[split]) - len(pairs)} more images in {split}" for split in RANGES)
+    pairs = folder_source.find_pairs(files["trainA"], files["trainB"])
+    counts = (f"{counted(len(files[split]) - len(pairs), 'more image')} in {split}" for split in RANGES)
     return pairs, [
         f"Pairs: {len(pairs)} names are in trainA and in trainB ({', '.join(counts)}); they are used together with"
         f" probability {data.paired_share:g}"
     ]
 
 
-def _decode(
-    data: DataConfig, files: Mapping[str, loading.ImageFiles], local_workers: int, bars: bool
-) -> tuple[Mapping[str, ImageArray], Sequence[str]]:
-    """Return the images by split, decoded now or when they are used, and remarks for the user."""
+def _decode(data: DataConfig, files: Mapping[str, ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
+    """Decode the images now, or let them be decoded when they are used; return remarks for the user."""
     keep = data.cache == "ram"
     if data.cache == "auto":
-        share = RAM_FRACTION * machine.free_bytes() / (local_workers or 1)
+        share = RAM_FRACTION * loading.free_bytes() / (local_workers or 1)
         needed = sum(part.nbytes for part in files.values())
         keep = needed <= (share if data.cache_gb is None else data.cache_gb * 1e9)
     if keep and not local_workers:
-        return loading.decode_all(files, bars), ()
+        loading.decode_all(files, bars)
+        return ()
     if keep:
         loading.check_memory(files, local_workers)
+        for part in files.values():
+            part.keep = True
     kept = "kept in memory from then on" if keep else "not kept (--cache none)"
-    images = {split: part.lazy(keep) for split, part in files.items()}
-    return images, (f"Images are decoded when they are needed, and {kept}",)
+    return (f"Images are decoded when they are needed, and {kept}",)
 
 
 def comparison_images(
@@ -205,41 +225,32 @@ def comparison_images(
 
     Without `files`, they are the first held-out images of the dataset, or drawn images if the dataset is gone.
 
-    Args:
-        data: Dataset of the run.
-        direction: "x2y" or "y2x".
-        multiple: Pixels by which the sides of the generators' input must be divisible.
-        files: Paths of images.
-        size: (height, width) in pixels; by default, each image is used at the size of the training and at a larger one.
+    They have the `size` (height, width) in pixels, by default the size of the training, and again a larger one. The
+    sides of the generators' input must be divisible by `multiple`.
     """
     split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
     height, width = data.image_shape
     sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
-    origin, sources = ("given", list(files)) if files else _first_images(data, split)
+    origin, sources = ("given", list(files)) if files else (f"{data.dataset}, {split}", _held_out(data, split))
     if not sources:
         dataset, bands = data.dataset if data.is_embedded else "stripes", np.arange(channels) % 3
         drawn = [(i, *each) for each in sizes for i in range(COMPARED)]
-        images = [embedded.draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
+        images = [draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
         return images, f"{COMPARED} drawn images, {shown}"
     at_each_size = [file for _ in sizes for file in sources]
     resized = np.array([each for each in sizes for _ in sources])
-    value_range = data.value_range(direction[0])
+    value_range = data.value_range(_of_domain(split, "X", "Y"))
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
-    found = loading.ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
-    decoded = loading.decode_all({"": found})[""]
-    return [decoded[i] for i in range(len(decoded))], f"{len(sources)} images ({printable(origin)}), {shown}"
+    found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
+    loading.decode_all({"": found})
+    return [found[i] for i in range(len(found))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 
 
-def _first_images(data: DataConfig, split: str) -> tuple[str, Sequence[Source]]:
-    """Return the origin of the first held-out images of the dataset and their files; no files if the dataset is gone."""
-    for folder in (pathlib.Path(data.dataset).expanduser() / name for name in (split, split.replace("test", "train"))):
-        if folder.is_dir():
-            return str(folder), [str(folder / name) for name in folder_source.find_images(folder)[:COMPARED]]
+def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
+    """Return the first held-out images of a folder or a prepared dataset; none if it is gone."""
     prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
-    if data.dataset.startswith("cycle_gan/") and any(prepared_in.glob("*/dataset_info.json")):
-        from cyclegan.data import tfds_source  # slow to import
-
-        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
-        return f"{data.dataset}, {split}", tfds_source.read(builder, [split], COMPARED)[0][split]
-    return "", ()
+    if not data.is_embedded and (not data.is_tfds or any(prepared_in.glob("*/dataset_info.json"))):
+        with contextlib.suppress(UserError):
+            return _find(dataclasses.replace(data, max_dataset_size=COMPARED), [split], bars=False)[0][split]
+    return ()

@@ -32,17 +32,16 @@ def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBu
     name = dataset[len(f"{FAMILY}/") :]
     if name not in cycle_gan_names():
         raise UserError(f"--dataset {dataset}: expected {FAMILY}/NAME with NAME one of {', '.join(cycle_gan_names())}")
-    logging.getLogger("absl").setLevel(
-        logging.ERROR
-    )  # TFDS warns of a dataset that is not prepared; the errors here name the fix
+    # TFDS warns of a dataset that is not prepared; the errors here name the fix.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     builder = tfds.builder(dataset, data_dir=data_dir)
     url = next((url for url in builder.url_infos if url.endswith(f"/{name}.zip")), None)
     is_prepared = (builder.data_path / "dataset_info.json").exists()
     if url and not is_prepared and not _host_answers(url):  # TFDS itself would try for minutes
         raise UserError(
-            f"{dataset} is not prepared in {builder.data_path.parent.parent.parent}, and its host ({url.split('/')[2]}) does"
-            " not answer; expected a network. Without one, name the folder that holds the dataset with --data_dir, or train on"
-            " your own images with --dataset FOLDER, or on the embedded ones with --dataset stripes"
+            f"{dataset} is not prepared in {builder.data_path.parent.parent.parent}, and its host ({url.split('/')[2]})"
+            " does not answer; expected a network. Without one, name the folder that holds the dataset with --data_dir,"
+            " or train on your own images with --dataset FOLDER, or on the embedded ones with --dataset stripes"
         )
     return builder
 
@@ -50,16 +49,10 @@ def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBu
 def read(
     builder: tfds.core.DatasetBuilder, splits: Sequence[str], max_images: int | None = None, bars: bool = False
 ) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
-    """Read the encoded images of some splits, in the order of the files; prepare the dataset if it is not prepared.
-
-    Args:
-        builder: Builder of the dataset.
-        splits: Names of the splits.
-        max_images: Number of images to read from each split; `None` reads all.
-        bars: Whether TFDS shows its progress bars.
+    """Read the encoded images of some splits, all or the first `max_images`; prepare the dataset if it is not prepared.
 
     Returns:
-        The contents of the image files, and the names of the images, by split.
+        The contents of the image files in their order, and the names of the images, by split.
     """
     _prepare(builder, bars)
     options = tf.data.Options()
@@ -74,8 +67,8 @@ def read(
             images[split] = [example["image"] for example in examples.as_numpy_iterator()]
         except tf.errors.OpError as error:  # TFDS compares checksums and the number of images
             raise UserError(
-                f"{builder.data_path}: {split} is damaged or cannot be read ({first_line(error)}); expected the files that TFDS"
-                " wrote, readable: otherwise, remove that folder and start again"
+                f"{builder.data_path}: {split} is damaged or cannot be read ({first_line(error)}); expected the files"
+                " that TFDS wrote, readable: otherwise, remove that folder and start again"
             ) from error
     full_name = builder.info.full_name
     return images, {split: [f"{full_name}/{split}[{i}]" for i in range(len(part))] for split, part in images.items()}
@@ -98,7 +91,7 @@ def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
 
 
 def _host_answers(url: str) -> bool:
-    """Return whether an HTTP server answers within `ANSWER_SECONDS`; a thread, because name resolution has no timeout."""
+    """Return whether an HTTP server answers within `ANSWER_SECONDS`; a thread asks: finding its address may hang."""
     answered: list[bool] = []
 
     def ask() -> None:

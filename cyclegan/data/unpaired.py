@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from cyclegan.data.machine import available_cores
-from cyclegan.data.sampler import Call, UnpairedSampler, sample_at
+from cyclegan.data.loading import available_cores
+from cyclegan.data.sampler import Call, UnpairedSampler
 from cyclegan.images.image import ImageArray
 
 MIN_PARALLEL_CALLS = 4  # on few cores, too, because reading files waits
@@ -19,15 +19,15 @@ MAX_PARALLEL_CALLS = 16  # bounds the memory of the images that are read ahead
 class UnpairedDataset:
     """Batches of pairs of images, one of each domain, for training or validation.
 
-    `UnpairedSampler` defines the pairs of an epoch. All batches are full: images of weight 0 fill the last batch of an epoch.
+    `UnpairedSampler` defines the pairs of an epoch. All batches are full: images of weight 0 fill the last one.
 
     Args:
         x: Images of domain X: uint8 or uint16 [N, h, w, C]. Heights and widths may differ between images.
         y: Images of domain Y.
         global_batch_size: Pairs per step, over all replicas.
         size: (height, width) of the batches in pixels.
-        seed: Seed of the order and of the augmentation, at least 0. `None` is for validation: images in the order of the files,
-            cropped in the middle.
+        seed: Seed of the order and of the augmentation, at least 0. `None` is for validation: images in the order of
+            the files, cropped in the middle.
         names: Names of the images of X and of Y.
         steps_per_call: Maximum number of steps in a call of the train function.
         flip: Whether to flip training images at random.
@@ -51,7 +51,7 @@ class UnpairedDataset:
         self.size = tuple(size)
         self.flip = flip
         self.steps_per_call = steps_per_call
-        self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("xy", self.domains))
+        self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("XY", self.domains))
         self.sampler = UnpairedSampler((len(x), len(y)), global_batch_size, seed, epoch_size)
         self.epoch_size = self.sampler.epoch_size
         self.steps_per_epoch = self.steps_left(0)
@@ -114,9 +114,9 @@ class UnpairedDataset:
             replicas: Number of replicas.
 
         Returns:
-            Images of X and of Y, [steps_per_call, N, height, width, C], and their weights, float32 [steps_per_call, N], with N
-            pairs per replica. A weight is 1, or 0 for padding. Entries after the first `steps` are zeros. With partners, a fourth
-            array is 1 where the images of a sample are partners, float32 [steps_per_call, N].
+            Images of X and of Y, [steps_per_call, N, height, width, C], and their weights, float32 [steps_per_call, N],
+            with N pairs per replica. A weight is 1, or 0 for padding. Entries after the first `steps` are zeros. With
+            partners, a fourth array is 1 where the images of a sample are partners, float32 [steps_per_call, N].
         """
         share = self.global_batch_size // replicas
         shape = (self.steps_per_call, share, *self.size)
@@ -124,7 +124,8 @@ class UnpairedDataset:
         weight, is_pair = (np.zeros((self.steps_per_call, share), np.float32) for _ in range(2))
         for step, sample in np.ndindex(steps, share):
             at = position + step * self.global_batch_size + replica * share + sample
-            pair, weight[step, sample] = sample_at(at, self.epoch_size)
+            weight[step, sample] = at < self.epoch_size
+            pair = at % self.epoch_size  # padding repeats the first pairs
             x[step, sample] = self.image("X", epoch, pair, reshuffles)
             y[step, sample] = self.image("Y", epoch, pair, reshuffles)
             is_pair[step, sample] = self.sampler.is_pair(epoch, pair, reshuffles)
@@ -138,9 +139,9 @@ class UnpairedDataset:
         replicas: int = 1,
         local_replicas: range | None = None,
     ) -> tf.data.Dataset:
-        """Return an endless dataset of the batches of one call after the other (see `call`), from a position in training.
+        """Return an endless dataset of the batches of one call after the other, from a position in training.
 
-        The elements are what `batches` returns, with the same arguments: for each call, one element per replica of this worker
+        See `batches` for an element and the arguments. Each call has an element per replica of this worker
         (`local_replicas`, by default all).
         """
         local = range(replicas) if local_replicas is None else local_replicas
@@ -168,8 +169,8 @@ class UnpairedDataset:
     ) -> Iterator[tuple[tf.Tensor, ...]]:
         """Return an iterator of the batches of each call (see `tf_dataset`), with one share per replica of a strategy.
 
-        Shares are copied to the devices of this worker when they are asked for. TensorFlow's own distributed iterators start a
-        thread for each device, which makes them take up to a minute to end.
+        Shares are copied to the devices of this worker when they are asked for. TensorFlow's own distributed iterators
+        start a thread for each device, which makes them take up to a minute to end.
         """
         devices, distribute = strategy.extended.worker_devices, strategy.experimental_distribute_values_from_function
         first = strategy.experimental_local_results(distribute(lambda context: context.replica_id_in_sync_group))[0]
@@ -184,7 +185,7 @@ class UnpairedDataset:
 
 
 def _parallel_calls() -> int:
-    """Return the number of calls whose images are read at the same time: one per core of this process, within limits."""
+    """Return the number of calls whose images are read at the same time."""
     return min(max(MIN_PARALLEL_CALLS, available_cores()), MAX_PARALLEL_CALLS)
 
 
@@ -194,7 +195,7 @@ def _copy(tensors: tuple[tf.Tensor, ...], device: str) -> tuple[tf.Tensor, ...]:
 
 
 def _flipped(image: np.ndarray) -> np.ndarray:
-    """Return an image [height, width, C] flipped from left to right; a copy per channel is three times as fast as one copy."""
+    """Flip an image [height, width, C] from left to right; a copy per channel is three times as fast as one copy."""
     flipped = np.empty(image.shape, image.dtype)
     for channel in range(image.shape[2]):
         flipped[..., channel] = image[:, ::-1, channel]

@@ -11,7 +11,7 @@ import numpy as np
 
 from cyclegan.config.data import AUTO, DataConfig, parse_range
 from cyclegan.data import loading
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, counted
 from cyclegan.images import reader
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import FULL_RANGE, check_numbers
@@ -27,7 +27,7 @@ SAMPLED_VALUES = 20_000  # of each of them
 def sample_values(
     sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
 ) -> np.ndarray:
-    """Return values of random pixels of some images, which lie at equal distances in `sources`: float64 [images, values].
+    """Return values of random pixels of some images at equal distances in `sources`: float64 [images, values].
 
     With `skip_unreadable`, images that cannot be decoded are left out.
     """
@@ -58,7 +58,8 @@ def measure_ranges(
         if not len(values):
             raise UserError(f"--{name} {AUTO}: no image of {split} can be read; expected readable ones: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
-        what = f"percentiles {PERCENTILES[0]} and {PERCENTILES[1]} of the values of {len(values)} images of {split}"
+        what = "percentiles {} and {} of the values of".format(*PERCENTILES)
+        what += f" {counted(len(values), 'image')} of {split}"
         if not parse_range(text):
             raise UserError(f"--{name} {AUTO}: {what} are {text}; expected two numbers: give LO:HI")
         measured: dict[str, Any] = {name: text}
@@ -83,7 +84,7 @@ def find_narrow(
             values = np.percentile(sample_values(sampled, _channels(data, name)), PERCENTILES)
         except UserError:  # decoding will name all files that cannot be read
             continue
-        low, high = data.value_range(name[-1]) or FULL_RANGE
+        low, high = data.value_range(name[-1].upper()) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
             shown = "{:.9g} to {:.9g}".format(*values)
             yield name, f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}"

@@ -41,8 +41,8 @@ class Cluster:
 def read_cluster(environment: Mapping[str, str] = os.environ, port: int | None = None) -> Cluster | None:
     """Return the cluster that the environment describes, or `None` if it names at most one worker.
 
-    TF_CONFIG takes precedence. If it is empty or not set, the variables of a Slurm job step are read. `port` is the first port
-    of Slurm's tasks on each node, by default 20000 + the last four digits of the job's number.
+    TF_CONFIG takes precedence over the variables of a Slurm job step. `port` is the first port of Slurm's tasks on each
+    node, by default 20000 + the last four digits of the job's number.
 
     Raises:
         UserError: The description is wrong, or this worker is not part of it.

@@ -75,7 +75,7 @@ def _have_capability_8() -> bool:
 
 
 def set_arithmetic(tf32: bool, deterministic: bool) -> None:
-    """Set whether GPUs may compute in TF32, and whether operations give the same bits each time; call it before the first step."""
+    """Set whether GPUs may compute in TF32, and whether operations give the same bits each time; for the start."""
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if deterministic:
         # The fast kernel that writes to an image pool is deterministic if the rows differ, as ours do. The other copies
@@ -95,7 +95,7 @@ def multiplies_in_tf32(precision: str) -> bool:
 def measure_peak(precision: str) -> float:
     """Return the FLOP/s of the first device in its fastest product of square matrices within about half a second.
 
-    A precision without instructions is measured as float32, because its convolutions run in float32. The result is 0 on a TPU,
+    A precision without instructions is measured as float32, in which its convolutions run. The result is 0 on a TPU,
     because the products would run on another device.
     """
     if has_tpu():

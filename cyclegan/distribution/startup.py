@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import concurrent.futures
 import contextlib
 import faulthandler
+import functools
+import itertools
+import json
 import logging
 import os
 import signal
@@ -24,10 +27,9 @@ from cyclegan.errors import TrainingError, UserError, first_line
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that wait to be accepted
-CONNECT_SECONDS = 2.0  # for one attempt to reach one worker, and for its answer
+CONNECT_SECONDS = 2.0  # for one attempt to reach one worker, or to hear from it
 INTERVAL = 0.2  # seconds between two attempts
 PATIENCE = 10.0  # seconds until a warning names the missing workers
-GREETING = b"CycleGAN worker: "
 
 
 def start_workers(config: DistributionConfig) -> Workers:
@@ -75,78 +77,69 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
 
 
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:
-    """Wait until all workers answer, because TensorFlow waits silently and without end.
+    """Wait until all workers listen, because TensorFlow waits silently and without end; compare their stacks.
 
-    Each worker answers at its own address with its stack, a line that has to be the same on all workers, and asks all others
-    until all of them answer at the same time. Then it leaves the port to TensorFlow's server, which also counts as an answer.
-    The first of two workers to leave has compared their stacks.
+    Each worker listens at its own address, and sends its stack, a text that has to be the same on all workers, to the
+    others. When it has heard from all and has reached all, it leaves the port to TensorFlow's server.
 
     Raises:
-        UserError: The port of this worker is taken, or a worker did not come in time, has another stack or other addresses.
+        UserError: The port of this worker is taken, or a worker did not come in time or has another stack.
     """
-    own = cluster.addresses[cluster.index]
-    both = socket.has_dualstack_ipv6()  # listen on all interfaces, as TensorFlow's server does
-    family, address = socket.AF_INET6 if both else socket.AF_INET, ("", int(own.rpartition(":")[2]))
-    try:
-        server = socket.create_server(address, family=family, dualstack_ipv6=both)
-    except OSError as error:
-        raise UserError(
-            f"worker {cluster.index}: can't listen on {own} ({error.strerror}): expected a free port of this machine"
-        ) from error
-    with server:
-        asyncio.run(_meet(cluster, timeout, f"{stack}, addresses {' '.join(cluster.addresses)}", server))
-
-
-async def _meet(cluster: Cluster, timeout: float, stack: str, listening: socket.socket) -> None:
-    def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(GREETING + stack.encode() + b"\n")
-        writer.close()
-
-    own = cluster.describe(cluster.index)
+    own, both = cluster.describe(cluster.index), socket.has_dualstack_ipv6()
+    family, port = socket.AF_INET6 if both else socket.AF_INET, int(cluster.addresses[cluster.index].rpartition(":")[2])
+    stack = f"{stack}, addresses {' '.join(cluster.addresses)}"
+    send = functools.partial(_send, json.dumps([cluster.index, stack]).encode() + b"\n")
     others = {worker: address for worker, address in enumerate(cluster.addresses) if worker != cluster.index}
-    began, warned, met = time.monotonic(), False, set[str]()
-    async with await asyncio.start_server(answer, sock=listening, backlog=BACKLOG):
+    began, warned, reached, stacks = time.monotonic(), False, set[int](), dict[int, str]()
+    try:  # on all interfaces, as TensorFlow's server does
+        server = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
+    except OSError as error:
+        raise UserError(f"{own} can't listen there ({error.strerror}): expected a free port of this machine") from error
+    with server, concurrent.futures.ThreadPoolExecutor(len(others)) as pool:
+        server.setblocking(False)
         while True:
-            answers = dict(zip(others, await asyncio.gather(*map(_ask, others.values()))))
-            for worker, found in answers.items():
-                if found and found != stack:
-                    await asyncio.sleep(CONNECT_SECONDS)  # the others have to see it, too
-                    raise UserError(
-                        f"{own} has {stack}, but {cluster.describe(worker)} has {found}: expected the same for all"
-                    )
-            missing = [others[worker] for worker, found in answers.items() if found is None]
-            if not missing:
-                return
-            met.update(set(others.values()).difference(missing))  # of these, some may have given up already
-            names = ", ".join([address for address in missing if address not in met] or missing)
+            reached.update(itertools.compress(others, pool.map(send, others.values())))
+            stacks.update(_hear(server))
+            missing = ", ".join(others[worker] for worker in others if worker not in reached & stacks.keys())
             waited = time.monotonic() - began
+            if not missing:
+                break
             if waited > timeout:
                 raise UserError(
-                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {names}: expected a worker at"
-                    " each; are they started, do firewalls let them through?"
+                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker"
+                    " at each; are they started, do firewalls let them through?"
                 )
             if waited > PATIENCE and not warned:
-                logger.warning("%s is waiting for %s", own, names)
+                logger.warning("%s is waiting for %s", own, missing)
                 warned = True
-            await asyncio.sleep(INTERVAL)
+            time.sleep(INTERVAL)
+    for worker, other in sorted(stacks.items()):
+        if other != stack:
+            raise UserError(f"{own} has {stack}, but {cluster.describe(worker)} has {other}: expected the same for all")
 
 
-async def _ask(address: str) -> str | None:
-    """Return the stack of the worker at an address; "" if something else answers; `None` if nothing does."""
+def _hear(server: socket.socket) -> Iterator[tuple[int, str]]:
+    """Yield (worker, stack) of all connections that wait."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except BlockingIOError:
+            return
+        with connection, contextlib.suppress(OSError, ValueError, TypeError):  # not from a worker
+            connection.settimeout(CONNECT_SECONDS)
+            worker, stack = json.loads(connection.makefile("rb").readline())
+            yield int(worker), str(stack)
+
+
+def _send(line: bytes, address: str) -> bool:
+    """Send a line to the worker at an address; return whether something listens there."""
     host, _, port = address.rpartition(":")
-    connecting = asyncio.open_connection(host.strip("[]"), int(port))
     try:
-        reader, writer = await asyncio.wait_for(connecting, CONNECT_SECONDS)
-    except (OSError, ValueError, asyncio.TimeoutError):  # ValueError: no name of a host
-        return None
-    try:
-        if await asyncio.wait_for(reader.read(len(GREETING)), CONNECT_SECONDS) == GREETING:
-            return (await asyncio.wait_for(reader.readline(), CONNECT_SECONDS)).decode().strip()
-        return ""
-    except (OSError, asyncio.TimeoutError):
-        return ""
-    finally:
-        writer.close()
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
+            connection.sendall(line)
+            return True
+    except (OSError, ValueError):  # ValueError: no name of a host
+        return False
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import shlex
 import shutil
@@ -126,27 +125,22 @@ def allow_memory_growth(gpus: Iterable[tf.config.PhysicalDevice] | None = None) 
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def explain_unseen_gpus(requirements: str | pathlib.Path) -> str | None:
-    """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`.
-
-    The file of requirements installs the CUDA libraries; an installed package has none.
-    """
+def explain_unseen_gpus() -> str | None:
+    """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
     if hidden or tf.config.list_physical_devices("GPU") or not shutil.which("nvidia-smi"):
         return None
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
         return None
-    names = re.findall(r"^GPU .*?: (.*?) *(?:\(UUID.*)?$", listed.stdout, re.MULTILINE)
-    if listed.returncode or not names:
+    names = re.findall(r"^GPU .*?: (.*?) *(?:\(UUID.*)?$", listed, re.MULTILINE)
+    if not names:
         return None
-    exists = os.path.exists(requirements)
-    packages = f"-r {shlex.quote(str(requirements))}" if exists else f"'tensorflow[and-cuda]=={tf.__version__}'"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     where = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
     return (
         f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so"
         f" training would run on the CPU. Its CUDA libraries are probably missing: {shlex.quote(sys.executable)} -m"
-        f" pip install {packages}"
+        f" pip install 'tensorflow[and-cuda]=={tf.__version__}'"
     )

@@ -24,8 +24,8 @@ def make_train_function(
 
     Args:
         strategy: The strategy of the replicas.
-        on_replica: Called on each replica with its shard of a batch, the number of the step, its learning rates and the requests;
-            returns the metrics and requests, summed over the replicas, and whether all are finite.
+        on_replica: Called on each replica with its shard of a batch, the number of the step, its learning rates and the
+            requests; returns the metrics and requests, summed over the replicas, and whether all are finite.
         global_batch_size: Number of samples by which `on_replica` divides the metrics.
     """
 
@@ -56,9 +56,9 @@ def make_train_function(
             requests: Scalars by which this worker sends the others its requests; they are reduced with the metrics.
 
         Returns:
-            (totals, good, metrics). `totals` with the sums over the samples of the good steps added; good is bool [steps], whether
-            all metrics of a step were finite; metrics are those of each step over the global batch, float32 [steps], with the
-            requests among them.
+            (totals, good, metrics): `totals` with the sums over the samples of the good steps added; whether all
+            metrics of a step were finite, bool [steps]; the requests and metrics of each step over the global batch,
+            float32 [steps].
         """
         names: list[str] = []
 

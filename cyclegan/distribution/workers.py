@@ -25,7 +25,6 @@ LOST = (
     tf.errors.DeadlineExceededError,
 )
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
-RESUMES = "the same command resumes from the last checkpoint"
 LEAVE_SECONDS = 0.5
 WATCH_INTERVAL = 0.5  # seconds between two looks of the watchdog
 T = TypeVar("T")
@@ -35,8 +34,8 @@ _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 class Workers:
     """All workers as seen by one of them, or a single process.
 
-    All workers have to call the collective methods in the same order: each call waits for the other workers. A single process
-    has no cluster. The chief, worker 0, is the only one that writes the run's folder and reports to the user.
+    All workers have to call the collective methods in the same order: each call waits for the other workers. A single
+    process has no cluster. Only the chief, worker 0, writes the run's folder and reports to the user.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
@@ -80,17 +79,19 @@ class Workers:
         Raises:
             UserError: A value of a worker differs from the chief's; the message names the worker and the values.
         """
-        names = sorted(values)
         # First the names, because `all_gather` needs equally many values on each worker.
-        if found := self._first_different([" ".join(names)]):
-            raise UserError(f"{found[0]} has another version of this program than the chief: expected the same")
-        if found := self._first_different([repr(values[name]) for name in names]):
-            worker, differ = found
-            here = ", ".join(f"{names[i]} ({values[names[i]]} at worker {self.index})" for i in differ)
-            raise UserError(
-                f"{worker} differs from the chief in {here}: expected the same command, images and kind of device for"
-                " all workers"
-            )
+        for group in ({"the names of the settings": " ".join(sorted(values))}, values):
+            names = sorted(group)
+            rows = self.all_gather([zlib.crc32(repr(group[name]).encode(errors="surrogateescape")) for name in names])
+            different = np.argwhere(rows != rows[0])
+            if different.size:
+                worker = int(different[0, 0])
+                found = [names[i] for other, i in different if other == worker]
+                here = ", ".join(f"{name} ({group[name]!s:.200} at worker {self.index})" for name in found)
+                raise UserError(
+                    f"{self._describe(worker)} differs from the chief in {here}: expected the same program, command,"
+                    " images and kind of device for all workers"
+                )
 
     def keep_alive(self, value: T) -> T:
         """Return an object. With several workers, keep it until the process ends.
@@ -112,7 +113,7 @@ class Workers:
         return len(set(self.cluster.hosts)) if self.cluster else 1
 
     @contextlib.contextmanager
-    def report_lost(self, last_checkpoint: Callable[[], str] = lambda: RESUMES) -> Iterator[None]:
+    def report_lost(self, last_checkpoint: Callable[[], str]) -> Iterator[None]:
         """Turn the error that a lost worker causes into a `TrainingError`, and name this worker in errors."""
         try:
             yield
@@ -141,15 +142,6 @@ class Workers:
         per_replica = self.strategy.run(rows_of_first_replica, args=(rows,))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
 
-    def _first_different(self, texts: Sequence[str]) -> tuple[str, np.ndarray] | None:
-        """Return the first worker whose texts differ from the chief's, and the indices of these texts; collective."""
-        rows = self.all_gather([zlib.crc32(text.encode(errors="surrogateescape")) for text in texts])
-        for worker in range(self.count):
-            differ = np.flatnonzero(rows[worker] != rows[0])
-            if differ.size:
-                return self._describe(worker), differ
-        return None
-
     def _lost_worker(self, error: tf.errors.OpError) -> str:
         """Return the name of the lost worker, if the error names its task."""
         text = re.sub(r"{{.*?}}", "", str(error))  # without the operation that noticed the loss
@@ -163,8 +155,8 @@ class Workers:
 class Watchdog:
     """Context manager that ends the process with exit code 1 if training makes no progress for too long.
 
-    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the process
-    `seconds` after the last `beat`. It counts only time in which this process runs, so Ctrl-Z and `fg` are harmless.
+    A step waits without end for a worker that is alive but stuck, or for storage that hangs. So a thread ends the
+    process `seconds` after the last `beat`. It counts only time in which this process runs, not a Ctrl-Z.
     `newest_checkpoint` returns a folder, or `None`, for the message; it must not wait for storage.
     """
 

@@ -1,15 +1,16 @@
-"""Scores of one or two generators on held-out images: FID, KID, errors to the ground truth, cycle and identity errors."""
+"""Scores of generators on held-out images: FID, KID, errors to the ground truth, cycle and identity errors."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tqdm
 
 from cyclegan.config.sections import DIRECTIONS
+from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.features import FeatureExtractor, make_extractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
@@ -20,17 +21,18 @@ from cyclegan.images.value_range import from_float, to_float
 BATCH_SIZE = 4  # fixed, so that scores during training do not depend on --batch_size
 SUBSETS = 100  # of KID
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
+Measures = dict[str, np.ndarray]  # features or errors of images by name, [N, ...]
 
 
 class Evaluator:
-    """Compute scores of one or two generators. Features of the real images are computed once and kept for later scores.
+    """Compute scores of one or two generators. Features of real images are computed once and kept for later scores.
 
-    FID, KID and the errors to the ground truth use translations rounded to whole gray levels, as in files. Cycle and identity
-    errors are computed without rounding, as in training. Only the subsets of KID are random, from a seed of their own.
+    FID, KID and the errors to the ground truth use translations rounded to whole gray levels, as in files. Cycle and
+    identity errors are computed without rounding, as in training. Only the subsets of KID are random, from `seed`.
 
     Args:
-        generators: The generators by direction, called as `G(images, training=False)` with float32 [N, H, W, C] in [-1, 1]. They
-            are compiled once, so they may change between calls of `scores` through their variables only.
+        generators: The generators by direction, called as `G(images, training=False)` with float32 [N, H, W, C] in
+            [-1, 1]. They are compiled once, so they may change between scores through their variables only.
         x: Held-out images of X, uint8 or uint16 [N, h, w, C].
         y: Held-out images of Y.
         size: (height, width) in pixels of the crop from the middle of each image.
@@ -71,8 +73,8 @@ class Evaluator:
             for images, domain in zip((self._source[direction], self._real[direction]), DIRECTIONS[direction]):
                 if len(images) < 2:
                     raise UserError(
-                        f"{len(images)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add images to"
-                        " testA and testB of the dataset"
+                        f"{len(images)} held-out image of {domain}: FID and KID expect at least 2 of each domain; add"
+                        f" images to {' and '.join(sources.TEST_SPLITS)} of the dataset"
                     )
         if paired and len(x) != len(y):
             raise UserError(f"{len(x)} held-out images of X and {len(y)} of Y: expected equal numbers of paired images")
@@ -80,46 +82,44 @@ class Evaluator:
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
         """Return the scores of the generator of a direction by name.
 
-        FID, KID and KID_std compare the translations with the real images of the target domain. Paired images have MAE in gray
-        levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if there are two
-        generators, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
+        FID, KID and KID_std compare the translations with the real images of the target domain. Paired images have MAE
+        in gray levels of 255, PSNR in dB and SSIM, means over the images. With `errors`, there is cycle_MAE, if there
+        are two generators, and identity_MAE, if X and Y have the same number of channels, both in gray levels of 255.
 
         Raises:
             TrainingError: A translation is not finite, or an image cannot be read.
         """
         target, forward, backward = self._target[direction], self._forward[direction], self._backward.get(direction)
-        found: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # features and errors of each batch
-        for images, indices in self._batches(self._source[direction], " to ".join(DIRECTIONS[direction])):
+
+        def measure(images: tf.Tensor, indices: Sequence[int]) -> Measures:
             fake = forward(images)
             try:
                 rounded = from_float(fake.numpy(), target.dtype)
             except ValueError as error:
                 raise TrainingError(str(error)) from None
-            rows = {"features": self.extractor(to_float(rounded))}
-            if errors and backward:
-                rows["cycle_MAE"] = _difference(images, backward(fake))
-            if self._paired:
-                rows.update(errors_to_truth(rounded, self._crops(target, indices)))
-            for name, values in rows.items():
-                found[name].append(values[: len(indices)])
+            cycle = {"cycle_MAE": _difference(images, backward(fake))} if errors and backward else {}
+            truth = errors_to_truth(rounded, self._crops(target, indices)) if self._paired else {}
+            return {"features": self.extractor(to_float(rounded)), **cycle, **truth}
+
+        found = self._measure(self._source[direction], measure, " to ".join(DIRECTIONS[direction]))
+        distances = self._distances(found.pop("features"), direction)
         if errors and self._same_channels:
-            for images, indices in self._batches(target, "Identity"):
-                found["identity_MAE"].append(_difference(images, forward(images))[: len(indices)])
-        features = np.concatenate(found.pop("features"))
-        return {**self._distances(features, direction), **_means(found)}
+            found |= self._measure(target, lambda y, _: {"identity_MAE": _difference(y, forward(y))}, "Identity")
+        return {**distances, **_means(found)}
 
     def untranslated(self, direction: str) -> dict[str, float]:
-        """Return the scores of the untranslated images, which a translation has to beat: FID, KID and the errors to the truth.
+        """Return FID, KID and the errors to the truth of the untranslated images, which a translation has to beat.
 
         There are none if X and Y have different numbers of channels.
         """
         if not self._same_channels:
             return {}
         source, target = self._source[direction], self._target[direction]
-        found: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-        for _, indices in self._batches(source) if self._paired else ():
-            for name, values in errors_to_truth(self._crops(source, indices), self._crops(target, indices)).items():
-                found[name].append(values[: len(indices)])
+
+        def measure(_: tf.Tensor, indices: Sequence[int]) -> Measures:
+            return errors_to_truth(self._crops(source, indices), self._crops(target, indices))
+
+        found = self._measure(source, measure) if self._paired else {}
         return {**self._distances(self._features_of(source), direction), **_means(found)}
 
     def protocol(self, direction: str) -> dict[str, str | int]:
@@ -148,18 +148,26 @@ class Evaluator:
 
     def _features_of(self, images: ImageArray) -> np.ndarray:
         if id(images) not in self._features:
-            parts = [self.extractor(batch)[: len(indices)] for batch, indices in self._batches(images, "Features")]
-            self._features[id(images)] = np.concatenate(parts)
+            found = self._measure(images, lambda batch, _: {"features": self.extractor(batch)}, "Features")
+            self._features[id(images)] = found["features"]
         return self._features[id(images)]
 
-    def _batches(self, images: ImageArray, title: str | None = None) -> Iterator[tuple[tf.Tensor, range]]:
-        """Yield (crops in [-1, 1], indices) for all images; batches are full, so that networks are traced once."""
+    def _measure(
+        self, images: ImageArray, measure: Callable[[tf.Tensor, Sequence[int]], Measures], title: str | None = None
+    ) -> Measures:
+        """Return the results of `measure` for all images, called with batches of crops in [-1, 1] and their indices.
+
+        Batches are full, so that networks are traced once.
+        """
+        found: dict[str, list[np.ndarray]] = collections.defaultdict(list)
         hidden = not (self._bars and title) or None  # None shows bars on a terminal only
         with tqdm.tqdm(total=len(images), desc=title, unit=" images", disable=hidden, leave=False) as bar:
             for start in range(0, len(images), self._batch_size):
                 indices = range(start, min(start + self._batch_size, len(images)))
-                yield tf.constant(to_float(self._crops(images, indices))), indices
+                for name, values in measure(tf.constant(to_float(self._crops(images, indices))), indices).items():
+                    found[name].append(values[: len(indices)])
                 bar.update(len(indices))
+        return {name: np.concatenate(parts) for name, parts in found.items()}
 
     def _crops(self, images: ImageArray, indices: Sequence[int]) -> np.ndarray:
         """Return the centres of some images, as validation sees them, filled up to a batch with the last one."""
@@ -176,9 +184,8 @@ def _difference(x: tf.Tensor, y: tf.Tensor) -> np.ndarray:
     return LEVELS * mae(x.numpy(), y.numpy())
 
 
-def _means(found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, float]:
-    """Return the means over the images of all batches by name."""
-    return {name: float(np.mean(np.concatenate(parts))) for name, parts in found.items()}
+def _means(found: Measures) -> dict[str, float]:
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def make_evaluator(

@@ -1,10 +1,9 @@
-"""Features of images that FID and KID compare: the outputs of a fixed random network, or of Keras's InceptionV3."""
+"""Features of images that FID and KID compare: of a random network, of Keras's InceptionV3, or of published FIDs."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import os
+import importlib.util
 import pathlib
 from collections.abc import Callable, Iterable
 
@@ -12,20 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.errors import UserError, first_line
+from cyclegan.evaluation import fid_network
+from cyclegan.interop.torch_networks import INSTALL
 
 WIDTHS = (48, 64, 96, 128)  # channels of the random convolutions
 SEED = 20161  # other weights would be another network, whose scores are not comparable
-PROTOCOL = (
-    f"random: {2 * sum(WIDTHS)} features, means and standard deviations over the image of {len(WIDTHS)} convolutions with"
-    f" fixed random weights (seed {SEED}), each halving the image; ranks translations of one dataset and size, and is not"
-    " comparable with published FIDs"
-)
-WEIGHTS_URL = (
+KERAS = (  # URL, kind of hash, hash
     "https://storage.googleapis.com/tensorflow/keras-applications/inception_v3/"
-    "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5"
+    "inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5",
+    "md5",
+    "bcbd6486424b2319ff4ef7d526e38f63",
 )
-WEIGHTS_MD5 = "bcbd6486424b2319ff4ef7d526e38f63"
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SIDE = 299  # pixels of the images that InceptionV3 was trained on
 REASON_LENGTH = 200  # characters of Keras's messages, which may list all layers
 
@@ -52,45 +48,38 @@ def make_extractor(kind: str, channels: Iterable[int] = (3,)) -> FeatureExtracto
     """Make a feature extractor by name.
 
     Args:
-        kind: "random"; "inception", with weights that Keras downloads once; or the name of a file with these weights.
+        kind: A name in `FEATURES`, whose weights are downloaded once; or NAME:FILE for weights in a file; or FILE alone
+            for weights of Keras's InceptionV3.
         channels: Numbers of channels of the images to score.
 
     Raises:
         UserError: The extractor does not take such images, or its weights are not available.
     """
-    if kind == "random":
-        return FeatureExtractor("random", PROTOCOL, random_features)
-    if unsupported := sorted(set(channels) - {1, 3}):
+    name, _, file = kind.partition(":")
+    if name not in FEATURES:
+        name, file = "inception", kind
+    if name != "random" and (unsupported := sorted(set(channels) - {1, 3})):
         raise UserError(
-            f"images of {unsupported[0]} channels: Inception takes RGB, or gray repeated as RGB; expected 1 or 3 channels: use the"
-            " features of the random network (random)"
+            f"images of {unsupported[0]} channels: Inception takes RGB, or gray repeated as RGB; expected 1 or 3"
+            " channels: use the features of the random network (random)"
         )
-    name, weights = "keras-inception-v3", "ImageNet weights of Keras"
-    if kind == "inception":
-        try:
-            network = _make_inception("imagenet")  # Keras downloads the weights once
-        except Exception as error:  # Keras raises nothing more specific
-            raise UserError(
-                f"the weights of InceptionV3 could not be downloaded ({first_line(error)[:REASON_LENGTH]}); expected a network"
-                f" connection. Download {WEIGHTS_URL} elsewhere and name the file instead of inception (--features FILE), or use"
-                " the features of the random network (--features random)"
-            ) from error
-    else:
-        network, md5 = _load_inception(kind)
-        if md5 != WEIGHTS_MD5:
-            name, weights = f"{name} {md5}", f"weights of {os.path.basename(kind)}, not Keras's file"
+    return FEATURES[name](name, file)
+
+
+def _make_random(name: str, file: str) -> FeatureExtractor:
     protocol = (
-        f"keras-inception-v3 ({weights}), 2048 features of the last pooling, images resized to {SIDE} px (bilinear,"
-        " antialiased); not the network of published FIDs, so compare with each other only"
+        f"random: {2 * sum(WIDTHS)} features, means and standard deviations over the image of {len(WIDTHS)}"
+        f" convolutions with fixed random weights (seed {SEED}), each halving the image; ranks translations of one"
+        " dataset and size, and is not comparable with published FIDs"
     )
-    return FeatureExtractor(name, protocol, functools.partial(_inception_features, network))
+    return FeatureExtractor(name, protocol, random_features)
 
 
 def random_features(images: tf.Tensor) -> tf.Tensor:
     """Return the 672 features of each image: means and standard deviations of four convolutions with random weights.
 
-    Nothing is learned or normalized. Random convolutions distinguish textures and colors (Jarrett et al. 2009), which is just
-    enough to rank the translations of one run. The images have any size and number of channels.
+    Nothing is learned or normalized. Random convolutions distinguish textures and colors (Jarrett et al. 2009), which
+    is just enough to rank the translations of one run. The images have any size and number of channels.
     """
     features, x = [], images
     for kernel, bias in random_kernels(images.shape[-1]):
@@ -101,7 +90,7 @@ def random_features(images: tf.Tensor) -> tf.Tensor:
 
 
 def random_kernels(channels: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (kernel [4, 4, inputs, outputs], bias [outputs]) of each convolution, with the variance of He et al. (2015)."""
+    """Return (kernel [4, 4, in, out], bias [out]) of each convolution, with the variance of He et al. (2015)."""
     rng = np.random.RandomState(SEED)  # not default_rng: NumPy promises that this one never changes
     layers = []
     for inputs, outputs in zip((channels, *WIDTHS), WIDTHS):
@@ -110,38 +99,88 @@ def random_kernels(channels: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return layers
 
 
-def _inception_features(network: tf.keras.Model, images: tf.Tensor) -> tf.Tensor:
-    """Return the 2048 features of each image before the last layer, averaged over the image; gray is repeated as RGB."""
-    images = tf.image.resize(images, (SIDE, SIDE), tf.image.ResizeMethod.BILINEAR, antialias=True)
-    if images.shape[-1] == 1:
-        images = tf.repeat(images, 3, axis=-1)
-    return network(images, training=False)
+def _make_inception(name: str, file: str) -> FeatureExtractor:
+    path, digest = _find_weights(name, file, KERAS)
+    try:
+        network = tf.keras.applications.InceptionV3(
+            include_top=False, pooling="avg", input_shape=(SIDE, SIDE, 3), weights=None
+        )
+        network.load_weights(path)
+    except Exception as error:  # Keras raises nothing more specific
+        raise UserError(
+            f"{path}: not the weights of Keras's InceptionV3 without its top layer"
+            f" ({first_line(error)[:REASON_LENGTH]}); expected the file {KERAS[0]}"
+        ) from error
+    weights = f"weights of {path.name}, not Keras's file" if digest else "ImageNet weights of Keras"
+    protocol = (
+        f"keras-inception-v3 ({weights}), 2048 features of the last pooling, images resized to {SIDE} px (bilinear,"
+        " antialiased); not the network of published FIDs, so compare with each other only"
+    )
+
+    def compute(images: tf.Tensor) -> tf.Tensor:
+        resized = tf.image.resize(images, (SIDE, SIDE), tf.image.ResizeMethod.BILINEAR, antialias=True)
+        return network(_as_rgb(resized), training=False)
+
+    return FeatureExtractor(f"keras-inception-v3 {digest}".strip(), protocol, compute)
 
 
-def _load_inception(file: str) -> tuple[tf.keras.Model, str]:
-    """Return InceptionV3 with the weights of a file like the one at `WEIGHTS_URL`, and the MD5 of the file."""
+def _make_fid(name: str, file: str) -> FeatureExtractor:
+    if not file and importlib.util.find_spec("torch") is None:
+        raise UserError(
+            f"{name}: PyTorch, which reads the weights of pytorch-fid, is not installed: {INSTALL}. Or download"
+            f" {fid_network.GRAPH_URL} and name this file, which needs no PyTorch: {name}:FILE"
+        )
+    path, digest = _find_weights(name, file, fid_network.PUBLISHED)
+    weights = fid_network.read_weights(path)
+    description, resize = fid_network.RESIZES[name]
+    origin = f"{path.name}, SHA-256 {digest}, not pytorch-fid's file" if digest else "pytorch-fid"
+    protocol = (
+        f"{name}: Inception network of published FIDs (weights of {origin}), 2048 features of the last pooling, images"
+        f" resized to {fid_network.SIDE} px ({description})"
+    )
+
+    def compute(images: tf.Tensor) -> tf.Tensor:
+        return fid_network.inception(weights, resize((_as_rgb(images) + 1) * 127.5))
+
+    return FeatureExtractor(f"{name} {digest}".strip(), protocol, compute)
+
+
+def _as_rgb(images: tf.Tensor) -> tf.Tensor:
+    return images if images.shape[-1] == 3 else tf.repeat(images, 3, axis=-1)
+
+
+def _find_weights(name: str, file: str, published: tuple[str, str, str]) -> tuple[pathlib.Path, str]:
+    """Return the file with the weights of features, and its hash if it is not the published file.
+
+    Args:
+        name: Name of the features.
+        file: Name of the file; if empty, the published file is downloaded once.
+        published: URL of the published file, kind of hash, hash.
+    """
+    url, algorithm, expected = published
+    if not file:
+        try:
+            file = tf.keras.utils.get_file(
+                url.rpartition("/")[2], url, cache_subdir="models", file_hash=expected, hash_algorithm=algorithm
+            )
+        except Exception as error:  # Keras raises nothing more specific
+            raise UserError(
+                f"the weights of the features {name} could not be downloaded ({first_line(error)[:REASON_LENGTH]});"
+                f" expected a network connection. Download {url} elsewhere and name the file ({name}:FILE), or use the"
+                " features of the random network (random)"
+            ) from error
     path = pathlib.Path(file).expanduser()
     if not path.is_file():
         raise UserError(
-            f"{file}: no such file; expected random, inception, or a file with its weights, from {WEIGHTS_URL}"
+            f"{file}: no such file; expected one of {', '.join(FEATURES)}, or a file with weights: NAME:FILE"
         )
-    try:
-        content = path.read_bytes()
-        if path.suffix != ".h5" or not content.startswith(HDF5_SIGNATURE):  # Keras 2 would take it for a checkpoint
-            raise ValueError("not an HDF5 file with the suffix .h5")
-        network = _make_inception(None)
-        network.load_weights(path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UserError(
-            f"{file}: not the weights of Keras's InceptionV3 without its top layer ({first_line(error)[:REASON_LENGTH]}); expected"
-            f" the file {WEIGHTS_URL}"
-        ) from error
-    return network, hashlib.md5(content, usedforsecurity=False).hexdigest()
+    digest = hashlib.new(algorithm, path.read_bytes(), usedforsecurity=False).hexdigest()
+    return path, "" if digest == expected else digest
 
 
-def _make_inception(weights: str | None) -> tf.keras.Model:
-    network = tf.keras.applications.InceptionV3(
-        include_top=False, pooling="avg", input_shape=(SIDE, SIDE, 3), weights=weights
-    )
-    network.trainable = False
-    return network
+# Ways to compute features by name, as functions from the name and a file with weights (empty: the published one).
+FEATURES: dict[str, Callable[[str, str], FeatureExtractor]] = {
+    "random": _make_random,
+    "inception": _make_inception,
+    **dict.fromkeys(fid_network.RESIZES, _make_fid),
+}

@@ -11,10 +11,10 @@ SSIM_RADIUS, SSIM_SIGMA = 5, 1.5  # of the Gaussian window, in pixels
 def fid(x: np.ndarray, y: np.ndarray) -> float:
     """Return the Fréchet distance between two sets of features (Heusel et al. 2017, "FID").
 
-    Each set is modelled as a normal distribution; the distance is |mean x - mean y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) with the
-    unbiased covariances C. With C_x = A'A and C_y = B'B, where A and B have few rows, the trace of the root is the sum of the
-    singular values of AB'. This also works with fewer images than features, where a covariance is singular. The expectation
-    grows as the sets become smaller: compare sets of one size only.
+    The distance of the normal distributions of the sets is |mean x - mean y|^2 + tr(C_x + C_y - 2 (C_x C_y)^(1/2)) with
+    the unbiased covariances C. With C_x = A'A and C_y = B'B, the trace of the root is the sum of the singular values of
+    AB', also if there are fewer images than features. The distance grows as the sets become smaller: compare sets of
+    one size only.
 
     Args:
         x: float [N, D], N at least 2.
@@ -31,7 +31,7 @@ def kid(
 ) -> tuple[float, float]:
     """Return the squared maximum mean discrepancy of two sets of features (Binkowski et al. 2018, "KID").
 
-    The kernel is (x.y / D + 1)^3. Its unbiased estimate is computed for random subsets of each set, without replacement.
+    The kernel is (x.y / D + 1)^3. The estimate is unbiased, for random subsets of each set, without replacement.
 
     Args:
         x: float [N, D], N at least 2.
@@ -41,8 +41,8 @@ def kid(
         seed: Seed of the subsets.
 
     Returns:
-        (mean, standard deviation) over the subsets. The expectation of the mean is 0 for two sets of one distribution, whatever
-        their sizes, so an estimate may be negative. The deviation is not the error of the mean, because subsets share images.
+        (mean, standard deviation) over the subsets. The mean is unbiased, so it may be negative. The deviation is not
+        the error of the mean, because subsets share images.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     size = size or subset_size(len(x), len(y))
@@ -53,12 +53,12 @@ def kid(
 
 
 def subset_size(n: int, m: int) -> int:
-    """Return the number of images in a subset of `kid`: 1000, or three quarters of the smaller set, so that subsets differ."""
+    """Return the number of images in a subset of `kid`: at most 1000, and at most three quarters of the smaller set."""
     return min(1000, max(2, min(n, m) * 3 // 4))
 
 
 def squared_mmd(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the unbiased squared maximum mean discrepancy (Gretton et al. 2012, eq. 3) with the kernel (x.y / D + 1)^3."""
+    """Return the unbiased squared maximum mean discrepancy (Gretton et al. 2012, eq. 3), kernel (x.y / D + 1)^3."""
 
     def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (a @ b.T / a.shape[1] + 1) ** 3
@@ -77,7 +77,10 @@ def _covariance_factor(x: np.ndarray) -> np.ndarray:
 
 
 def errors_to_truth(translated: np.ndarray, truth: np.ndarray) -> dict[str, np.ndarray]:
-    """Return "MAE" in gray levels of 255, "PSNR" in dB and "SSIM" of each image, [N], for uint8 or uint16 [N, H, W, C]."""
+    """Return "MAE" in gray levels of 255, "PSNR" in dB and "SSIM" of each image, [N].
+
+    The images are uint8 or uint16 [N, H, W, C].
+    """
     peak = int(np.iinfo(truth.dtype).max)
     return {
         "MAE": mae(translated, truth) * (255 / peak),
@@ -94,8 +97,8 @@ def mae(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def ssim(x: np.ndarray, y: np.ndarray, peak: float = 255.0) -> np.ndarray:
     """Return the structural similarity of each image (Wang et al. 2004), [N]; 1 for equal images.
 
-    This is the mean over all Gaussian windows (11 x 11, sigma 1.5) inside the images [N, H, W, C], and over the channels. K1 is
-    0.01 and K2 is 0.03; the (co)variances have no bias correction.
+    The mean is over all Gaussian windows (11 x 11, sigma 1.5) inside the images [N, H, W, C], and over the channels.
+    K1 is 0.01 and K2 is 0.03; the (co)variances have no bias correction.
     """
     # float64, because the float32 variances of tf.image.ssim cancel: it is off by 0.001 for flat bright images.
     offsets = np.arange(-SSIM_RADIUS, SSIM_RADIUS + 1)

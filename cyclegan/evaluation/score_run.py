@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading, sources
-from cyclegan.data.loading import LazyImages
+from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import BATCH_SIZE, Evaluator
 from cyclegan.evaluation.features import make_extractor
@@ -27,6 +27,10 @@ from cyclegan.inference.model import Model, checkpoint_names
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
+BOTH = " and ".join(sources.TEST_SPLITS)
+SQUARE = {"preprocess": "resize_and_crop", "image_size": 256, "image_width": 256, "load_size": 256}
+# Settings of the held-out images by --protocol; all of them are compared, with the features "fid".
+PROTOCOLS: dict[str, dict[str, Any]] = {"cut": {**SQUARE, "max_dataset_size": None}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,8 @@ class ScoreOptions:
     """
 
     directions: tuple[str, ...] = tuple(DIRECTIONS)
-    features: str = "inception"
+    protocol: str | None = None
+    features: str | None = None
     dataset: str | None = None
     data_dir: str | None = None
     real: str | None = None
@@ -53,23 +58,27 @@ class ScoreOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name} {value}: expected at least {least}")
+        if self.protocol and self.protocol not in PROTOCOLS:
+            raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
+        if self.protocol and (self.real or self.max_images):
+            raise UserError(
+                f"--protocol {self.protocol} compares all held-out images; expected neither --real nor --max_images"
+            )
         if self.real is None:
             return
         folder = pathlib.Path(self.real).expanduser()
         if not folder.is_dir():
-            raise UserError(
-                f"--real {self.real}: no such folder; expected a folder with testA and testB, or with images"
-            )
+            raise UserError(f"--real {self.real}: no such folder; expected a folder with {BOTH}, or with images")
         if len(self.directions) > 1 and any(self.real_folder(direction) == folder for direction in self.directions):
             raise UserError(
-                f"--real {self.real}: has no testA and testB, so its images are of one domain; expected --direction x2y if this"
-                " is Y, or --direction y2x if it is X"
+                f"--real {self.real}: has no {BOTH}, so its images are of one domain; expected --direction x2y if"
+                " this is Y, or --direction y2x if it is X"
             )
 
     def real_folder(self, direction: str) -> pathlib.Path:
-        """Return the folder of the real images of a direction's target domain: testA or testB in `real`, or `real` itself."""
+        """Return the folder of the real images of a direction's target domain: a split in `real`, or `real` itself."""
         folder = pathlib.Path(self.real or "").expanduser()
-        subfolder = folder / {"x2y": "testB", "y2x": "testA"}[direction]
+        subfolder = folder / dict(zip("XY", sources.TEST_SPLITS))[DIRECTIONS[direction][1]]
         return subfolder if subfolder.is_dir() else folder
 
 
@@ -77,8 +86,8 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
     """Score the generators of a run at a checkpoint, by default the newest.
 
     Returns:
-        "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a dict of
-        "scores", "untranslated" and "protocol", see `Evaluator`.
+        "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a
+        dict of "scores", "untranslated" and "protocol", see `Evaluator`.
 
     Raises:
         UserError: The run, the checkpoint, the images or the features do not exist or do not fit, or memory is short.
@@ -88,16 +97,23 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
         return _Scorer(Model(run, checkpoint), options).score()
 
 
-def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> list[dict[str, Any]]:
+def score_checkpoints(
+    run: str | os.PathLike[str], options: ScoreOptions, best_and_last: bool = False
+) -> list[dict[str, Any]]:
     """Return the result of `score_run` for each checkpoint of a run, and its other names as "aliases".
 
-    Skip checkpoints that cannot be read or whose translations are not finite, with a warning.
+    With `best_and_last`, only the newest checkpoint and the best ones of the directions have a result. Skip checkpoints
+    that cannot be read or whose translations are not finite, with a warning.
     """
     model = _load_any(run)
+    names = checkpoint_names(model.path)
+    if best_and_last:
+        best = tuple(f"best-{direction}" for direction in options.directions)
+        names = list(dict.fromkeys([model.checkpoint.name, *(name for name in names if name.startswith(best))]))
     results: list[tuple[TrainState, dict[str, Any]]] = []
     with _explain_memory(options):
         scorer = _Scorer(model, options)
-        for name in checkpoint_names(model.path):
+        for name in names:
             try:
                 model.restore(name)
                 if same := [result for state, result in results if state == model.train_state]:
@@ -109,9 +125,7 @@ def score_checkpoints(run: str | os.PathLike[str], options: ScoreOptions) -> lis
             except UserError as error:  # damaged, or removed by a training that runs
                 logger.warning(str(error))
     if not results:
-        raise UserError(
-            f"{model.path}: no checkpoint has scores, see above; expected one whose translations are finite"
-        )
+        raise UserError(f"{model.path}: no checkpoint has scores, see above; expected one with finite translations")
     return [result for _, result in results]
 
 
@@ -131,20 +145,24 @@ class _Scorer:
 
     def __init__(self, model: Model, options: ScoreOptions) -> None:
         self._model, self._options = model, options
-        self._directions = _choose_directions(model, options.directions)
+        self._directions = tuple(each for each in options.directions if each in model.generators)
+        if not self._directions:
+            model.generator(*options.directions)  # raises the error
         changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
-        present = model.config.replace(cache="none", **{name: value for name, value in changes.items() if value})
-        channels = [model.channels(direction)[1] for direction in self._directions]
-        extractor = make_extractor(options.features, channels)
-        domains = sources.load_domains(present.data, present.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
-        embedded = present.data.is_embedded
+        changes = {name: value for name, value in changes.items() if value}
+        config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
+        self._data = config.data
+        features = options.features or ("fid" if options.protocol else "inception")
+        extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
+        domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
+        embedded = config.data.is_embedded
         if options.paired and not embedded:
             check_same_names(domains.test_x.names, domains.test_y.names)
         directions = self._directions if options.real else ()
         self._evaluator = Evaluator(
             model.generators,
-            domains.test_x.images,
-            domains.test_y.images,
+            domains.test_x,
+            domains.test_y,
             domains.size,
             extractor,
             paired=embedded or options.paired,
@@ -159,10 +177,11 @@ class _Scorer:
         """Return the result of `score_run`."""
         model, options = self._model, self._options
         protocol = {
-            "dataset": options.dataset or model.config.data.dataset,
+            "protocol": options.protocol,
+            "dataset": self._data.dataset,
             "real_from": options.real or "the held-out images",
             "max_images": options.max_images,
-            "preprocess": model.config.data.preprocess,
+            "preprocess": self._data.preprocess,
         }
         return {
             "run": str(model.path),
@@ -185,17 +204,7 @@ class _Scorer:
         }
 
 
-def _choose_directions(model: Model, directions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the directions for which the run has a generator; refuse a single one without."""
-    if len(directions) == 1:
-        model.generator(*directions)
-    elif missing := [" -> ".join(DIRECTIONS[each]) for each in directions if each not in model.generators]:
-        objective = model.config.objective.objective
-        logger.info(f"No scores for {missing[0]}: --objective {objective} has no such generator")
-    return tuple(each for each in directions if each in model.generators)
-
-
-def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> LazyImages:
+def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> ImageFiles:
     """Read real images of the target domain of a direction, resized to `size` like the held-out images of the run."""
     data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
     paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
@@ -210,16 +219,13 @@ def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[
             f"--real {folder}: the images have {geometry.format_size(final)} after resizing; expected the run's"
             f" {geometry.format_size(size)}: resize them"
         )
-    dtype = np.uint16 if facts["deep"].any() else np.uint8
-    return loading.ImageFiles("real", paths, facts, resized, channels, dtype, value_range).lazy()
+    dtype = np.dtype(np.uint16 if facts["deep"].any() else np.uint8)
+    return ImageFiles("real", paths, facts, resized, channels, dtype, value_range)
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
     """Check that the held-out images of X and Y, such as "testA/3.png", differ in folder and suffix only."""
-    x, y = (
-        [folder_source.stem(os.path.join(*pathlib.PurePath(name).parts[1:])) for name in names]
-        for names in (names_x, names_y)
-    )
+    x, y = ([folder_source.stem(name.partition(os.sep)[2]) for name in names] for names in (names_x, names_y))
     if x != y:
         different = sorted(set(x) ^ set(y)) or [a or b for a, b in itertools.zip_longest(x, y) if a != b]
         raise UserError(
@@ -234,6 +240,6 @@ def _explain_memory(options: ScoreOptions) -> Iterator[None]:
         yield
     except tf.errors.ResourceExhaustedError:
         raise UserError(
-            f"the device does not have enough memory for batches of {options.batch_size} images; expected more free memory, or a"
-            " smaller --batch_size"
+            f"the device does not have enough memory for batches of {options.batch_size} images; expected more free"
+            " memory, or a smaller --batch_size"
         ) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import pathlib
 import tempfile
@@ -16,7 +15,6 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from cyclegan import terminal
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
 from cyclegan.export.portable import INPUT, OUTPUT
@@ -29,18 +27,33 @@ Translate = Callable[[np.ndarray], np.ndarray]  # [N, H, W, C] -> [N, H, W, C]
 
 
 @dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """Options of an export."""
+
+    format: str  # in `EXPORT_FORMATS`
+    uint8: bool = False  # images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1]
+    float16: bool = False  # rounds the weights of "tflite" to float16, which halves the file
+    size: tuple[int, int] | None = None  # (height, width) for a batch of one image; by default any number of any size
+    overwrite: bool = False  # replaces an existing file
+
+    @property
+    def tolerance(self) -> float:
+        """Allowed difference from the network's output in [-1, 1]; with `uint8` in gray levels, 0.5 of it rounding."""
+        tolerance = FLOAT16_TOLERANCE if self.float16 else TOLERANCE
+        return 0.5 + 127.5 * tolerance if self.uint8 else tolerance
+
+
+@dataclasses.dataclass(frozen=True)
 class ExportFormat:
     """A kind of file, or of folder.
 
-    `write` writes a model of `make_portable` to a path, with weights rounded to float16 if the third argument is true. `load`
-    loads such a file with the program that will run it, and returns the function in it.
+    `write` writes a model of `make_portable` to a path. `load` loads such a file with the program that will run it, and
+    returns the function in it.
     """
 
-    write: Callable[[tf.keras.Model, pathlib.Path, bool], None]
+    write: Callable[[tf.keras.Model, pathlib.Path, ExportOptions], None]
     load: Callable[[pathlib.Path], Translate]
-    packages: tuple[str, ...] = ()  # packages that `write` and `load` need besides TensorFlow
     suffix: str = ""  # end of the names of such files, if the format demands one
-    has_float16: bool = False  # whether the format can store weights as float16
     marker: str = ""  # name of a file in each folder of this kind; empty for a format that is a file
 
 
@@ -52,7 +65,7 @@ def traced_function(model: tf.keras.Model) -> tuple[tf.types.experimental.Generi
     return translate, signature
 
 
-def _write_savedmodel(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+def _write_savedmodel(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
     module = tf.Module()
     module.__call__, _ = traced_function(model)
     module.weights = module.__call__.get_concrete_function().variables
@@ -64,7 +77,7 @@ def _load_savedmodel(path: pathlib.Path) -> Translate:
     return lambda x: translate(tf.constant(x))[OUTPUT].numpy()
 
 
-def _write_keras(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+def _write_keras(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
     model.save(path)
 
 
@@ -73,12 +86,12 @@ def _load_keras(path: pathlib.Path) -> Translate:
     return lambda x: model(x, training=False).numpy()
 
 
-def _write_onnx(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+def _write_onnx(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
     from tf2onnx import convert
     from tf2onnx.optimizer.reshape_optimizer import ReshapeOptimizer
 
-    # This optimization sometimes loses the last operation of networks to one channel: in 2 of 12 trials with tf2onnx 1.17.
-    # `from_function` takes no list of optimizations.
+    # This optimization sometimes loses the last operation of networks to one channel (in 2 of 12 trials with tf2onnx
+    # 1.17), and tf2onnx has no public way to leave an optimization out.
     with mock.patch.object(ReshapeOptimizer, "optimize", lambda self, graph, iteration: graph):
         onnx, _ = convert.from_function(*traced_function(model), opset=OPSET)
     for value in (*onnx.graph.input, *onnx.graph.output):
@@ -95,11 +108,11 @@ def _load_onnx(path: pathlib.Path) -> Translate:
     return lambda x: session.run([OUTPUT], {INPUT: x})[0]
 
 
-def _write_tflite(model: tf.keras.Model, path: pathlib.Path, float16: bool) -> None:
+def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
     folder = path.with_name(".saved_model")
-    _write_savedmodel(model, folder, float16=False)
+    _write_savedmodel(model, folder, options)
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-    if float16:
+    if options.float16:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.target_spec.supported_types = [tf.float16]
     path.write_bytes(converter.convert())
@@ -110,13 +123,12 @@ def _load_tflite(path: pathlib.Path) -> Translate:
     return lambda x: translate(**{INPUT: x})[OUTPUT]
 
 
-_ONNX = ExportFormat(_write_onnx, _load_onnx, packages=("tf2onnx", "onnx", "onnxruntime"))
 EXPORT_FORMATS: dict[str, ExportFormat] = {
     "savedmodel": ExportFormat(_write_savedmodel, _load_savedmodel, marker="saved_model.pb"),
     "keras": ExportFormat(_write_keras, _load_keras, suffix=".keras"),
-    "onnx": _ONNX,
-    "tflite": ExportFormat(_write_tflite, _load_tflite, has_float16=True),
-    "web": dataclasses.replace(_ONNX, marker="networks.json"),  # the networks of a page, see `web_page`
+    "onnx": ExportFormat(_write_onnx, _load_onnx),
+    "tflite": ExportFormat(_write_tflite, _load_tflite),
+    "web": ExportFormat(_write_onnx, _load_onnx, marker="networks.json"),  # the networks of a page, see `web_page`
 }
 
 
@@ -126,37 +138,11 @@ class ExportError(UserError):
     exit_code = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-    """Options of an export."""
-
-    format: str  # in `EXPORT_FORMATS`
-    uint8: bool = False  # images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1]
-    float16: bool = False  # rounds the weights to float16, which halves the file
-    size: tuple[int, int] | None = None  # (height, width) for a batch of one image; by default any number of any size
-    overwrite: bool = False  # replaces an existing file
-
-    @property
-    def tolerance(self) -> float:
-        """Largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, including 0.5 for rounding."""
-        tolerance = FLOAT16_TOLERANCE if self.float16 else TOLERANCE
-        return 0.5 + 127.5 * tolerance if self.uint8 else tolerance
-
-
 def check(out: str | pathlib.Path, options: ExportOptions) -> None:
-    """Check that an export can be made, before anything is computed.
-
-    Raises:
-        UserError: Packages are missing, or nothing can be written to `out`.
-    """
+    """Raise `UserError` if an export cannot be made, before anything is computed."""
     out, form = pathlib.Path(out), EXPORT_FORMATS[options.format]
-    missing = [name for name in form.packages if not importlib.util.find_spec(name)]
-    if missing:
-        hint = terminal.REINSTALL if terminal.is_installed() else "install with pip install -r requirements.txt"
-        raise UserError(f"--format {options.format} needs {', '.join(missing)}: {hint}")
-    if options.float16 and not form.has_float16:
-        able = ", ".join(name for name, other in EXPORT_FORMATS.items() if other.has_float16)
-        raise UserError(f"--float16 with --format {options.format}: only {able} has it; drop the flag")
+    if options.float16 and options.format != "tflite":
+        raise UserError(f"--float16 with --format {options.format}: only tflite has it; drop the flag")
     if form.suffix and out.suffix != form.suffix:
         raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}, as no other can be loaded")
     if not out.parent.is_dir():
@@ -165,15 +151,15 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
         raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")
     if out.is_dir() and not (form.marker and (out / form.marker).is_file()):
         raise UserError(
-            f"{printable(out)} is a folder that --format {options.format} did not make, so --overwrite does not replace it;"
-            " choose another name"
+            f"{printable(out)} is a folder that --format {options.format} did not make, so --overwrite does not replace"
+            " it; choose another name"
         )
 
 
 def export(
     generator: tf.keras.Model, out: str | pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
 ) -> float:
-    """Export a generator. The file is created, or replaced, only if its output equals the network's within the tolerance.
+    """Export a generator. The file is created, or replaced, only if its output agrees with the network's.
 
     Args:
         generator: Result of `make_generator` that computes in float32.
@@ -182,7 +168,7 @@ def export(
         options: Options of the export.
 
     Returns:
-        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, including the file's rounding.
+        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, with the rounding.
 
     Raises:
         UserError: See `check`; or the file can't be written.
@@ -206,7 +192,7 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
             os.rename(made, out)
     except OSError as error:
         raise UserError(
-            f"{printable(out)} can't be written ({printable(error)}); expected free space in a folder that can be written to"
+            f"{printable(out)} can't be written ({printable(error)}); expected free space in a writable folder"
         ) from error
 
 
@@ -214,31 +200,25 @@ def write_checked(
     generator: tf.keras.Model, path: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
 ) -> float:
     """Write a generator to a path, load it, and return its largest difference from the generator; see `export`."""
-    form = EXPORT_FORMATS[options.format]
+    form, differences = EXPORT_FORMATS[options.format], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
-        form.write(portable.make_portable(generator, options.uint8, options.size), path, options.float16)
-        difference = _largest_difference(form.load(path), generator, images, options.uint8)
+        form.write(portable.make_portable(generator, options.uint8, options.size), path, options)
+        translate = form.load(path)
+        for image in images:
+            x = image[None] / np.float32(127.5) - 1
+            expected = generator(x, training=False).numpy()
+            translated, dtype = translate(image[None] if options.uint8 else x), "uint8" if options.uint8 else "float32"
+            if (translated.shape, translated.dtype) != (expected.shape, dtype):
+                raise ExportError(
+                    f"an image became {translated.dtype} {translated.shape}, expected {dtype} {expected.shape}"
+                )
+            expected = (expected + 1) * 127.5 if options.uint8 else expected  # not rounded: finds wrong rounding
+            differences.append(np.abs(translated.astype(np.float64) - expected).max())
+    difference = float(np.max(differences))  # NaN if one of them is NaN
     if not difference <= options.tolerance:  # also if it is NaN
         raise ExportError(
             f"{options.format}: its output differs from the network's by up to {difference:.2g}, expected at most"
             f" {options.tolerance:g}; {printable(path.name)} was not written"
         )
     return difference
-
-
-def _largest_difference(
-    translate: Translate, generator: tf.keras.Model, images: Sequence[np.ndarray], uint8: bool
-) -> float:
-    differences = []
-    for image in images:
-        x = image[None] / np.float32(127.5) - 1
-        expected = generator(x, training=False).numpy()
-        translated, dtype = translate(image[None] if uint8 else x), np.uint8 if uint8 else np.float32
-        if (translated.shape, translated.dtype) != (expected.shape, dtype):
-            raise ExportError(
-                f"an image became {translated.dtype} {translated.shape}, expected {np.dtype(dtype)} {expected.shape}"
-            )
-        expected = (expected + 1) * 127.5 if uint8 else expected  # not rounded, so that wrong rounding is found
-        differences.append(np.abs(translated.astype(np.float64) - expected).max())
-    return float(np.max(differences))  # NaN if one of them is NaN

@@ -1,4 +1,4 @@
-"""Copies of generators that consist of Keras's own layers, so that they can be loaded and converted without this package."""
+"""Copies of generators that consist of Keras's own layers, so that other programs can load and convert them."""
 
 from __future__ import annotations
 
@@ -87,8 +87,7 @@ def _(layer: layers.Dropout, x: tf.Tensor) -> tf.Tensor:
 
 def _scale(x: tf.Tensor, scale: np.ndarray, offset: np.ndarray) -> tf.Tensor:
     """Return x * scale + offset, both per channel: [N, H, W, C] by [C] and [C]."""
-    # The statistics of this batch normalization have no effect. Keras 2 keeps its epsilon only above 1.001e-5. The layer is
-    # not trainable, so that the statistics stay.
+    # A batch normalization whose statistics have no effect, and stay; Keras 2 keeps its epsilon only above 1.001e-5.
     copy = keras.BatchNormalization(trainable=False)
     return _apply(copy, x, [scale, offset, np.zeros_like(scale), np.full_like(scale, 1.0 - copy.epsilon)])
 

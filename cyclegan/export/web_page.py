@@ -20,8 +20,7 @@ from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
 from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
 
-SOURCE = pathlib.Path(__file__).with_name("web")
-PAGE_FILES = ("index.html", "style.css", "page.js", "worker.js")
+SOURCE = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
 SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
 COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
@@ -36,11 +35,11 @@ class Page:
     title: str  # any text
     side: int  # longer side in pixels that the page chooses first
     multiple: int  # of pixels for the sides of the networks' input
-    runtime: str | None = None  # folder with ONNX Runtime Web, "cdn" for the public one, or None to copy npm's package
+    runtime: str | None = None  # folder with ONNX Runtime Web, "cdn" for the public one, or `None` for npm's package
 
 
 def check(page: Page, channels: Sequence[int]) -> None:
-    """Raise `UserError` if browsers can't show images of these numbers of channels, or if ONNX Runtime Web is missing."""
+    """Raise `UserError` if browsers can't show images of these channels, or if ONNX Runtime Web is missing."""
     wrong = [count for count in channels if count not in (1, 3)]
     if wrong:
         raise UserError(f"--format web: {wrong[0]} channels; expected 1 or 3, as browsers show no others")
@@ -49,7 +48,7 @@ def check(page: Page, channels: Sequence[int]) -> None:
             f"--format web needs npm to copy {RUNTIME}: install Node.js, or give --runtime DIR with the files"
             f" {SCRIPT} and {WASM}, or --runtime cdn"
         )
-    if page.runtime is not None and page.runtime != "cdn":
+    if page.runtime and page.runtime != "cdn":
         _runtime_files(pathlib.Path(page.runtime))
 
 
@@ -75,21 +74,19 @@ def export(
     options = ExportOptions("web", overwrite=overwrite)
     exporter.check(out, options)
     with exporter.new_file(out) as made:
-        made.mkdir()
+        shutil.copytree(SOURCE, made)
         differences = [
             exporter.write_checked(generator, made / f"{direction}.onnx", images[direction], options)
             for direction, generator in generators.items()
         ]
         if page.runtime != "cdn":
-            (made / "runtime").mkdir()
             _copy_runtime(page.runtime, made / "runtime")
-        _write_page(made, page, generators)
+        _fill_page(made, page, generators)
     return max(differences)
 
 
-def _write_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
-    for name in PAGE_FILES:
-        shutil.copyfile(SOURCE / name, folder / name)
+def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
+    """Write the title and the policy into `index.html`, and the settings into a file beside it."""
     index = (folder / "index.html").read_text(encoding="utf-8")
     index = index.replace("{{policy}}", policy(CDN if page.runtime == "cdn" else ""))
     index = index.replace("{{title}}", html.escape(printable(page.title)))
@@ -125,7 +122,7 @@ def policy(runtime: str = "") -> str:
 
 
 def _runtime_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Return ONNX Runtime Web's script and WebAssembly, in this folder, in its `dist`, or in the `runtime` of another page."""
+    """Return ONNX Runtime Web's script and WebAssembly, in a folder or its `dist`, or in the `runtime` of a page."""
     for candidate in (folder, folder / "dist", folder / "runtime"):
         for script in (candidate / SCRIPT, candidate / COPIED_SCRIPT):
             if script.is_file() and (candidate / WASM).is_file():
@@ -137,26 +134,26 @@ def _runtime_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def _copy_runtime(given: str | None, to: pathlib.Path) -> None:
-    with tempfile.TemporaryDirectory() as temporary, terminal.phase(f"Copying {RUNTIME}"):
-        if given is None:
-            _unpack_runtime(pathlib.Path(temporary))
-        script, wasm = _runtime_files(pathlib.Path(given or temporary))
+    """Copy ONNX Runtime Web from a folder, or from npm, which downloads it or takes it from its cache."""
+    to.mkdir()
+    if given is not None:
+        script, wasm = _runtime_files(pathlib.Path(given))
         shutil.copyfile(script, to / COPIED_SCRIPT)
         shutil.copyfile(wasm, to / WASM)
-
-
-def _unpack_runtime(folder: pathlib.Path) -> None:
-    """Let npm download its package, or take it from its cache, and unpack the files into a folder."""
-    command = ["npm", "pack", RUNTIME, "--prefer-offline", "--silent", f"--pack-destination={folder}"]
-    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    packed = next(folder.glob("*.tgz"), None)
-    if done.returncode or not packed:
-        reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise UserError(
-            f"npm pack {RUNTIME} failed: {printable(reason[0])}; expected a network, --runtime DIR or --runtime cdn"
+        return
+    with tempfile.TemporaryDirectory() as folder, terminal.phase(f"Copying {RUNTIME}"):
+        command = ["npm", "pack", RUNTIME, "--prefer-offline", "--silent"]
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
-    with tarfile.open(packed) as archive:
-        for name in (SCRIPT, WASM):
-            member = archive.extractfile(f"package/dist/{name}")
-            assert member  # a file, not a folder
-            (folder / name).write_bytes(member.read())
+        packed = next(pathlib.Path(folder).glob("*.tgz"), None)
+        if done.returncode or not packed:
+            reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            raise UserError(
+                f"npm pack {RUNTIME} failed: {printable(reason[0])}; expected a network, --runtime DIR or --runtime cdn"
+            )
+        with tarfile.open(packed) as archive:
+            for name, copy in ((SCRIPT, COPIED_SCRIPT), (WASM, WASM)):
+                member = archive.extractfile(f"package/dist/{name}")
+                assert member  # a file, not a folder
+                (to / copy).write_bytes(member.read())

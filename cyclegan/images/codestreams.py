@@ -23,7 +23,7 @@ class Size(NamedTuple):
     kind: int = 0  # second byte of the frame header of a JPEG
 
 
-def size_of(data: bytes) -> Size | None:
+def size_of(data: bytes) -> Size | None:  # noqa: PLR0911  one for each format
     """Return the size of a JPEG, JPEG-LS, JPEG 2000, JPEG XL, WebP or LERC image, `None` for other bytes."""
     try:
         if data.startswith(JPEG):
@@ -68,8 +68,8 @@ def _webp_size(data: bytes) -> Size:
     return Size(width, height, 4, 8)
 
 
-def _jpeg_xl_size(data: bytes) -> Size:
-    """Return the size of a JPEG XL image, by ISO/IEC 18181-1, annex D: three bands at least, because gray comes later."""
+def _jpeg_xl_size(data: bytes) -> Size:  # noqa: C901  the fields of a header
+    """Return the size of a JPEG XL image, by ISO/IEC 18181-1, annex D; gray has three bands, too."""
     position = 0
     while data.startswith(JPEG_XL_FILE):  # boxes around the codestream
         length, kind = struct.unpack_from(">I4s", data, position)

@@ -81,14 +81,7 @@ OTHERS = {
     b"p6": "a PPM file",
 }
 EMPTY = "an empty file"
-CUT = (
-    "truncated",
-    "less than expected",
-    "premature",
-    "unexpected end",
-    "end of file",
-    "incomplete",
-)  # words of the libraries
+CUT = ("truncated", "less than expected", "premature", "end of file", "incomplete")  # words of the libraries
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
@@ -116,7 +109,7 @@ def open_image(file: BinaryIO) -> ImageReader:
     file.seek(0)
     beginning = file.read(64).lstrip().lower()
     known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
-    raise ImageError(f"{known or ('of an unknown format' if beginning else EMPTY)}: expected an image")
+    raise ImageError(f"{known}, not an image" if known else "not an image of a known format" if beginning else EMPTY)
 
 
 @contextlib.contextmanager

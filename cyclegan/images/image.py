@@ -45,6 +45,9 @@ class Metadata(NamedTuple):
         )
 
 
+NO_METADATA = Metadata()
+
+
 def resized_tag(code: int, value: Any, x: float, y: float) -> Any:
     """Return the value of a tag of GeoTIFF for an image with `x` times the columns and `y` times the rows."""
     factors: Sequence[float] = {
@@ -61,7 +64,7 @@ class DecodedImage:
 
     pixels: np.ndarray  # uint8 or uint16 [h, w, C]; or values of a value range, which may have other types
     opacity: np.ndarray | None = None  # uint8 or uint16 [h, w, 1]; `None` if the image is opaque
-    metadata: Metadata = Metadata()
+    metadata: Metadata = NO_METADATA
     fractional: bool = False  # whether the file may hold values between whole numbers
 
 

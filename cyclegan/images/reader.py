@@ -120,7 +120,9 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
     reader = open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
-        raise ImageError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training")
+        raise ImageError(
+            f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
+        )
     if channels not in (1, 3) and header.bands != channels:
         raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")
     if header.other_values and not any_type:

@@ -10,7 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO
 
 import numpy as np
 import tifffile
@@ -223,8 +223,8 @@ def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other:
     extra = page.tags.valueof(LERC_PARAMETERS, default=(0, 0))[1]  # compression of LERC's result, without a bound
     if not (page.compression in (*LOSSLESS, *CODESTREAMS) or by_libtiff) or not known or extra:
         raise ImageError(
-            f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one of"
-            f" {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
+            f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
+            f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
     pixels = page.imagewidth * page.imagelength
     segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
@@ -266,7 +266,7 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Me
     tags = [(*tag, True) for tag in metadata.tags]
     if metadata.xmp:
         tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
-    ome: Optional[dict] = None
+    ome: dict | None = None
     if metadata.ome:
         ome = {**dict(metadata.ome), "axes": "YXS" if bands.shape[2] > 1 else "YX"}
     tifffile.imwrite(

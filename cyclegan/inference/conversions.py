@@ -21,12 +21,12 @@ Ranges = tuple[Optional[ValueRange], Optional[ValueRange]]  # of the values of t
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
-def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
+def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
     """Decode a path or a Pillow image to levels for the networks."""
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
-        return to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
+        return _to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
@@ -37,13 +37,13 @@ def decode(image: Any, channels: int, ranges: Ranges = (None, None)) -> DecodedI
         raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
 
 
-def read(path: Path, channels: int, ranges: Ranges = (None, None)) -> DecodedImage:
+def read(path: Path, channels: int, ranges: Ranges) -> DecodedImage:
     """Read a file as levels for the networks; raise any error of its decoder."""
-    return to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
+    return _to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
 
 
-def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
-    """Return an image with levels for the networks instead of the values of its file, of 16 bits if any side has a range."""
+def _to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
+    """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
     source, target = ranges
     return image_to_levels(image, source) if source else deepen(image) if target else image
 
@@ -66,13 +66,13 @@ def check_size(size: Any) -> None:
 
 
 def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
-    """Return a translation with the opacity of its original, and with the color profile if the color space is the same."""
+    """Return a translation with the opacity of its original, and its color profile if the color space is the same."""
     keeps_profile = image.metadata.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
     metadata = image.metadata if keeps_profile else image.metadata._replace(profile=b"")
     return dataclasses.replace(image, pixels=pixels, metadata=metadata)
 
 
-def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image:
+def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
     """Convert a translation to a Pillow image of values; raise `UserError` if Pillow has no such images."""
     single = image.pixels.shape[2] == 1
     if ranges[1]:  # Pillow has no floats of several channels
@@ -93,7 +93,7 @@ def to_pillow(image: DecodedImage, ranges: Ranges = (None, None)) -> Image.Image
     return made
 
 
-def as_batch(array: np.ndarray, channels: int, size: Size | None = None) -> np.ndarray:
+def as_batch(array: np.ndarray, channels: int, size: Size | None) -> np.ndarray:
     """Return an array of one or several images as [N, h, w, channels], resized if `size` is given."""
     images = array[..., None] if array.ndim == 2 and channels == 1 else array
     images = images if images.ndim == 4 else images[None]

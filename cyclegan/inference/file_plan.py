@@ -37,20 +37,26 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
         The files, and the folder that everything is written below.
 
     Raises:
-        UserError: There are no images, or a target is not clear, or two files have the same target, or a translation would
-            replace an original.
+        UserError: There are no images, or a target is not clear, or two files have the same target, or a translation
+            would replace an original.
     """
     if format not in (None, *formats.FORMATS):
         raise UserError(f"--format {format}: expected one of {', '.join(formats.FORMATS)}")
     folder = pathlib.Path(target)
     if os.path.isfile(source) and formats.format_of(target) and not folder.is_dir():
         if format and formats.format_of(target) != format:
-            raise UserError(
-                f"{target}: --format {format} expects a name that ends in {' or '.join(formats.FORMATS[format].endings)}"
-            )
+            endings = " or ".join(formats.FORMATS[format].endings)
+            raise UserError(f"{target}: --format {format} expects a name that ends in {endings}")
         tasks, folder = [FileTask(1, os.path.basename(source), source, folder)], folder.parent
     elif os.path.isfile(source):
-        _check_names(source, target, format)
+        if os.path.splitext(target)[1] and not folder.is_dir() and not target.endswith(os.sep):
+            known = " ".join(folder_source.EXTENSIONS)
+            raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
+        if not format and not formats.format_of(source) and not folder_source.is_image(source):
+            raise UserError(
+                f"{printable(source)}: its name does not end in the suffix of a format; expected --format"
+                f" ({', '.join(formats.FORMATS)}), or a file as output: {printable(pathlib.Path(source).stem)}.jpg"
+            )
         base, name = os.path.split(source)
         tasks = _make_tasks(base, [name], folder, format)
     else:
@@ -63,24 +69,9 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
             raise UserError(f"{source}: no images; expected at least one of {' '.join(folder_source.EXTENSIONS)}")
         tasks = _make_tasks(base, names, folder, format)
     originals = {os.path.realpath(task.source) for task in tasks}
-    for task in tasks:
-        if os.path.realpath(task.target) in originals:
-            raise UserError(
-                f"{printable(task.target)}: an image to translate, which its translation would replace; expected another folder"
-            )
+    if replaced := [task.target for task in tasks if os.path.realpath(task.target) in originals]:
+        raise UserError(f"{printable(replaced[0])}: a translation would replace this original; expected another folder")
     return tasks, folder
-
-
-def _check_names(source: str, target: str, format: str | None) -> None:
-    """Raise `UserError` if the output of a file is neither a folder nor a file of a known format."""
-    if os.path.splitext(target)[1] and not os.path.isdir(target) and not target.endswith(os.sep):
-        known = " ".join(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
-        raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
-    if not format and not formats.format_of(source) and not folder_source.is_image(source):
-        raise UserError(
-            f"{printable(source)}: its name does not end in the suffix of a format; expected --format"
-            f" ({', '.join(formats.FORMATS)}), or an output that is a file: {printable(pathlib.Path(source).stem)}.jpg"
-        )
 
 
 def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: str | None) -> list[FileTask]:
@@ -102,12 +93,11 @@ def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: s
 def _find_images(source: str) -> tuple[str, list[str]]:
     """Return (folder, sorted names relative to it) of the images of a folder or a pattern."""
     if os.path.isdir(source):
-        copies = {path.parent.relative_to(source) / PAGE_FOLDER for path in pathlib.Path(source).rglob("index.html")}
         others: list[str] = []
         found = folder_source.find_images(source, others)
         if others := [name for name in others if name != "index.html"]:
             logger.info(folder_source.describe_others(source, others))
-        return source, [name for name in found if pathlib.Path(name).parent not in copies]
+        return source, [name for name in found if PAGE_FOLDER not in pathlib.Path(name).parts]
     if not glob.has_magic(source):
         raise UserError(
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
@@ -125,10 +115,8 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
     """Raise `UserError` if a file to write exists."""
     if existing := [target for target in targets if os.path.lexists(target)]:
         raise UserError(
-            printable(
-                f"{len(existing)} of {len(targets)} files to write exist, for example {existing[0]}: expected none;"
-            )
-            + " use --overwrite to replace them, --skip_existing to leave them, or another folder"
+            f"{len(existing)} of {len(targets)} files to write exist, for example {printable(existing[0])}:"
+            " expected none; use --overwrite to replace them, --skip_existing to leave them, or another folder"
         )
 
 
@@ -145,8 +133,7 @@ def refuse_formats(
         if channels not in (1, 3) and wanted != "tiff":
             raise UserError(f"{target}: {channels} channels don't fit into {wanted}; expected --format tiff")
         if value_range and not formats.holds(wanted, value_type(value_range)):
-            values = "{:g} to {:g}".format(*value_range)
             raise UserError(
-                f"{target}: values from {values} don't fit into {wanted}; expected --format tiff, or png for a"
-                f" range of at least {MIN_STEPS} whole numbers from 0 to 65535"
+                f"{target}: values from {value_range[0]:g} to {value_range[1]:g} don't fit into {wanted}; expected"
+                f" --format tiff, or png for a range of at least {MIN_STEPS} whole numbers from 0 to 65535"
             )

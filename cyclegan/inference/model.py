@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 class Model:
     """Translate files, Pillow images and arrays with the generators of a run, restored from its folder alone.
 
-    Nothing is written. If TensorFlow has not started yet, it allocates the memory of GPUs as needed from then on, so that other
-    programs may use them.
+    Nothing is written. If TensorFlow has not started yet, it allocates the memory of GPUs as needed from then on, so
+    that other programs may use them.
 
     Args:
         run: Folder of the run.
@@ -41,8 +41,9 @@ class Model:
     Attributes:
         path: Folder of the run.
         config: Configuration of the run.
-        generators: Keras model of each direction, "x2y" and, if the objective has it, "y2x", with EMA weights if the run has
-            them (--ema). Images are float32 [N, H, W, C] in [-1, 1]; H and W are multiples of `config.networks.multiple`.
+        generators: Keras model of each direction, "x2y" and, if the objective has it, "y2x", with EMA weights if the
+            run has them (--ema). Images are float32 [N, H, W, C] in [-1, 1]; H and W are multiples of
+            `config.networks.multiple`.
         checkpoint: Folder of the checkpoint.
         train_state: Position in training.
         tile: See above.
@@ -67,23 +68,23 @@ class Model:
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, compat.stack())
         self.config, self.tile, self._device = saved.config, tile, device
-        precision = precision or self.config.performance.precision
         suffix = "_ema" if self.config.optimization.ema else ""
         allow_memory_growth()
-        with tf.device(device), compat.precision_policy("float32" if precision == "auto" else precision):
+        with tf.device(device), compat.precision_policy(precision or self.config.performance.precision):
             self.generators = {
                 direction: generators.make_generator(
-                    self.config.networks, *self.channels(direction), name={"x2y": "G", "y2x": "F"}[direction] + suffix
+                    self.config.networks, *self.channels(direction), name=name + suffix
                 )
-                for direction in self.config.objective.directions
+                for direction, name in zip(self.config.objective.directions, "GF")
             }
-        self._functions: dict[tuple[str, np.dtype], tf.types.experimental.ConcreteFunction] = {}
+        self._functions: dict[tuple[str, np.dtype], tf.types.experimental.GenericFunction] = {}
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
         self.restore(checkpoint)
         if not saved.imported and not self.train_state.step:
             logger.warning(
-                f"{self.checkpoint} is from before the first step of training, when the networks are random; expected a later one"
+                f"{self.checkpoint} is from before the first step of training, so its networks are random;"
+                " expected a later one"
             )
 
     def restore(self, checkpoint: str | None = None) -> None:
@@ -92,12 +93,9 @@ class Model:
         Raises:
             UserError: The checkpoint does not exist or cannot be read.
         """
-        manager = self._checkpoints
-        found = manager.restore_named(checkpoint) if checkpoint else manager.restore(strict=False)
+        found = self._checkpoints.restore(checkpoint or "", strict=False)
         if not found:
-            raise UserError(
-                f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it, or use another run"
-            )
+            raise UserError(f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it first")
         self.train_state, self.checkpoint = found
 
     @overload
@@ -110,13 +108,14 @@ class Model:
         """Translate one or several images from X to Y.
 
         Args:
-            image: A path; or a Pillow image; or an array, uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1], of shape
-                [h, w, C], [N, h, w, C], or [h, w] if C is 1.
+            image: A path; or a Pillow image; or an array, uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1], of
+                shape [h, w, C], [N, h, w, C], or [h, w] if C is 1.
             size: (width, height) in pixels to resize to first; by default the image keeps its size.
 
         Returns:
-            A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for an array.
-            With value ranges, Pillow images hold values; the lowest and highest numbers of arrays stand for LO and HI.
+            A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for
+            an array. With value ranges, Pillow images hold values; the lowest and highest numbers of arrays stand for
+            LO and HI.
 
         Raises:
             UserError: The file cannot be read, or Pillow does not support the channels of the result.
@@ -146,16 +145,10 @@ class Model:
 
     def translate(self, direction: str, images: np.ndarray) -> np.ndarray:
         """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]. The result has the same type."""
-        function = self._function(direction, images.dtype)
-        return tiles.translate(
-            images,
-            lambda batch: function(tf.constant(batch)).numpy(),
-            self.channels(direction)[1],
-            self.config.networks.multiple,
-            self.tile,
-        )
+        function, channels = self._function(direction, images.dtype), self.channels(direction)[1]
+        return tiles.translate(images, function, channels, self.config.networks.multiple, self.tile)
 
-    def _function(self, direction: str, dtype: np.dtype) -> tf.types.experimental.ConcreteFunction:
+    def _function(self, direction: str, dtype: np.dtype) -> tf.types.experimental.GenericFunction:
         """Return the compiled generator for images of a type, traced once for all numbers and sizes."""
         generator = self.generator(direction)
         if (direction, dtype) not in self._functions:
@@ -165,7 +158,7 @@ class Model:
                     return generator(images if dtype == np.float32 else to_float(images), training=False)
 
             signature = tf.TensorSpec([None, None, None, self.channels(direction)[0]], dtype)
-            self._functions[direction, dtype] = tf.function(call).get_concrete_function(signature)
+            self._functions[direction, dtype] = tf.function(call, [signature])
         return self._functions[direction, dtype]
 
     def generator(self, direction: str) -> tf.keras.Model:

@@ -1,36 +1,30 @@
-"""Translation of images of any size: mirrored at their edges to a size that the network accepts, or in overlapping tiles."""
+"""Translation of images of any size: mirrored at their edges to sides that the network accepts, or in tiles."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from cyclegan.config.data import MIN_SIDE
+from cyclegan.images.image import row_blocks
 from cyclegan.images.value_range import from_float
 
 TILE = 1536  # default side in pixels of the largest square that is translated at once
 OVERLAP = 128  # pixels that two neighboring tiles share
 MIN_TILE = 4 * OVERLAP
 
-Network = Callable[[np.ndarray], np.ndarray]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1]
-
-
-class Span(NamedTuple):
-    """Extent of a tile along one side of an image."""
-
-    start: int
-    stop: int
-    weights: np.ndarray  # of each pixel, float32 [stop - start]; the weights of all tiles add up to 1
+Network = Callable[[np.ndarray], Any]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1], an array or a tensor
+Span = tuple[int, int, np.ndarray]  # start, stop, weights of the pixels (the weights of all tiles add up to 1)
 
 
 def translate(images: np.ndarray, network: Network, channels: int, multiple: int, tile: int) -> np.ndarray:
     """Translate images of any size.
 
-    Images of more than tile x tile pixels are translated in overlapping tiles that fade into each other, in bounded memory.
-    Instance normalization then sees one tile only, so colors may drift between distant tiles.
+    Images of more than tile x tile pixels are translated in overlapping tiles that fade into each other. Instance
+    normalization then sees one tile only, so colors may drift between distant tiles.
 
     Args:
         images: uint8, uint16, or float32 in [-1, 1]: [N, h, w, C]. The result has the same type.
@@ -44,17 +38,22 @@ def translate(images: np.ndarray, network: Network, channels: int, multiple: int
         return _to_type(_translate_padded(images, network, multiple), images.dtype)
     result = np.empty((*images.shape[:3], channels), images.dtype)
     for image, translated in zip(images, result):
-        for top, strip in _translate_strips(image, network, channels, multiple, tile):
-            translated[top : top + len(strip)] = _to_type(strip, images.dtype)
+        total = np.zeros(translated.shape, np.float32)
+        for top, bottom, down in make_spans(height, tile):
+            for left, right, across in make_spans(width, tile):
+                (part,) = _translate_padded(image[None, top:bottom, left:right], network, multiple)
+                total[top:bottom, left:right] += part * (down[:, None] * across)[..., None]
+        for rows in row_blocks(total.shape):
+            translated[rows] = _to_type(total[rows], images.dtype)
     return result
 
 
 def _translate_padded(images: np.ndarray, network: Network, multiple: int) -> np.ndarray:
     """Return the output of the network for images that are mirrored at their edges, cropped back to their size."""
-    (top, bottom), (left, right) = (_padding(side, multiple) for side in images.shape[1:3])
-    padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="reflect")
     height, width = images.shape[1:3]
-    return network(padded)[:, top : top + height, left : left + width]
+    (top, bottom), (left, right) = _padding(height, multiple), _padding(width, multiple)
+    padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="reflect")
+    return np.asarray(network(padded))[:, top : top + height, left : left + width]
 
 
 def _padding(side: int, multiple: int) -> tuple[int, int]:
@@ -67,28 +66,10 @@ def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return images if dtype == np.float32 else from_float(images, dtype)
 
 
-def _translate_strips(
-    image: np.ndarray, network: Network, channels: int, multiple: int, tile: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Translate an image [h, w, C] tile by tile; yield (first row, float32 [rows, w, channels]) from top to bottom."""
-    height, width = image.shape[:2]
-    columns, rows = make_spans(width, tile), make_spans(height, tile)
-    next_tops = [*(row.start for row in rows[1:]), height]
-    above = np.zeros((0, width, channels), np.float32)  # contribution of the previous row of tiles to this one
-    for (top, bottom, down), next_top in zip(rows, next_tops):
-        strip = np.zeros((bottom - top, width, channels), np.float32)
-        for left, right, across in columns:
-            translated = _translate_padded(image[None, top:bottom, left:right], network, multiple)[0]
-            strip[:, left:right] += translated * (down[:, None] * across)[..., None]
-        strip[: len(above)] += above
-        yield top, strip[: next_top - top]
-        above = strip[next_top - top :]
-
-
 def make_spans(length: int, tile: int) -> list[Span]:
     """Divide a side into spans of at most `tile` pixels.
 
-    Each span shares `OVERLAP` pixels with the next. There its weights fall to 0 while the weights of the next span rise to 1.
+    Each span shares `OVERLAP` pixels with the next. There its weights fall to 0 while those of the next rise to 1.
     """
     count = 1 if length <= tile else math.ceil(length / (tile - OVERLAP))
     ends = [round(i * length / count) for i in range(count + 1)]
@@ -101,5 +82,5 @@ def make_spans(length: int, tile: int) -> list[Span]:
             weights[:OVERLAP] = rising
         if stop < length:
             weights[-OVERLAP:] = 1 - rising
-        spans.append(Span(start, stop, weights))
+        spans.append((start, stop, weights))
     return spans

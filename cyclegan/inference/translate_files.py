@@ -11,8 +11,8 @@ import os
 import pathlib
 import queue
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, Optional, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,7 @@ import tqdm
 
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import loading
-from cyclegan.data.machine import available_cores
+from cyclegan.data.loading import available_cores
 from cyclegan.errors import MissingPackageError, UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
 from cyclegan.images.image import DecodedImage, visible
@@ -32,13 +32,9 @@ from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.run import html_report
 
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
-MAX_INSPECTED = 64  # files that are inspected before they are needed
 MAX_SIDE = 512  # longer side of an image of the page in pixels
-OPPOSITE = {"x2y": "y2x", "y2x": "x2y"}
 
 Shape = Optional[tuple[int, int, bool]]  # height and width in pixels, whether it has 16 bits; `None` if unreadable
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclasses.dataclass
@@ -87,13 +83,13 @@ def translate(  # noqa: PLR0913  the public API
     batch_size: int = 8,
     html: bool = False,
     bars: bool = False,
-    checkpoint: str | None = None,
     skip_existing: bool = False,
 ) -> Report:
     """Translate image files.
 
     Args:
-        run: Folder of a run, whose generators run on all GPUs; or a `Model`; or a list of models, one for each device.
+        run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
+            device.
         source: File, or folder (its images, also in subfolders), or pattern of `glob` (`**` for any folders).
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
@@ -101,17 +97,16 @@ def translate(  # noqa: PLR0913  the public API
         format: One of `formats.FORMATS`; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.
-        html: Whether to write a page that shows the results, with each image translated back if the run has both directions.
+        html: Whether to write a page of the results, which also shows each image translated back if the run can.
         bars: Whether to show a progress bar.
-        checkpoint: Name of a checkpoint, if `run` is a folder; by default the newest that can be read.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
 
     Raises:
-        UserError: There are no images, or files to write exist, or two have the same name, or their format does not support the
-            result; nothing was written.
+        UserError: There are no images, or files to write exist, or two have the same name, or their format does not
+            support the result; nothing was written.
     """
     began = time.perf_counter()
     if direction not in DIRECTIONS or batch_size < 1:
@@ -128,19 +123,17 @@ def translate(  # noqa: PLR0913  the public API
     if not overwrite:
         page = [folder / "index.html", folder / PAGE_FOLDER] if html else []
         file_plan.refuse_existing([*(task.target for task in tasks), *page])
-    if not isinstance(run, (Model, list)):
-        run = load_on_devices(run, checkpoint)
-    models = [run] if isinstance(run, Model) else run
-    translator = _FileTranslator(models, direction, size, format, folder if html else None)
+    models = [run] if isinstance(run, Model) else run if isinstance(run, list) else load_on_devices(run)
+    models[0].generator(direction)  # raises an error if there is none
     file_plan.refuse_formats(tasks, format, models[0].channels(direction)[1], models[0].value_ranges(direction)[1])
+    translator = _FileTranslator(models, direction, size, format, folder if html else None)
     report = Report(skipped=len(planned) - len(tasks))
     title = " to ".join(DIRECTIONS[direction])
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
     try:
         with tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None) as bar:
-            inspected = _in_order(pool, translator.inspect, ((1, task) for task in tasks), MAX_INSPECTED)
-            batches = make_batches(inspected, batch_size, models[0].tile ** 2)
-            for part in _in_order(pool, translator.translate, batches, MAX_PIXELS):
+            batches = make_batches(map(translator.inspect, tasks), batch_size, models[0].tile ** 2)
+            for part in _in_order(pool, translator, batches):
                 report.add(part)
                 bar.update(report.done + len(report.failed) - bar.n)
     finally:
@@ -152,28 +145,24 @@ def translate(  # noqa: PLR0913  the public API
 
 
 def _in_order(
-    pool: concurrent.futures.Executor, function: Callable[[T], R], items: Iterable[tuple[int, T]], limit: int
-) -> Iterator[R]:
-    """Apply a function to items, (weight, argument), in a pool, and yield the results in order.
-
-    The weights of the items whose results are not yielded yet add up to `limit` at most, unless a single item weighs more.
-    """
-    waiting: collections.deque[tuple[int, concurrent.futures.Future[R]]] = collections.deque()
-    for weight, item in items:
-        while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + weight > limit):
+    pool: concurrent.futures.Executor, translator: _FileTranslator, batches: Iterable[tuple[int, list[FileTask]]]
+) -> Iterator[Report]:
+    """Translate batches, (pixels, files), in a pool with at most `MAX_PIXELS` in memory; yield the reports in order."""
+    waiting: collections.deque[tuple[int, concurrent.futures.Future[Report]]] = collections.deque()
+    for pixels, tasks in batches:
+        while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + pixels > MAX_PIXELS):
             yield waiting.popleft()[1].result()
-        waiting.append((weight, pool.submit(function, item)))
-    while waiting:
-        yield waiting.popleft()[1].result()
+        waiting.append((pixels, pool.submit(translator.translate, tasks)))
+    for _, report in waiting:
+        yield report.result()
 
 
 def make_batches(
     inspected: Iterable[tuple[Shape, int, FileTask]], batch_size: int, max_pixels: int
 ) -> Iterator[tuple[int, list[FileTask]]]:
-    """Group consecutive files of the same shape, and yield (pixels in memory at the same time, files) as soon as a group is full.
+    """Group consecutive files of the same shape, see `_FileTranslator.inspect`; yield (pixels in memory, files).
 
-    A group has `batch_size` files and, if it has several files, `max_pixels` pixels at most. `_FileTranslator.inspect` returns
-    the shape of the image to translate, the number of pixels of the file, and the file.
+    A group has at most `batch_size` files and, if it has several, at most `max_pixels` pixels.
     """
     for shape, group in itertools.groupby(inspected, key=lambda one: one[0]):
         area = shape[0] * shape[1] if shape else max_pixels
@@ -186,28 +175,16 @@ class _FileTranslator:
     """Read, translate and write batches of files with models, one for each device, that several threads share."""
 
     def __init__(
-        self,
-        models: Sequence[Model],
-        direction: Literal["x2y", "y2x"],
-        size: Size | None,
-        format: str | None,
-        page_folder: pathlib.Path | None,
+        self, models: Sequence[Model], direction: str, size: Size | None, format: str | None, page: pathlib.Path | None
     ) -> None:
-        model = models[0]
-        model.generator(direction)  # raises an error if there is none
-        self._direction, self._size, self._format, self._page_folder = direction, size, format, page_folder
-        self._channels, self._ranges = model.channels(direction)[0], model.value_ranges(direction)
-        self._max_pixels = model.tile**2
-        self._goes_back = page_folder is not None and OPPOSITE[direction] in model.generators
-        objective = model.config.objective.objective
-        self._derivation = f"{objective} {direction}, {model.path.resolve().name}, {model.checkpoint.name}"
-        self._network = f"{direction} of {model.checkpoint.resolve()}"
-        self._models: queue.Queue[Model] = queue.Queue()
+        self._model, self._direction, self._size, self._format, self._page = models[0], direction, size, format, page
+        self._channels, self._ranges = models[0].channels(direction)[0], models[0].value_ranges(direction)
+        self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
-            self._models.put(model)
+            self._idle.put(model)
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
-        """Read the header of a file; return the shape of the image to translate, the pixels of the file, and the file."""
+        """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
         try:
             facts = reader.check(task.source, self._channels, bool(self._ranges[0]))
         except Exception:  # `translate` reports it
@@ -222,29 +199,25 @@ class _FileTranslator:
             with report.catch(task):
                 decoded = conversions.read(task.source, self._channels, self._ranges)
                 originals[task] = conversions.resize(decoded, self._size)
-        results = self._generate([image.pixels for image in originals.values()])
-        for (task, original), result in zip(originals.items(), results):
+        try:
+            results = self._generate([image.pixels for image in originals.values()])
+        except Exception:  # such as too little memory: one by one
+            results = None
+        for number, (task, original) in enumerate(originals.items()):
             with report.catch(task):
-                if isinstance(result, Exception):
-                    raise result
+                result = results[number] if results else self._generate([original.pixels])[0]
                 self._write(report, task, original, *result)
         return report
 
-    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None] | Exception]:
-        """Return (translation, cycle image for the page) or an error of each image; try one by one if a batch fails."""
-        if not images:
-            return []
-        model = self._models.get()
+    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
+        model, back = self._idle.get(), self._direction[::-1]
         try:
             outputs = model.translate(self._direction, np.stack(images))
-            cycles = model.translate(OPPOSITE[self._direction], outputs) if self._goes_back else [None] * len(images)
-            return list(zip(outputs, cycles))
-        except Exception as error:  # such as too little memory
-            if len(images) == 1:
-                return [error]
+            has_cycles = self._page is not None and back in model.generators
+            return list(zip(outputs, model.translate(back, outputs) if has_cycles else [None] * len(images)))
         finally:
-            self._models.put(model)
-        return [result for image in images for result in self._generate([image])]
+            self._idle.put(model)
 
     def _write(
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
@@ -253,23 +226,24 @@ class _FileTranslator:
         image, value_range = conversions.with_pixels(original, output), self._ranges[1]
         format = self._format or formats.format_of(task.target)
         if format == "dicom":
+            run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
+            note = f"{self._model.config.objective.objective} {self._direction}, {run}, {checkpoint.name}"
+            network = f"{self._direction} of {checkpoint.resolve()}"
             with formats.partial_file(task.target) as path:
-                dicom_format.write_copy(
-                    path, task.source, image.pixels, value_range, image.fractional, self._derivation, self._network
-                )
+                dicom_format.write_copy(path, task.source, image.pixels, value_range, image.fractional, note, network)
         else:
             if value_range:
                 image = image_to_values(image, value_range, image.fractional and format == "tiff")
             formats.write(task.target, image, self._format)
-        if self._page_folder:
+        if self._page:
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
-                report.items.append(_write_item(self._page_folder, task, self._direction, images))
+                report.items.append(_write_item(self._page, task, self._direction, images))
             except OSError as error:
                 raise OSError(f"translated, but not shown on the page: {error}") from error
         height, width = output.shape[:2]
         report.done += 1
-        report.tiled += height * width > self._max_pixels
+        report.tiled += height * width > self._model.tile**2
         report.cut += reader.has_more_frames(task.source)
 
 

@@ -81,7 +81,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     found, notes = folder_source.find_splits(folder, SPLITS)
     paths = {split: [os.path.join(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
-    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("x"), data.value_range("y"))
+    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("X"), data.value_range("Y"))
     names = [name for split in SPLITS for name in found[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures, reasons = np.zeros(len(names), MEASURES), {}

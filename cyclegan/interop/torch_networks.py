@@ -7,23 +7,85 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.interop import state_dict
-from cyclegan.interop.state_dict import StateDict
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of weights_only=True (CVE-2025-32434)
+INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+STATE_DICT = "expected a network's state_dict() that torch.save wrote"
 UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
 DROPOUT = 0.5  # the only rate of the reference
 GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix"
 DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix"
-SHARED = ("filters", "norm", "norm_affine")  # settings that generators and discriminators share
+# The settings of the numbers of channels of each network: of its input, of its output.
+X, Y = "channels_x", "channels_y"
+CHANNELS = {"G": (X, Y), "F": (Y, X), "D_X": (X,), "D_Y": (Y,)}
+
+StateDict = dict[str, np.ndarray]
+
+
+def load_state_dict(path: str) -> StateDict:
+    """Return the tensors in a file of `torch.save` by name, as float32. Nothing in the file is executed.
+
+    Both the zip format since PyTorch 1.6 and the older one are read. DataParallel's prefix "module." is dropped.
+
+    Raises:
+        UserError: PyTorch is missing or too old, the file can't be read or is damaged, or it holds something else.
+    """
+    torch = _import_torch()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats that are refused anyway
+            return _to_arrays(torch, torch.load(path, map_location="cpu", weights_only=True))
+    except UserError as error:
+        raise UserError(f"{path}: {error}; {STATE_DICT}") from None
+    except OSError as error:
+        raise UserError(f"{path} can't be read ({error.strerror or error}); {STATE_DICT}") from error
+    except Exception as error:  # a damaged pickle or archive may raise anything
+        raise UserError(f"{path}: {_reason(error)}; {STATE_DICT}") from error
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"PyTorch, which reads these files, can't be imported ({error}); expected a build for the CPU: {INSTALL}"
+        ) from error
+    version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
+    if version < SAFE_VERSION:
+        raise UserError(
+            f"PyTorch {torch.__version__} can execute code that a file holds; expected 2.6 or newer: {INSTALL}"
+        )
+    return torch
+
+
+def _to_arrays(torch: ModuleType, content: object) -> StateDict:
+    if not isinstance(content, dict):
+        raise UserError(f"it holds {type(content).__name__}, not a dict of tensors")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise UserError(f"its {name!r:.80} is {type(value).__name__}, not a tensor")
+    return {name.removeprefix("module."): value.detach().to(torch.float32).numpy() for name, value in content.items()}
+
+
+def _reason(error: Exception) -> str:
+    """Return a short reason why PyTorch refuses a file; PyTorch's own message advises to execute the file's content."""
+    text = str(error)
+    if refused := re.search(r"GLOBAL ([\w.]{0,80}\w)", text):
+        return f"it asks for {refused[1]}, which no state dict needs"
+    if "weights_only" in text:
+        return "it is no file of PyTorch, or holds more than tensors"
+    return f"it is no file of PyTorch, or damaged ({repr(error)[:100]})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +117,8 @@ def find_generator(state: StateDict) -> Layout:
     settings, convolutions, normalized = _find_unet(state) if unet else _find_resnet(state)
     normalizations = [_following(name, 1) for name in normalized]
     first, last = (_kernel_of(state, name, GENERATOR).shape for name in (convolutions[0], convolutions[-1]))
-    settings = {
-        **{"variant": "paper", **settings, "filters": first[0]},
-        **_normalization_settings(state, normalizations[0]),
-        "upsample": "transpose",
-    }
+    settings.update(variant="paper", filters=first[0], upsample="transpose")
+    settings.update(_normalization_settings(state, normalizations[0]))
     channels_out = last[1 if unet else 0]  # the last convolution of a U-Net is transposed
     return Layout(GENERATOR, settings, convolutions, normalizations, first[1], channels_out)
 
@@ -107,10 +166,8 @@ def find_discriminator(state: StateDict) -> Layout:
         raise UserError(f"it has {len(convolutions)} convolutions, expected at least 3; {DISCRIMINATOR}")
     normalizations = [_following(name, 1) for name in convolutions[1:-1]]
     first, last = (_kernel_of(state, name, DISCRIMINATOR).shape for name in (convolutions[0], convolutions[-1]))
-    settings = {
-        **{"variant": "paper", **settings, "filters": first[0], "discriminator_norm": "same"},
-        **_normalization_settings(state, normalizations[0]),
-    }
+    settings.update(variant="paper", filters=first[0], discriminator_norm="same")
+    settings.update(_normalization_settings(state, normalizations[0]))
     return Layout(DISCRIMINATOR, settings, convolutions, normalizations, first[1], last[0])
 
 
@@ -171,60 +228,44 @@ def read_networks(paths: Mapping[str, str]) -> dict[str, TorchNetwork]:
     """Return the networks in files, by the name of the network: "G" and any of "F", "D_X", "D_Y".
 
     Raises:
-        UserError: A file can't be read or holds another network, or the networks do not belong together.
+        UserError: A file can't be read or holds another network.
     """
-    networks = {name: _read(name, path) for name, path in paths.items()}
-    G, F, D_X, D_Y = (networks.get(name) for name in ("G", "F", "D_X", "D_Y"))
-    assert G
-    if F:
-        expected = dataclasses.replace(G.layout, channels_in=G.layout.channels_out, channels_out=G.layout.channels_in)
-        if F.layout != expected:
-            raise UserError(f"{F.path} is {F.layout}; expected {expected}, the reverse of {G.path}")
-    for D, channels in ((D_Y, G.layout.channels_out), (D_X, G.layout.channels_in)):
-        if D:
-            _check_discriminator(D, G, channels)
-    if D_X and D_Y and D_X.layout.settings != D_Y.layout.settings:
-        raise UserError(f"{D_X.path} is {D_X.layout}; expected the same as {D_Y.path}, which is {D_Y.layout}")
+    networks = {}
+    for name, path in paths.items():
+        state = load_state_dict(path)
+        try:
+            layout = find_generator(state) if name in ("G", "F") else find_discriminator(state)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        networks[name] = TorchNetwork(path, state, layout)
     return networks
 
 
 def combined_settings(networks: Mapping[str, TorchNetwork]) -> dict[str, tuple[Any, str]]:
-    """Return the settings that build these networks, as (value, file that has it) by name."""
-    G = networks["G"]
-    settings = {"channels_x": (G.layout.channels_in, G.path), "channels_y": (G.layout.channels_out, G.path)}
-    for network in reversed([*networks.values()]):
-        settings.update({name: (value, network.path) for name, value in network.layout.settings.items()})
-    return settings
+    """Return the settings that build these networks, as (value, file that has it) by name.
 
-
-def _read(name: str, path: str) -> TorchNetwork:
-    state = state_dict.load_state_dict(path)
-    try:
-        return TorchNetwork(path, state, (find_generator if name in ("G", "F") else find_discriminator)(state))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-def _check_discriminator(D: TorchNetwork, G: TorchNetwork, channels: int) -> None:
-    if D.layout.channels_in != channels:
-        raise UserError(
-            f"{D.path} takes images of {D.layout.channels_in} channels; expected {channels}, as {G.path} is {G.layout}:"
-            " D_A takes the output of G_A, D_B the output of G_B"
-        )
-    for name in SHARED:
-        ours, theirs = D.layout.settings.get(name), G.layout.settings.get(name)
-        if ours != theirs:
-            raise UserError(
-                f"{D.path} has {name} {ours}; expected {theirs}, as in {G.path}: --{name} is the same for all four"
-                " networks; leave the discriminators out to begin with new ones"
-            )
+    Raises:
+        UserError: The networks do not belong together: they need different values of a setting.
+    """
+    combined: dict[str, tuple[Any, str]] = {}
+    for key, network in networks.items():
+        layout = network.layout
+        channels = dict(zip(CHANNELS[key], (layout.channels_in, layout.channels_out)))
+        for name, value in {**channels, **layout.settings}.items():
+            expected, path = combined.setdefault(name, (value, network.path))
+            if value != expected:
+                raise UserError(
+                    f"{network.path} has {name} {value}; expected {expected}, as {path} has: G_B reverses G_A, D_A"
+                    " takes the output of G_A, D_B that of G_B; without a file, a network begins with random weights"
+                )
+    return combined
 
 
 def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> None:
     """Copy the weights of a state dict into a network.
 
-    Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here. Kernels of transposed convolutions are [in, out, H, W] in
-    PyTorch and [H, W, out, in] here.
+    Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here; of transposed convolutions, in and out are swapped
+    in both.
     """
     rest = dict(state)
     convolutions = [layer for layer in network.layers if hasattr(layer, "kernel")]
@@ -252,9 +293,7 @@ def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> 
 
 def _assign(variable: tf.Variable, value: np.ndarray, name: str) -> None:
     if tuple(variable.shape) != value.shape:
-        raise UserError(
-            f"its '{name}' has {value.size:,} numbers, {value.shape} in TensorFlow's order; expected {tuple(variable.shape)}"
-        )
+        raise UserError(f"its '{name}' has shape {value.shape} in TensorFlow's order; expected {tuple(variable.shape)}")
     if not np.isfinite(value).all():
         raise UserError(f"its '{name}' has numbers that are not finite; expected the weights of a sound network")
     variable.assign(value.astype(np.float32))

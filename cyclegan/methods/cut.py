@@ -11,16 +11,13 @@ import numpy as np
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.adversarial import DiscriminatorInput
-from cyclegan.methods.metric_names import CHANGES, ERRORS
-from cyclegan.methods.objective import Generated, Objective, PairedSettings
+from cyclegan.methods.objective import CHANGES, ERRORS, Generated, Objective, PairedSettings
 from cyclegan.methods.randomness import FLIP, PATCHES, Noise, StepRandomness
 
 if TYPE_CHECKING:
     from cyclegan.networks.network_set import NetworkSet
 
 PATCH_COUNT = 256  # positions in each feature map
-NCE, NCE_IDENTITY = "loss_G/nce", "loss_G/nce_identity"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +39,9 @@ class FastCUTSettings(ObjectiveConfig):
 class CUTObjective(Objective):
     """G: X -> Y, its discriminator D_Y, and the heads of G's features.
 
-    At random positions, the features of a translation should resemble the features of the original at the same position rather
-    than at the other positions. G itself computes the features. The same holds for G(y), which replaces the identity loss.
+    At random positions, the features of a translation should resemble the features of the original at the same position
+    rather than at the other positions. G itself computes the features. The same holds for G(y), which replaces the
+    identity loss.
 
     Attributes:
         nce_weight: Weight of each contrastive loss.
@@ -51,41 +49,33 @@ class CUTObjective(Objective):
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = CUTSettings
-    loss_names: tuple[str, ...] = ("loss_G/loss", NCE, NCE_IDENTITY, "loss_G/total", "loss_Y/loss")
-    has_heads = True
+    parts: tuple[str, ...] = ("nce", "nce_identity")
     test_names = (ERRORS[3], CHANGES[0], CHANGES[2])
     generator_passes = 2
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
     nce_weight: ClassVar[float] = 0.5
 
     def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
-        """Return random positions in each feature map, int64 [N, P], besides the random numbers of the adversarial losses."""
+        """Return random positions in each feature map, int64 [N, P], besides the random numbers of the other losses."""
         from cyclegan.networks.features import SHRINK
 
         areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
         positions = {PATCHES + i: random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)}
         return {**super().make_noise(random, size), **positions}
 
-    def generate(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise) -> Generated:
+    def generate(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+    ) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the contrastive losses."""
-        (fake_y, *_), parts = self._translate(networks, x, y, weight, noise, training=True)
-        return Generated((y,), (fake_y,), parts)
-
-    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the losses, with contrastive losses at fixed positions, the identity error, and how much G changes the images."""
-        (fake_y, *rest), parts = self._translate(networks, x, y, weight, None, training=False)
-        (same_y,) = rest or [networks.apply(networks.generators["G"], y, training=False)]
-        inputs = DiscriminatorInput((y,), (fake_y,))
-        of_generator, of_discriminator = self.adversarial.compute_losses(networks, inputs, weight)
-        compared = (losses.mae(y, same_y), losses.mae(x, fake_y), losses.correlation(x, fake_y))
-        metrics = self.collect({**parts, **of_generator, **of_discriminator}, weight)
-        return {**metrics, **{name: self.mean(weight, each) for name, each in zip(self.test_names, compared)}}
-
-    def translate_samples(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-        """Return G(x), and nothing beside y."""
-        return (networks.apply(networks.generators["G"], x, training=False),), ()
+        G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
+        (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
+        of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
+        terms = {
+            "loss_G/nce": nce(networks.heads["G"], of_fake, of_x, positions),
+            "loss_G/nce_identity": nce(networks.heads["G"], of_same, of_y, positions),
+        }
+        parts = {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
+        return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the operations of `Objective.flops` and of the passes that compute features of translations only."""
@@ -95,51 +85,27 @@ class CUTObjective(Objective):
         encoder = features.count_macs(G, height, width, last=features.feature_layers(G)[-1])
         return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
 
-    def _translate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        weight: tf.Tensor,
-        noise: Noise | None,
-        training: bool,
-    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        """Return G(x) and, if a loss needs it, G(y), and the contrastive losses.
 
-        Without noise from `make_noise`, these use evenly spaced positions.
-        """
-        G, positions = networks.generators["G"], random_positions(noise)
-        (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
-        of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
-        terms = {
-            NCE: self.nce(networks, of_fake, of_x, positions),
-            NCE_IDENTITY: self.nce(networks, of_same, of_y, positions),
-        }
-        return [fake_y, same_y], {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
+def nce(
+    heads: tf.keras.Model,
+    queries: Sequence[tf.Tensor],
+    keys: Sequence[tf.Tensor],
+    positions: Sequence[tf.Tensor] | None = None,
+    query_positions: Sequence[tf.Tensor] | None = None,
+) -> tf.Tensor:
+    """Return the contrastive loss, averaged over the feature maps, [N].
 
-    def nce(
-        self,
-        networks: NetworkSet,
-        queries: Sequence[tf.Tensor],
-        keys: Sequence[tf.Tensor],
-        positions: Sequence[tf.Tensor] | None = None,
-        query_positions: Sequence[tf.Tensor] | None = None,
-    ) -> tf.Tensor:
-        """Return the contrastive loss, averaged over the feature maps, [N].
-
-        Args:
-            networks: The networks.
-            queries: Features of the translations, [N, h, w, C] each.
-            keys: Features of the originals.
-            positions: Positions in each feature map, int64 [N, P] each; by default evenly spaced.
-            query_positions: Positions in the features of the translations; by default the same.
-        """
-        positions = positions or [_evenly_spaced(each) for each in keys]
-        assert networks.heads is not None
-        query_embeddings = networks.heads(_gather(queries, query_positions or positions))
-        key_embeddings = networks.heads(_gather(keys, positions))
-        terms = [losses.patch_nce(*pair) for pair in zip(query_embeddings, key_embeddings)]
-        return tf.reduce_mean(tf.stack(terms), axis=0)
+    Args:
+        heads: Network that embeds the features.
+        queries: Features of the translations, [N, h, w, C] each.
+        keys: Features of the originals.
+        positions: Positions in each feature map, int64 [N, P] each; by default evenly spaced.
+        query_positions: Positions in the features of the translations; by default the same.
+    """
+    positions = positions or [_evenly_spaced(each) for each in keys]
+    of_queries, of_keys = heads(_gather(queries, query_positions or positions)), heads(_gather(keys, positions))
+    terms = [losses.patch_nce(*pair) for pair in zip(of_queries, of_keys)]
+    return tf.reduce_mean(tf.stack(terms), axis=0)
 
 
 def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
@@ -150,39 +116,36 @@ def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
 
 
 class FastCUTObjective(CUTObjective):
-    """CUT without G(y), in which G translates mirrored copies of some images; the loss compares positions of the same content."""
+    """CUT without G(y), where G translates mirrored copies of some images; the loss compares the same content."""
 
     Settings = FastCUTSettings
-    loss_names = ("loss_G/loss", NCE, "loss_G/total", "loss_Y/loss")
+    parts = ("nce",)
     generator_passes = 1
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
     nce_weight = 10.0
 
     def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
-        """Return random positions in each feature map, and whether to mirror each image, bool [N], besides other random numbers."""
+        """Return random positions, and whether to mirror each image, bool [N], besides the other random numbers."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
         return {**super().make_noise(random, size), FLIP: flip}
 
-    def _translate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        weight: tf.Tensor,
-        noise: Noise | None,
-        training: bool,
-    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+    def generate(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+    ) -> Generated:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
-        G, given, positions, of_queries = networks.generators["G"], x, random_positions(noise), None
+        G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
+        given, of_queries, same_y = x, positions, y
         (keys,) = networks.compute_features(G, [x], training)
-        if noise is not None and positions is not None:
-            flip = noise[FLIP]
-            given = tf.where(flip[:, None, None, None], tf.reverse(x, axis=[2]), x)
-            of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
+        if noise is None or positions is None:
+            same_y = networks.apply(G, y, training)
+        else:
+            given = tf.where(noise[FLIP][:, None, None, None], tf.reverse(x, axis=[2]), x)
+            of_queries = _mirror(positions, [each.shape[2] for each in keys], noise[FLIP])
         fake_y = networks.apply(G, given, training)
         (queries,) = networks.compute_features(G, [fake_y], training)
-        term = self.nce(networks, queries, keys, positions, of_queries)
-        return [fake_y], {NCE: self.mean(weight, self.nce_weight * term)}
+        term = nce(networks.heads["G"], queries, keys, positions, of_queries)
+        parts = {"loss_G/nce": self.mean(weight, self.nce_weight * term)}
+        return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
 
 def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.adversarial import DiscriminatorInput
-from cyclegan.methods.metric_names import CHANGES, ERRORS
-from cyclegan.methods.objective import Generated, Objective, PairedSettings
+from cyclegan.methods.objective import CHANGES, ERRORS, Generated, Objective, PairedSettings
 from cyclegan.methods.randomness import Noise
 
 if TYPE_CHECKING:
     from cyclegan.networks.network_set import NetworkSet
-
-LOSSES = (
-    *(f"{generator}/{part}" for generator in ("loss_G", "loss_F") for part in ("loss", "cycle", "identity", "total")),
-    *("loss_X/loss", "loss_Y/loss"),
-)
-STRUCTURE = ("loss_G/ssim", "loss_F/ssim")  # with --lambda_ssim only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,20 +32,6 @@ class CycleGANSettings(PairedSettings):
     )
     """weight of the identity losses; 0 leaves them out, as do domains with different numbers of channels"""
 
-    def _check(self) -> None:
-        self.check_finite("lambda_cycle", "lambda_ssim", "lambda_identity")
-
-
-class Translations(NamedTuple):
-    """Outputs of both generators, float32 [N, H, W, C] in [-1, 1]."""
-
-    fake_y: tf.Tensor
-    fake_x: tf.Tensor
-    cycle_x: tf.Tensor
-    cycle_y: tf.Tensor
-    same_x: tf.Tensor
-    same_y: tf.Tensor
-
 
 class CycleGANObjective(Objective):
     """G: X -> Y and F: Y -> X, which undo each other, and their discriminators D_Y and D_X.
@@ -62,12 +40,11 @@ class CycleGANObjective(Objective):
     """
 
     Settings = CycleGANSettings
-    loss_names = LOSSES
 
-    def __init__(self, settings: CycleGANSettings, *args: Any, **kwargs: Any) -> None:
-        super().__init__(settings, *args, **kwargs)
-        if settings.lambda_ssim > 0:
-            self.loss_names = (*LOSSES, *STRUCTURE)
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the losses besides the adversarial loss."""
+        return ("cycle", "ssim", "identity") if self.settings.lambda_ssim > 0 else ("cycle", "identity")
 
     @property
     def test_names(self) -> tuple[str, ...]:
@@ -79,62 +56,35 @@ class CycleGANObjective(Objective):
         """Batches that each generator translates: real images, fakes, and real images of its own target domain."""
         return 3 if self.settings.lambda_identity > 0 else 2
 
-    def generate(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise) -> Generated:
-        """Translate there and back; return the fakes, and the cycle and identity losses."""
-        images = translate(networks, x, y, self.settings.lambda_identity > 0, training=True)
-        return Generated((y, x), (images.fake_y, images.fake_x), self._reconstruction_losses(x, y, images, weight))
+    def generate(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+    ) -> Generated:
+        """Translate there and back, and to the own domain; return the cycle, structural and identity losses."""
+        G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
+        if self.settings.lambda_identity > 0 or (self.same_channels and not training):
+            fake_y, same_y = networks.apply_to_two(G, x, y, training)
+            fake_x, same_x = networks.apply_to_two(F, y, x, training)
+        else:
+            fake_y, fake_x = networks.apply(G, x, training), networks.apply(F, y, training)
+            same_x, same_y = x, y
+        cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
+        parts = {
+            **self._losses("loss_G", y, cycle_y, same_y, weight),
+            **self._losses("loss_F", x, cycle_x, same_x, weight),
+        }
+        others = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x, fake_y, fake_x)
+        compared = {name: ((x, y)[i % 2], others[i]) for i, name in enumerate((*ERRORS, *CHANGES))}
+        return Generated((y, x), (fake_y, fake_x), parts, compared)
 
-    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the losses, the mean absolute errors, and how much the generators change the images."""
-        images = translate(networks, x, y, self.same_channels, training=False)
-        inputs = DiscriminatorInput((y, x), (images.fake_y, images.fake_x))
-        of_generators, of_discriminators = self.adversarial.compute_losses(networks, inputs, weight)
-        parts = {**self._reconstruction_losses(x, y, images, weight), **of_generators, **of_discriminators}
-        metrics = self.collect(parts, weight)
-        # In the order of `ERRORS`, then of `CHANGES`.
-        others = (images.cycle_x, images.cycle_y, images.same_x, images.same_y, *(images.fake_y, images.fake_x) * 2)
-        for i, name in enumerate(self.test_names):
-            compare = losses.correlation if name in CHANGES[2:] else losses.mae
-            metrics[name] = self.mean(weight, compare((x, y)[i % 2], others[i]))
-        return metrics
-
-    def translate_samples(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-        """Return (G(x), F(G(x))) and (F(y), G(F(y)))."""
-        images = translate(networks, x, y, identity=False, training=False)
-        return (images.fake_y, images.cycle_x), (images.fake_x, images.cycle_y)
-
-    def _reconstruction_losses(
-        self, x: tf.Tensor, y: tf.Tensor, images: Translations, weight: tf.Tensor
+    def _losses(
+        self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor, weight: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the cycle, structural and identity losses, by name."""
-        cycle_weight, identity_weight = self.settings.lambda_cycle, self.settings.lambda_identity
-        result = {}
-        for name, real, cycle, same in (
-            ("loss_G", y, images.cycle_y, images.same_y),
-            ("loss_F", x, images.cycle_x, images.same_x),
-        ):
-            result[f"{name}/cycle"] = self.mean(weight, cycle_weight * losses.mae(real, cycle))
-            if self.settings.lambda_ssim > 0:
-                structure = losses.structural_dissimilarity(real, cycle)
-                result[f"{name}/ssim"] = self.mean(weight, self.settings.lambda_ssim * structure)
-            result[f"{name}/identity"] = tf.constant(0.0)
-            if identity_weight > 0:
-                result[f"{name}/identity"] = self.mean(weight, identity_weight * losses.mae(real, same))
-        return result
-
-
-def translate(networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, identity: bool, training: bool) -> Translations:
-    """Translate images of both domains there and back, and with `identity` to their own domain; else `same_x` is x.
-
-    `training` says whether the networks run as in training.
-    """
-    G, F = networks.generators["G"], networks.generators["F"]
-    if identity:
-        fake_y, same_y = networks.apply_to_two(G, x, y, training)
-        fake_x, same_x = networks.apply_to_two(F, y, x, training)
-    else:
-        fake_y, fake_x, same_x, same_y = networks.apply(G, x, training), networks.apply(F, y, training), x, y
-    cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
-    return Translations(fake_y, fake_x, cycle_x, cycle_y, same_x, same_y)
+        """Return the losses of a generator by name: how much real images of its target domain differ from copies."""
+        settings, identity = self.settings, tf.constant(0.0)
+        parts = {f"{network}/cycle": self.mean(weight, settings.lambda_cycle * losses.mae(real, cycle))}
+        if settings.lambda_ssim > 0:
+            structure = losses.structural_dissimilarity(real, cycle)
+            parts[f"{network}/ssim"] = self.mean(weight, settings.lambda_ssim * structure)
+        if settings.lambda_identity > 0:
+            identity = self.mean(weight, settings.lambda_identity * losses.mae(real, same))
+        return {**parts, f"{network}/identity": identity}

@@ -64,9 +64,9 @@ def _cutout(images: tf.Tensor, down: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     return images * tf.cast(~cut, images.dtype)
 
 
-def _indices(images: tf.Tensor, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the indices along an axis, [1, length], and its length, both float32 because a GPU would wait for int32."""
-    length = tf.cast(images.shape[axis] or tf.shape(images)[axis], tf.float32)
+def _indices(images: tf.Tensor, axis: int) -> tuple[tf.Tensor, float]:
+    """Return the indices along an axis, [1, length], and its length; no int32, because a GPU would wait for int32."""
+    length = float(images.shape[axis])
     return tf.range(length)[None], length
 
 

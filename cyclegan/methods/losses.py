@@ -1,13 +1,20 @@
-"""Losses per sample, and their mean over the global batch.
+"""Losses per sample, their mean over the global batch, and the adversarial losses with their settings.
 
-Every loss has one value per sample, shape [N]; `reduce_mean` averages once. `adversarial` has the losses of discriminators.
+Every loss has one value per sample, shape [N]; `reduce_mean` averages once.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Callable, ClassVar
+
+from cyclegan.config.fields import WARN, flag
+from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 
 TEMPERATURE = 0.07  # of PatchNCE, Park et al. 2020, equation 3
+
+Discriminator = Callable[["tf.Tensor"], "tf.Tensor"]
 
 
 def mae(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
@@ -16,12 +23,12 @@ def mae(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
 
 
 def structural_dissimilarity(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
-    """Return 1 - SSIM per sample, in [0, 2]; the sides have at least 11 pixels (Wang et al. 2004). [N, H, W, C] x 2 -> [N]."""
+    """Return 1 - SSIM (Wang et al. 2004), in [0, 2]; sides have at least 11 pixels. [N, H, W, C] x 2 -> [N]."""
     return 1.0 - tf.image.ssim((real + 1.0) / 2.0, (fake + 1.0) / 2.0, max_val=1.0)
 
 
 def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Return Pearson's correlation of all values of two images, in [-1, 1]; 0 if an image is flat. [N, H, W, C] x 2 -> [N]."""
+    """Return Pearson's correlation of the values of two images, 0 if an image is flat. [N, H, W, C] x 2 -> [N]."""
     axes = list(range(1, len(a.shape)))
     a, b = (values - tf.reduce_mean(values, axis=axes, keepdims=True) for values in (a, b))
     deviations = tf.sqrt(mean_per_sample(a * a) * mean_per_sample(b * b))
@@ -29,9 +36,9 @@ def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def patch_nce(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Return the cross-entropy of finding the key of each query among all keys of its image, averaged. [N, P, D] x 2 -> [N].
+    """Return the mean cross-entropy of finding the key of each query among all keys of its image. [N, P, D] x 2 -> [N].
 
-    Query i and key i belong to the same position. The logits are the cosines of queries and keys, divided by the temperature.
+    Query i and key i belong to the same position. The logits are their cosines, divided by the temperature.
 
     Args:
         queries: Embeddings of patches of the translation, which get gradients.
@@ -43,13 +50,109 @@ def patch_nce(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
 
 
 def reduce_mean(per_sample: tf.Tensor, global_batch_size: int) -> tf.Tensor:
-    """Return this replica's share of the mean over the global batch: the sum over its samples / global batch size. [N] -> [].
-
-    The sum of the shares over the replicas is the mean.
-    """
+    """Return this replica's share of the mean over the global batch: its sum / global batch size. [N] -> []."""
     return tf.reduce_sum(per_sample) / tf.cast(global_batch_size, per_sample.dtype)
 
 
 def mean_per_sample(values: tf.Tensor) -> tf.Tensor:
     """Return the mean over all axes but the first. [N, ...] -> [N]."""
     return tf.reduce_mean(values, axis=list(range(1, len(values.shape))))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Labeled(ObjectiveConfig):
+    label_smoothing: float = flag(0.0, WARN, below=1)
+    """the label of real images is 1 minus this (lsgan and bce)"""
+
+    def labeled_loss(self, logits: tf.Tensor, label: float) -> tf.Tensor:
+        """Return the loss of logits of images with a label in [0, 1]. [N, H, W, 1] -> [N]."""
+        raise NotImplementedError
+
+    def generator_loss(self, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return the loss of fakes with the label of real images."""
+        return self.labeled_loss(fake_logits, 1.0)
+
+    def discriminator_loss(self, real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return half the sum of the losses; only real labels are smoothed (Salimans et al. 2016, section 3.4)."""
+        real = self.labeled_loss(real_logits, 1.0 - self.label_smoothing)
+        return 0.5 * (real + self.labeled_loss(fake_logits, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class LSGAN(_Labeled):
+    """Squared distance of the logits from the label (Mao et al. 2017)."""
+
+    def labeled_loss(self, logits: tf.Tensor, label: float) -> tf.Tensor:
+        """Return (D - label)^2, averaged over the patches. [N, H, W, 1] -> [N]."""
+        return mean_per_sample(tf.square(logits - label))
+
+
+@dataclasses.dataclass(frozen=True)
+class BCE(_Labeled):
+    """Binary cross-entropy (Goodfellow et al. 2014)."""
+
+    def labeled_loss(self, logits: tf.Tensor, label: float) -> tf.Tensor:
+        """Return the cross-entropy, averaged over the patches. [N, H, W, 1] -> [N]."""
+        labels = tf.fill(tf.shape(logits), tf.cast(label, logits.dtype))
+        return mean_per_sample(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+
+
+@dataclasses.dataclass(frozen=True)
+class Hinge(ObjectiveConfig):
+    """Hinge loss (Lim and Ye 2017)."""
+
+    def generator_loss(self, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return -D(fake), averaged over the patches. [N, H, W, 1] -> [N]."""
+        return -mean_per_sample(fake_logits)
+
+    def discriminator_loss(self, real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return half the sum of max(0, 1 - D(real)) and max(0, 1 + D(fake)). [N, H, W, 1] x 2 -> [N]."""
+        real, fake = tf.nn.relu(1.0 - real_logits), tf.nn.relu(1.0 + fake_logits)
+        return 0.5 * (mean_per_sample(real) + mean_per_sample(fake))
+
+
+@dataclasses.dataclass(frozen=True)
+class WGANGP(ObjectiveConfig):
+    """Wasserstein loss with a penalty on the discriminators' gradients (Gulrajani et al. 2017)."""
+
+    penalizes_gradients: ClassVar[bool] = True
+
+    lambda_gp: float = flag(10.0, WARN)
+    """weight of the gradient penalty of wgan-gp"""
+
+    def generator_loss(self, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return -D(fake), averaged over the patches. [N, H, W, 1] -> [N]."""
+        return -mean_per_sample(fake_logits)
+
+    def discriminator_loss(self, real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
+        """Return half of D(fake) - D(real). [N, H, W, 1] x 2 -> [N]."""
+        return 0.5 * (mean_per_sample(fake_logits) - mean_per_sample(real_logits))
+
+
+# Adversarial losses by the value of --adversarial.
+ADVERSARIAL_LOSSES: dict[str, type[ObjectiveConfig]] = {"lsgan": LSGAN, "bce": BCE, "hinge": Hinge, "wgan-gp": WGANGP}
+
+
+def squared_gradient_norm(discriminator: Discriminator, images: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+    """Return the squared norm of the gradient at each image of a discriminator's mean logit. [N, H, W, C] -> [N].
+
+    The discriminator must not have batch normalization, so that its logits for a sample do not depend on other samples.
+    `scale` multiplies the gradients while they are computed, which prevents underflow in a low precision.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        total = scale * tf.reduce_sum(mean_per_sample(discriminator(images)))
+    return tf.reduce_sum(tf.square(tape.gradient(total, images) / scale), axis=[1, 2, 3])
+
+
+def gradient_penalty(
+    discriminator: Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor, scale: float = 1.0
+) -> tf.Tensor:
+    """Return the penalty of WGAN-GP: (|gradient of D| - 1)^2 between real and fake images. [N, H, W, C] x 2 -> [N].
+
+    `position` [N] in [0, 1) is the position between them: 0 is the real image. For `scale`, see
+    `squared_gradient_norm`.
+    """
+    images = real + position[:, None, None, None] * (fake - real)
+    norm = tf.sqrt(squared_gradient_norm(discriminator, images, scale) + 1e-12)  # the root has no gradient at 0
+    return tf.square(norm - 1.0)

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 from cyclegan.lazy_tensorflow import tf
 
-# First seeds of the purposes of random numbers. The seeds are for two image pools, the augmentation of two real and two fake
-# images, the interpolation between them for two penalties, and dropout.
-POOL, AUGMENTATION, INTERPOLATION, DROPOUT, SEEDS_PER_STEP = 0, 2, 6, 8, 9
-# The same for another `SEEDS_PER_STEP` purposes, with a stream of their own: the patches of up to five feature maps, and the flip.
-PATCHES, FLIP = 9, 14
+# First purposes of random numbers: two image pools, the augmentation of two real and two fake images, the interpolation
+# between them for two penalties, dropout; the patches of up to five feature maps, and the flip.
+POOL, AUGMENTATION, INTERPOLATION, DROPOUT, PATCHES, FLIP = 0, 2, 6, 8, 9, 14
+SEEDS_PER_STEP = 9  # purposes from each multiple on have a random stream of their own
 STREAM = 2**32  # larger than any seed
 
 Noise = Mapping[int, "tf.Tensor"]  # random numbers of a step on one replica, one row per sample, by purpose
@@ -22,8 +21,8 @@ Noise = Mapping[int, "tf.Tensor"]  # random numbers of a step on one replica, on
 class StepRandomness:
     """Random numbers of one step on one replica.
 
-    The numbers of a sample are a function of the seed, the step and the sample's position in the global batch. So they are the
-    same on any number of replicas and in a resumed run.
+    The numbers of a sample are a function of the seed, the step and the sample's position in the global batch. So they
+    are the same on any number of replicas and in a resumed run.
 
     Attributes:
         seed: Seed of the run.

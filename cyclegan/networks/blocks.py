@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class BlockBuilder:
     """Append layers to a Keras model under construction.
 
-    Each method takes a symbolic tensor and returns one. `use_bias` is whether a convolution has a bias; `None` means the
-    default of convolutions before a normalization, `has_biases`.
+    Each method takes a symbolic tensor and returns one. `use_bias` is whether a convolution has a bias; `None` means
+    the default of convolutions before a normalization, `has_biases`.
     """
 
     def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:
-        """Initialize the builder; `spectral` divides kernels by their largest singular value instead of normalizing features."""
+        """Initialize the builder; with `spectral`, kernels are normalized instead of features."""
         self.config = config
         self._second_derivatives = second_derivatives
         self._norm = "none" if spectral else config.norm
@@ -55,7 +55,7 @@ class BlockBuilder:
         return self._convolve(x, filters, 1, use_bias)
 
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
-        """Double the sides: by a transposed convolution, or by repeated pixels and a convolution of 3 x 3 (Odena et al. 2016)."""
+        """Double the sides by a transposed convolution, or by repeated pixels and a convolution (Odena et al. 2016)."""
         if self.config.upsample == "resize":
             return self.convolve_reflected(NearestUpsampling2D()(x), filters, 3, use_bias)
         # PyTorch's padding of 1 is "same" for an even kernel size. For size 3, its output begins one pixel earlier.

@@ -1,4 +1,4 @@
-"""Differences between the two stacks: TensorFlow 2.15 with Keras 2 and TensorFlow Addons, and TensorFlow 2.21 with Keras 3."""
+"""Differences between the stacks: TensorFlow 2.15 with Keras 2 and Addons, and TensorFlow 2.21 with Keras 3."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ WITHOUT_AUTOCAST = {"autocast" if KERAS_MAJOR > 2 else "experimental_autocast": 
 
 
 def stack() -> dict[str, Any]:
-    """Return the versions that a checkpoint depends on; a checkpoint fits all stacks with the same major version "keras"."""
+    """Return the versions that a checkpoint depends on; it fits all stacks with the same major version "keras"."""
     return {"keras": KERAS_MAJOR, "tensorflow": tf.__version__}
 
 
 @contextlib.contextmanager
 def precision_policy(precision: str) -> Iterator[None]:
-    """Make layers that are created inside of this context compute in float32, bfloat16 or float16; variables are float32."""
+    """Make layers created in this context compute in float32 ("auto"), bfloat16 or float16; variables are float32."""
     before = tf.keras.mixed_precision.global_policy()
     level = tf.get_logger().level
     tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU
-    tf.keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
+    tf.keras.mixed_precision.set_global_policy("float32" if precision in {"auto", "float32"} else f"mixed_{precision}")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Discriminators: the PatchGAN of Isola et al. 2017, and one that classifies each pixel by itself, with their settings."""
+"""Discriminators with their settings: the PatchGAN of Isola et al. 2017, and one that classifies each pixel."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ MAX_WIDTH = 8  # channels of a layer are at most this many times the number of f
 class Patch(NetworkConfig):
     """Classifies overlapping patches (PatchGAN)."""
 
-    discriminator_layers: int = flag(3)
+    discriminator_layers: int = flag(3, least=1)
     """layers of a PatchGAN that halve the image or widen the view; with 3, it sees patches of 70 x 70 pixels"""
-
-    def _check(self) -> None:
-        self.check_at_least(1, "discriminator_layers")
 
     def check_side(self, side: int) -> None:
         """Raise `UserError` if images of this side in pixels are too small."""
@@ -36,15 +33,15 @@ class Patch(NetworkConfig):
             smallest += 1  # the normalization of a single pixel is zero
         if side < smallest:
             raise UserError(
-                f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them {layers} times:"
-                f" expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
+                f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them"
+                f" {layers} times: expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
             )
 
     def build_discriminator(self, blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:
         """Append convolutions of 4 x 4 with stride 2, except for the last two: [N, H, W, C] -> [N, h, w, 1].
 
-        With 3 layers, each logit depends on 70 x 70 pixels; h and w are ceil(H / 8) and ceil(W / 8), in the variant "paper"
-        floor(H / 8) - 2 and floor(W / 8) - 2.
+        With 3 layers, each logit depends on 70 x 70 pixels; h and w are ceil(H / 8) and ceil(W / 8), in the variant
+        "paper" floor(H / 8) - 2 and floor(W / 8) - 2.
         """
         from cyclegan.networks.layers import LeakyReLU
 

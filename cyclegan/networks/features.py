@@ -20,8 +20,8 @@ WIDTH = 256  # of the embedding of a feature
 def feature_layers(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     """Return the layers of a ResNet generator whose outputs are features, in order.
 
-    These are the two convolutions that halve the image, the first residual block, and the fifth or, of fewer blocks, the last. With
-    the image itself, they stand for the layers 0, 4, 8, 12 and 16 of the reference implementation of CUT.
+    These are the two convolutions that halve the image, the first residual block, and the fifth or, of fewer blocks,
+    the last. With the image itself, they stand for the layers 0, 4, 8, 12 and 16 of CUT's reference.
     """
     halvings = [layer for layer in network.layers if isinstance(layer, Convolution) and layer.strides == (2, 2)]
     sums = [layer for layer in network.layers if isinstance(layer, tf.keras.layers.Add)]
@@ -34,8 +34,8 @@ def compute_features(
 ) -> list[tf.Tensor]:
     """Return the images and their features in a ResNet generator, [N, h, w, C] each; with `to_output`, also the output.
 
-    The layers after the last feature run only for the output. With `recomputes`, the backward pass computes the residual blocks
-    again.
+    The layers after the last feature run only for the output. With `recomputes`, the backward pass computes the
+    residual blocks again.
     """
     wanted, found = feature_layers(network), [images]
     for layer, output in _call_layers(network, images, training, recomputes):
@@ -60,8 +60,8 @@ def make_heads(network: tf.keras.Model, init: str, name: str) -> tf.keras.Model:
 def call_with_recomputation(network: tf.keras.Model, x: tf.Tensor) -> tf.Tensor:
     """Return network(x, training=True) with the same gradients, which keeps only the input of each residual block.
 
-    The backward pass computes the blocks again (Chen et al. 2016). Their layers must be chains without random numbers and without
-    changes of state. A network without sums is called as it is.
+    The backward pass computes the blocks again (Chen et al. 2016). Their layers must be chains without random numbers
+    and without changes of state. A network without sums is called as it is.
     """
     if not any(isinstance(layer, tf.keras.layers.Add) for layer in network.layers):
         return network(x, training=True)
@@ -73,7 +73,7 @@ def call_with_recomputation(network: tf.keras.Model, x: tf.Tensor) -> tf.Tensor:
 def _call_layers(
     network: tf.keras.Model, x: tf.Tensor, training: bool, recomputes: bool
 ) -> Iterator[tuple[tf.keras.layers.Layer, tf.Tensor]]:
-    """Call a ResNet generator layer by layer, and yield each layer with its output; of a residual block, only the sum."""
+    """Call a ResNet generator, and yield each layer with its output; of a residual block, only the sum."""
     layers = network.layers
     outputs = {id(layer.output): number for number, layer in enumerate(layers)}
     sums = [number for number, layer in enumerate(layers) if isinstance(layer, tf.keras.layers.Add)]
@@ -100,7 +100,7 @@ def _call_part(layers: Sequence[tf.keras.layers.Layer], training: bool, x: tf.Te
 
 
 def count_macs(network: tf.keras.Model, height: int, width: int, last: tf.keras.layers.Layer | None = None) -> int:
-    """Return the multiply-accumulate operations of all convolutions, up to the layer `last`, for one image of this size."""
+    """Return the multiply-accumulate operations of all convolutions up to the layer `last`, for one image."""
     macs = 0
     for layer in network.layers:  # in the order of computation; skip connections keep the size
         if isinstance(layer, ReflectionPadding2D):

@@ -47,8 +47,8 @@ class ResNet(NetworkConfig):
             refuse("generator", self.generator, "a number of residual blocks as in resnet_9blocks")
         if self.residual_blocks != int(resnet[1]):
             raise UserError(
-                f"--residual_blocks {self.residual_blocks}: expected {resnet[1]}, as --generator {self.generator} has: drop one"
-                " of the flags"
+                f"--residual_blocks {self.residual_blocks}: expected {resnet[1]}, as --generator {self.generator} has:"
+                " drop one of the flags"
             )
 
     def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
@@ -65,7 +65,7 @@ class ResNet(NetworkConfig):
 
 
 def residual_block(blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:
-    """Return x + norm(conv(pad(dropout(relu(norm(conv(pad(x)))))))), without a ReLU after the sum. [N, H, W, C] -> [N, H, W, C]."""
+    """Return x + norm(conv(pad(dropout(relu(norm(conv(pad(x)))))))), of the shape of x, without a ReLU behind."""
     channels = x.shape[-1]
     y = tf.keras.layers.ReLU()(blocks.normalize(blocks.convolve_reflected(x, channels, 3)))
     y = blocks.normalize(blocks.convolve_reflected(blocks.dropout(y), channels, 3))
@@ -84,8 +84,8 @@ class UNet(NetworkConfig):
     def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
         """Append all layers but the tanh: [N, H, W, C] -> [N, H, W, channels].
 
-        The outermost and the innermost convolution of the encoder have no normalization, so training uses their biases. Decoder
-        layers that join two layers of full width have dropout.
+        The outermost and the innermost convolution of the encoder have no normalization, so training uses their biases.
+        Decoder layers that join two layers of full width have dropout.
         """
         from cyclegan.networks.layers import LeakyReLU
 

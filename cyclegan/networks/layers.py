@@ -28,8 +28,8 @@ def normal(mean: float = 0.0) -> tf.keras.initializers.Initializer:
 def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
     """Return an initializer for convolution kernels, the same as in `init_weights` of pytorch-CycleGAN-and-pix2pix.
 
-    "normal" is N(0, 0.02); "xavier" N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010, eq. 16);
-    "kaiming" N(0, s) with s^2 = 2 / fan_in (He et al. 2015, eq. 10); "orthogonal" 0.02 times a random orthogonal matrix
+    "normal" is N(0, 0.02); "xavier" N(0, s) with s^2 = 0.02^2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010);
+    "kaiming" N(0, s) with s^2 = 2 / fan_in (He et al. 2015); "orthogonal" 0.02 times a random orthogonal matrix
     (Saxe et al. 2014). For a transposed convolution, fan_in is kernel area * output channels, as in PyTorch.
     """
     initializers = tf.keras.initializers
@@ -41,7 +41,7 @@ def kernel_initializer(init: str) -> tf.keras.initializers.Initializer:
 
 
 class ReflectionPadding2D(tf.keras.layers.Layer):
-    """Mirror `padding` pixels, fewer than H and W, at each side of images [N, H, W, C], without repeating the edge itself."""
+    """Mirror `padding` pixels, fewer than H and W, at each side of images, without repeating the edge itself."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def random_stream(seed: tf.Tensor, global_batch_size: int, start: tf.Tensor | in
         seed: int32 or int64 tensor [2], different in each step.
         global_batch_size: Samples in the global batch.
         start: Position of the first sample of this replica in the global batch.
-        count: Samples on this replica. A batch has this number, or a multiple if several inputs of a network form one batch.
+        count: Samples on this replica. A batch has this number, or a multiple if it joins several inputs.
     """
     calls = itertools.count()
 
@@ -121,9 +121,9 @@ class Convolution(tf.keras.layers.Conv2D):
     """Compute what Keras's `Conv2D` does, faster on the CPU; the results are equal except for rounding.
 
     With few output channels and stride 1, the layer uses `convolve_to_few_channels`. In a precision that the CPU has no
-    instructions for, it computes in float32 and rounds the result. The bias is always added in float32; training leaves it out
-    without `trains_bias`, for a following instance normalization, which cancels it. With padding "valid", the operation itself
-    adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
+    instructions for, it computes in float32 and rounds the result. The bias is always added in float32; training leaves
+    it out without `trains_bias`, for a following instance normalization, which cancels it. With padding "valid", the
+    operation itself adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
@@ -163,11 +163,11 @@ class Convolution(tf.keras.layers.Conv2D):
 
 
 class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
-    """Enlarge features by the stride, in a precision that the device has instructions for: [N, H, W, C] -> [N, 2 H, 2 W, filters].
+    """Enlarge features by the stride, in a precision of the device: [N, H, W, C] -> [N, 2 H, 2 W, filters].
 
-    With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1, it
-    is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], where "same"
-    has y[2 i + k]. Its bias is that of `Convolution`.
+    With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1,
+    it is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], where
+    "same" has y[2 i + k]. Its bias is that of `Convolution`.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, **kwargs: Any) -> None:
@@ -196,7 +196,7 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
 def _convolve_in_native_precision(
     convolve: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], x: tf.Tensor, kernel: tf.Tensor
 ) -> tf.Tensor:
-    """Return `convolve(x, kernel)` in the type of `x`, computed in float32 if the device has no instructions for this type."""
+    """Return `convolve(x, kernel)` in the type of `x`, computed in float32 if the device has only that."""
     kernel = tf.convert_to_tensor(kernel)
     if hardware.has_instructions_for(tf.as_dtype(x.dtype).name):
         return convolve(x, kernel)
@@ -216,7 +216,7 @@ def _add_bias(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def convolve_to_few_channels(
     x: tf.Tensor, kernel: tf.Tensor
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
-    """Convolve without padding: [N, H, W, C] by [K, L, C, D] -> [N, H - K + 1, W - L + 1, D], fast on the CPU for a small D.
+    """Convolve without padding: [N, H, W, C] by [K, L, C, D] -> [N, H - K + 1, W - L + 1, D]; for a CPU and a small D.
 
     The forward pass works on blocks of 2 x 2 pixels with four times as many channels. In the backward pass, both
     gradients are convolutions of the output gradient, which has few channels.

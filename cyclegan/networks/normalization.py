@@ -22,11 +22,11 @@ _unit = tf.math.l2_normalize
 def make_instance_normalization(
     epsilon: float = EPSILON, affine: bool = True, second_derivatives: bool = False
 ) -> tf.keras.layers.Layer:
-    """Return a layer of instance normalization: (x - mean) / sqrt(variance + epsilon) * gamma + beta (Ulyanov et al. 2016).
+    """Return a layer of (x - mean) / sqrt(variance + epsilon) * gamma + beta, of each instance (Ulyanov et al. 2016).
 
-    [N, H, W, C] -> [N, H, W, C]; mean and variance are over H and W. The layer computes in float32 and returns the type of its
-    input: statistics in bfloat16 are badly wrong for inputs with a large mean. With `affine`, it learns gamma, initially
-    N(0, 0.02), and beta, initially 0.
+    [N, H, W, C] -> [N, H, W, C]; mean and variance are over H and W. The layer computes in float32 and returns the type
+    of its input: statistics in bfloat16 are badly wrong for inputs with a large mean. With `affine`, it learns gamma,
+    initially N(0, 0.02), and beta, initially 0.
     """
     kind = PlainInstanceNormalization if second_derivatives else InstanceNormalization
     settings = {"epsilon": epsilon, "center": affine, "scale": affine, "gamma_initializer": normal()}
@@ -69,7 +69,8 @@ _Base: Any = compat.instance_normalization_of_addons() or PlainInstanceNormaliza
 class InstanceNormalization(_Base):
     """The layer of TensorFlow Addons where it is installed; first derivatives are right.
 
-    Training takes one operation per sample, and for samples below `LARGE_SAMPLE` on a CPU the plain form, which is faster there.
+    Training takes one operation per sample, and for samples below `LARGE_SAMPLE` on a CPU the plain form, which is
+    faster there.
     """
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -85,7 +86,7 @@ class InstanceNormalization(_Base):
         return tf.cast(y, x.dtype)
 
     def _normalize_fused(self, x: tf.Tensor) -> tf.Tensor:
-        """Normalize with the operation for batch normalization on each sample; its statistics are float32 for all types."""
+        """Normalize each sample with the operation for batch normalization; its statistics are float32."""
         channels = x.shape[-1:]
         gamma = tf.ones(channels) if self.gamma is None else tf.convert_to_tensor(self.gamma)
         beta = tf.zeros(channels) if self.beta is None else tf.convert_to_tensor(self.beta)
@@ -98,10 +99,10 @@ class InstanceNormalization(_Base):
 class BatchNormalization(tf.keras.layers.Layer):
     """Normalize each channel: (x - mean) / sqrt(variance + epsilon) * gamma + beta (Ioffe and Szegedy 2015).
 
-    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch, of which
-    all replicas have equal parts, and padding samples count like any other. Each training call moves the running statistics, for
-    use without `training`, a tenth of the way to those of the batch, with the unbiased variance as in PyTorch. Statistics that
-    are not finite are ignored.
+    [N, H, W, C] -> [N, H, W, C], always in float32. In training, mean and variance are computed over the global batch,
+    of which all replicas have equal parts, and padding samples count like any other. Each training call moves the
+    running statistics, for use without `training`, a tenth of the way to those of the batch, with the unbiased variance
+    as in PyTorch. Statistics that are not finite are ignored.
 
     On several replicas, a function that is compiled with XLA inside of `strategy.run` can't contain this layer.
     """
@@ -162,8 +163,8 @@ def _global_moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 @tf.custom_gradient
 def _with_summed_gradient(own: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
     """Return `total`, the sum of `own` over the replicas, with a gradient that is summed over the replicas, too."""
-    # The caller computes the sum. In here, as in TensorFlow's all_reduce, each call would search the graphs of all replicas
-    # for variables. The time to trace a network would then grow with the square of its layers.
+    # The caller computes the sum. In here, as in TensorFlow's all_reduce, each call would search the graphs of all
+    # replicas for variables. The time to trace a network would then grow with the square of its layers.
     return tf.identity(total), lambda dy: (_sum_over_replicas(dy), None)
 
 
@@ -177,10 +178,11 @@ def _sum_over_replicas(tensor: tf.Tensor) -> tf.Tensor:
 
 
 class SpectralConvolution(Convolution):
-    """Convolve with the kernel divided by its largest singular value (Miyato et al. 2018); [N, H, W, C] -> [N, h, w, filters].
+    """Convolve with the kernel divided by its largest singular value (Miyato et al. 2018).
 
-    The kernel counts as a matrix [height * width * C, filters]. Each training call takes one step of power iteration (algorithm 1
-    of the paper); it depends on the kernel alone, so all replicas have the same vector. Gradients treat the vectors as constants.
+    The kernel counts as a matrix [height * width * C, filters]. Each training call takes one step of power iteration
+    (algorithm 1 of the paper); it depends on the kernel alone, so all replicas have the same vector. Gradients treat
+    the vectors as constants.
     """
 
     direction: tf.Variable  # float32 [filters], the estimated singular vector on the side of the filters

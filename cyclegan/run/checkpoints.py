@@ -1,11 +1,11 @@
 """The checkpoints of a run: save, keep the newest, restore the newest that can be read.
 
-A checkpoint is a folder with the files of `tf.train.Checkpoint`. It is written as `partial` and gets its name, with a number of
-its own, when all of it is on the disk; so it exists as a whole or not at all, and no checkpoint is ever replaced. TensorFlow's
-files hold checksums, which find damage. Nothing in them is executed: they hold arrays, and JSON for the training state.
+A checkpoint is a folder with the files of `tf.train.Checkpoint`. It is written as `partial` and gets its name, with a
+number of its own, when all of it is on the disk; so it exists as a whole or not at all, and is never replaced.
+TensorFlow's files hold checksums, which find damage, and nothing to execute: arrays, and JSON for the training state.
 
-`tf.train.CheckpointManager` does less: its files may be lost in a power cut although its index names them, and it never removes
-checkpoints that a killed process did not add to the index.
+`tf.train.CheckpointManager` does less: its files may be lost in a power cut although its index names them, and it never
+removes checkpoints that a killed process did not add to the index.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import logging
 import os
 import pathlib
 import shutil
-import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,24 +32,18 @@ from cyclegan.whole_file import sync
 
 logger = logging.getLogger(__name__)
 
-# Errors that reading a damaged checkpoint raises.
-UNREADABLE = (
-    *(OSError, ValueError, TypeError, LookupError, AssertionError, EOFError, zipfile.BadZipFile, zlib.error),
-    *(UserError, tf.errors.OpError),
-)
+# Errors that reading a damaged checkpoint, or one of other networks, raises.
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AssertionError, UserError, tf.errors.OpError)
 # TensorFlow lists all variables of a checkpoint that could not be read to its end, when Python frees what read it.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
-
-
-def _is_wanted(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(UNRESTORED)
+tf.get_logger().addFilter(lambda record: not record.getMessage().startswith(UNRESTORED))
 
 
 class ShardedState(tf.train.experimental.PythonState):
     """State whose parts lie on different replicas; a checkpoint holds all parts as arrays.
 
     Attributes:
-        arrays: The parts of all replicas by name, only while a checkpoint is written or read.
+        arrays: The parts of all replicas by name, only while a checkpoint is written.
     """
 
     def __init__(self) -> None:
@@ -72,9 +65,9 @@ class ShardedState(tf.train.experimental.PythonState):
         return file.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:
-        """Read `arrays` from the bytes of an .npz file."""
+        """Give each replica its part of the arrays in the bytes of an .npz file."""
         with np.load(io.BytesIO(string_value), allow_pickle=False) as arrays:
-            self.arrays = dict(arrays)
+            self.write(dict(arrays))
 
 
 class _SavedTrainState(tf.train.experimental.PythonState):
@@ -104,17 +97,16 @@ class Restored(NamedTuple):
 class CheckpointManager:
     """The checkpoints of a run.
 
-    If several workers train together, all call `save` and `restore` at the same steps. The chief writes, and chooses the
-    checkpoint to restore.
+    If several workers train together, all call `save` and `restore` at the same steps. The chief writes, and chooses
+    the checkpoint to restore.
 
     Args:
         path: Folder of the checkpoints, made by the first `save`.
-        state: Everything that changes on the devices: models, optimizers and variables by name. Restoring expects the same names.
+        state: Models, optimizers, variables and all else that changes on the devices, by the same names at each start.
         keep: Number of checkpoints to keep, the newest ones.
         workers: The workers that train together; `None` for a single process.
 
     Attributes:
-        restored: Folder of the checkpoint that `restore` returned last; `None` for a new run.
         newest: Folder of the checkpoint that was saved or restored last; `None` before.
     """
 
@@ -123,12 +115,10 @@ class CheckpointManager:
     ) -> None:
         self.folder = pathlib.Path(path)
         self.keep = keep
-        self.workers = workers
-        self.restored: pathlib.Path | None = None
+        self.workers = workers or Workers(tf.distribute.get_strategy())
         self.newest: pathlib.Path | None = None
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
         self._train_state = _SavedTrainState()
-        tf.get_logger().addFilter(_is_wanted)
         self._checkpoint = tf.train.Checkpoint(**state, train_state=self._train_state)
 
     def all(self) -> list[pathlib.Path]:
@@ -143,7 +133,7 @@ class CheckpointManager:
         Args:
             train_state: Position and sums to save with the state.
             prune: Whether to remove the oldest ones; pass False if the weights may be broken.
-            best: Names under which a further copy of the checkpoint is kept, until the next one of this name: "best-x2y".
+            best: Names under which a copy of the checkpoint is kept until the next one of this name: "best-x2y".
 
         Raises:
             UserError: The checkpoint could not be written; earlier ones are untouched.
@@ -151,46 +141,25 @@ class CheckpointManager:
         number, failure = 0, None
         for part in self._sharded:
             part.arrays = dict(part.read())
-        if self.workers is None or self.workers.is_chief:
+        if self.workers.is_chief:
+            self._train_state.value = train_state
+            number = 1 + max(map(number_of, saved_checkpoints(self.folder, "*")), default=0)
             try:
-                number = self._write_all(train_state, prune, best)
-            except UserError as error:
-                failure = error
+                # A kill between the two loses nothing: the run resumes earlier and comes to this position again.
+                for name in (*best, train_state.name):
+                    self._write(f"{name}-{number}")
+            except (OSError, tf.errors.OpError) as error:
+                failure = self._clean_up(f"{train_state.name} could not be written ({first_line(error)})", number)
+                number = 0
+            else:
+                self._remove_older(prune, best)
         for part in self._sharded:
             part.arrays = {}
-        if self.workers:
-            number = self.workers.broadcast_from_chief(number)  # all workers wait here until it is written
+        number = self.workers.broadcast_from_chief(number)  # all workers wait here until it is written
         if not number:
             raise failure or UserError("the chief could not write a checkpoint: see its message")
         self.newest = self.folder / f"{train_state.name}-{number}"
         return self.newest
-
-    def _write_all(self, train_state: TrainState, prune: bool, best: Sequence[str]) -> int:
-        """Write a checkpoint, the copies as best ones first, and remove older ones; return the number of the checkpoint."""
-        self._train_state.value = train_state
-        older = self.all()
-        used = [*saved_checkpoints(self.folder, "*"), *([self.newest] if self.newest else [])]
-        number = 1 + max(map(number_of, used), default=0)
-        try:
-            # A kill between the two loses nothing: the run resumes earlier and comes to this position again.
-            for name in (*best, train_state.name):
-                self._write(f"{name}-{number}")
-        except (OSError, tf.errors.OpError) as error:
-            shutil.rmtree(self.folder / "partial", ignore_errors=True)  # it may be what fills the disk
-            _remove([self.folder / f"{name}-{number}" for name in best])
-            raise UserError(
-                f"{self.folder / train_state.name} could not be written ({first_line(error)}): expected free space and a folder"
-                " that can be written to; "
-                + (f"{older[-1]} is complete" if older else "there is no checkpoint before it")
-            ) from error
-        for name in best:
-            _remove(saved_checkpoints(self.folder, name)[:-1])
-        if prune:
-            # Training went back behind the obsolete ones, or could not read them.
-            obsolete = [path for path in older if self.newest and number_of(path) > number_of(self.newest)]
-            kept = [path for path in older if path not in obsolete]
-            _remove([*obsolete, *kept[: max(len(kept) + 1 - self.keep, 0)]])
-        return number
 
     def _write(self, name: str) -> None:
         """Write a checkpoint to the disk, then give it its name."""
@@ -203,87 +172,99 @@ class CheckpointManager:
         os.rename(partial, self.folder / name)
         sync(self.folder)
 
-    def restore(self, strict: bool = True, newest_last: bool = False) -> Restored | None:
-        """Restore the newest readable checkpoint, and warn of each unreadable one; return `None` if there is none.
+    def _clean_up(self, problem: str, number: int) -> UserError:
+        """Remove what a failed save has written, which may be what fills the disk; return the error to raise."""
+        shutil.rmtree(self.folder / "partial", ignore_errors=True)
+        _remove([path for path in saved_checkpoints(self.folder, "*") if number_of(path) == number])
+        older = self.all()
+        complete = f"{older[-1]} is complete" if older else "there is no checkpoint before it"
+        return UserError(
+            f"{self.folder / problem}: expected free space and a folder that can be written to; {complete}"
+        )
+
+    def _remove_older(self, prune: bool, best: Sequence[str]) -> None:
+        """Remove the checkpoints that the newest one replaces."""
+        for name in best:
+            _remove(saved_checkpoints(self.folder, name)[:-1])
+        if prune:
+            older = self.all()[:-1]
+            # Training went back behind the obsolete ones, or could not read them.
+            obsolete = [path for path in older if self.newest and number_of(path) > number_of(self.newest)]
+            kept = [path for path in older if path not in obsolete]
+            _remove([*obsolete, *kept[: max(len(kept) + 1 - self.keep, 0)]])
+
+    def restore(self, name: str = "", strict: bool = True, newest_last: bool = False) -> Restored | None:
+        """Restore the newest checkpoint that can be read, and warn of each other one; return `None` if there is none.
 
         Args:
+            name: Only a checkpoint of this name: "epoch_0010-12", "epoch_0010", "best-x2y".
             strict: Whether to refuse a checkpoint that holds more than `state`, as training does.
             newest_last: Whether to prefer any other checkpoint to the newest.
 
         Raises:
-            UserError: There are checkpoints, but none can be read.
+            UserError: There are checkpoints, but none can be read; or there is none of this name.
         """
-
-        def candidates() -> list[pathlib.Path]:
-            newest_first = self.all()[::-1]
-            return [*newest_first[1:], *newest_first[:1]] if newest_last else newest_first
-
         found = failure = None
-        if self.workers is None or self.workers.is_chief:
+        if self.workers.is_chief:
             try:
-                found = self._restore_first(candidates, strict)
+                found = self._restore_first(name, strict, newest_last)
             except UserError as error:
                 failure = error
-        if self.workers and self.workers.count > 1:
-            found = self._follow_chief(self.workers, found, failure)
-        elif failure:
+        if self.workers.count > 1:
+            found, failure = self._follow_chief(found, failure, strict)
+        if failure:
             raise failure
-        self.restored = self.newest = found.path if found else None
+        self.newest = found.path if found else None
         return found
 
-    def restore_named(self, name: str) -> Restored:
-        """Restore a checkpoint, which may hold more than `state`, by name: "epoch_0010-12", "epoch_0010", "best-x2y".
-
-        Raises:
-            UserError: The checkpoint does not exist or cannot be read.
-        """
-        found = self._restore_first(lambda: find_checkpoints(self.folder, name)[::-1], strict=False)
-        if not found:
-            names = ", ".join(path.name for path in saved_checkpoints(self.folder, "*"))
-            raise UserError(
-                f"{self.folder / name}: no such checkpoint; expected one of {names or 'none, there are none yet'}"
-            )
-        return found
-
-    def _restore_first(self, candidates: Callable[[], list[pathlib.Path]], strict: bool) -> Restored | None:
-        """Restore the first of the candidates that can be read; start again if another process changes them meanwhile."""
-        paths, failed = candidates(), []
-        for path in paths:
+    def _restore_first(self, name: str, strict: bool, newest_last: bool) -> Restored | None:
+        """Restore the first checkpoint that can be read. A training process may save and remove others meanwhile."""
+        failed: dict[pathlib.Path, str] = {}
+        while True:
+            paths = (find_checkpoints(self.folder, name) if name else self.all())[::-1]
+            paths = [*paths[1:], *paths[:1]] if newest_last else paths
+            failed = {path: failed[path] for path in paths if path in failed}
+            path = next((path for path in paths if path not in failed), None)
+            if not path:
+                break
             try:
                 found = Restored(self._read(path, strict), path)
             except UNREADABLE as error:
-                if candidates() != paths:
-                    return self._restore_first(candidates, strict)
-                failed.append(f"{path} can't be read ({first_line(error)})")
+                failed[path] = f"{path} can't be read ({first_line(error)})"
                 continue
-            for text in failed:
+            for text in failed.values():
                 logger.warning(f"Checkpoint {text}; trying the one before")
             return found
         if failed:
             fix = "; start over with --clear_output_dir or in another --output_dir" if strict else ""
-            raise UserError(f"{'; '.join(failed)}: expected a checkpoint that this program wrote{fix}")
+            raise UserError(f"{'; '.join(failed.values())}: expected a checkpoint that this program wrote{fix}")
+        if name:
+            names = ", ".join(path.name for path in saved_checkpoints(self.folder, "*")) or "none, there are none yet"
+            raise UserError(f"{self.folder / name}: no such checkpoint; expected one of {names}")
         return None
 
-    def _follow_chief(self, workers: Workers, found: Restored | None, failure: UserError | None) -> Restored | None:
-        """Restore the chief's checkpoint on the other workers, too; raise an error on all workers if one of them fails."""
+    def _follow_chief(
+        self, found: Restored | None, failure: UserError | None, strict: bool
+    ) -> tuple[Restored | None, UserError | None]:
+        """Restore the chief's checkpoint on the other workers, too; if one worker fails, all have a failure."""
         name, identity = (found.path.name, _identity(found.path)) if found else ("", 0)
-        identity, *letters = map(int, workers.all_gather((identity, *name.encode().ljust(64)))[0])
+        identity, *letters = map(int, self.workers.all_gather((identity, *name.encode().ljust(64)))[0])
         path = self.folder / bytes(letters).decode().strip()
-        if path != self.folder and not workers.is_chief:
+        if path != self.folder and not self.workers.is_chief:
             try:
                 if _identity(path) != identity:
                     raise ValueError("it is another checkpoint")
-                found = Restored(self._read(path, strict=True), path)
+                found = Restored(self._read(path, strict), path)
             except UNREADABLE as error:
                 failure = UserError(
-                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on storage that"
-                    " all workers share"
+                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on"
+                    " storage that all workers share"
                 )
-        if not workers.all_true(failure is None):
-            raise failure or UserError(
+        if not self.workers.all_true(failure is None):
+            failure = failure or UserError(
                 "another worker could not read the checkpoint: see its message; expected storage that all workers share"
             )
-        return found
+        return found, failure
 
     def _read(self, path: pathlib.Path, strict: bool) -> TrainState:
         status = self._checkpoint.read(os.fspath(path / "state"))
@@ -291,9 +272,6 @@ class CheckpointManager:
             status.assert_consumed()
         else:
             status.assert_existing_objects_matched().expect_partial()
-        for part in self._sharded:
-            part.write(part.arrays)
-            part.arrays = {}
         return self._train_state.value
 
 

@@ -1,4 +1,4 @@
-"""HTML report of images before and after translation: one file beside the images, for current browsers, without a network."""
+"""HTML report of images before and after translation: one file beside the images, which needs no network."""
 
 from __future__ import annotations
 

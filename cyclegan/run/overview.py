@@ -2,94 +2,87 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
+import pathlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cyclegan.config.command_line import PRESETS
 from cyclegan.config.config import Config
+from cyclegan.distribution import hardware
+from cyclegan.distribution.workers import Workers
+from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """Facts about a run that are not in its configuration.
+def log(
+    config: Config,
+    workers: Workers,
+    splits: tuple[Any, Any],
+    state: TrainState,
+    checkpoint: pathlib.Path | None,
+    notes: Sequence[str],
+    parameters: tuple[int, int, int],
+) -> None:
+    """Log the overview of a run, line by line.
 
-    Attributes:
-        notes: Remarks about the data.
-        devices: Names of the devices of this worker, as TensorFlow spells them.
-        workers: Addresses of the workers; empty if there is only one.
-        train: The image pairs for training, a `data.unpaired.UnpairedDataset`.
-        test: The image pairs for validation.
-        parameters: Number of weights of a generator, of a discriminator, and of the heads of the features, 0 without heads.
-        peak: FLOP/s of all devices together; 0 if not measured.
+    Args:
+        config: The configuration.
+        workers: All workers.
+        splits: The training pairs and the held-out pairs, see `training.trainer.Split`.
+        state: Position that training starts from.
         checkpoint: Folder of the checkpoint that training resumes from; `None` for a new run.
-        pairs_done: Training pairs done in the current epoch.
+        notes: Remarks about the data.
+        parameters: Number of weights of a generator, of a discriminator, and of the heads of the features, or 0.
     """
-
-    notes: Sequence[str]
-    devices: Sequence[str]
-    workers: Sequence[str]
-    train: Any
-    test: Any
-    parameters: tuple[int, int, int]
-    peak: float
-    folder: str | os.PathLike[str]
-    uses_tf32: bool = False
-    checkpoint: str | os.PathLike[str] | None = None
-    epochs_done: int = 0
-    pairs_done: int = 0
-
-
-def log(config: Config, facts: Facts) -> None:
-    """Log the overview of a run, line by line."""
-    for line in _lines(config, facts):
-        logger.info(line)
-
-
-def _lines(config: Config, facts: Facts) -> Iterator[str]:
-    train, test, performance = facts.train, facts.test, config.performance
+    train, test = (split.dataset for split in splits)
+    addresses = workers.cluster.addresses if workers.cluster else ()
+    devices, peak = workers.strategy.extended.worker_devices, splits[0].throughput.peak
+    performance = config.performance
     if config.run.preset:
-        yield f"Preset {config.run.preset}: {_preset_flags(config)}"
-    yield from facts.notes
+        logger.info(f"Preset {config.run.preset}: {_preset_flags(config)}")
+    for note in notes:
+        logger.info(note)
     if not config.data.same_channels:
-        yield "No identity losses: X and Y have different numbers of channels"
-    is_one_of_several = len(facts.workers) > 1
-    if is_one_of_several:
-        yield f"Workers: {len(facts.workers)} ({', '.join(facts.workers)})"
-    each = " in each worker" if is_one_of_several else ""
-    yield f"Number of devices: {len(facts.devices)} ({facts.devices[0].split(':')[-2]}){each}"
+        logger.info("No identity losses: X and Y have different numbers of channels")
+    if addresses:
+        logger.info(f"Workers: {len(addresses)} ({', '.join(addresses)})")
+    logger.info(
+        f"Number of devices: {len(devices)} ({devices[0].split(':')[-2]}){' in each worker' if addresses else ''}"
+    )
     batch_size = config.optimization.batch_size
     replicas = train.global_batch_size // batch_size
-    yield f"Replicas: {replicas}, global batch: {replicas} x {batch_size} = {train.global_batch_size} image pairs"
-    if facts.peak:
-        yield f"Peak speed of a matrix product: {facts.peak / 1e12:.3g} TFLOP/s"
-    arithmetic = ", products in TF32" if facts.uses_tf32 else ""
+    logger.info(
+        f"Replicas: {replicas}, global batch: {replicas} x {batch_size} = {train.global_batch_size} image pairs"
+    )
+    if peak:
+        logger.info(f"Peak speed of a matrix product: {peak / 1e12:.3g} TFLOP/s")
+    arithmetic = ", products in TF32" if hardware.multiplies_in_tf32(performance.precision) else ""
     arithmetic += ", XLA" if performance.xla == "on" else ""
     arithmetic += ", deterministic" if performance.deterministic else ""
-    yield f"Precision: {performance.precision}{arithmetic}, steps per call: {train.steps_per_call}"
-    yield (
+    logger.info(f"Precision: {performance.precision}{arithmetic}, steps per call: {train.steps_per_call}")
+    logger.info(
         f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
-    generator, discriminator, heads = facts.parameters
+    generator, discriminator, heads = parameters
     is_one_way = len(config.objective.directions) == 1
     which, more = "the" if is_one_way else "each", f", {heads:,} in the heads of the features" if heads else ""
-    yield f"Parameters: {generator:,} in {which} generator, {discriminator:,} in {which} discriminator{more}"
+    logger.info(f"Parameters: {generator:,} in {which} generator, {discriminator:,} in {which} discriminator{more}")
     if is_one_way:
-        yield f"Objective {config.objective.objective}: one generator, X -> Y; there is none for Y -> X"
-    yield f"Writing to {facts.folder} (tensorboard --logdir {shlex.quote(str(facts.folder))})"
+        logger.info(f"Objective {config.objective.objective}: one generator, X -> Y; there is none for Y -> X")
+    folder = config.run.output_dir
+    logger.info(f"Writing to {folder} (tensorboard --logdir {shlex.quote(folder)})")
     epochs = config.optimization.epochs
-    if facts.checkpoint:
-        part = f" and {facts.pairs_done} of {train.epoch_size} pairs of the next" if facts.pairs_done else ""
-        yield f"Resumed from {facts.checkpoint}: {facts.epochs_done} of {epochs} epochs{part} are done"
-    if facts.epochs_done >= epochs:
+    if checkpoint:
+        done = state.train.pairs_done
+        part = f" and {done} of {train.epoch_size} pairs of the next" if done else ""
+        logger.info(f"Resumed from {checkpoint}: {state.epoch} of {epochs} epochs{part} are done")
+    if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""
-        yield f"Nothing is left to do{what}: raise --epochs to train longer"
+        logger.info(f"Nothing is left to do{what}: raise --epochs to train longer")
 
 
 def _preset_flags(config: Config) -> str:

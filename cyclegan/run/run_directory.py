@@ -1,4 +1,4 @@
-"""Folder of a run: its checkpoints by name, its lock, checks before training resumes it, removal of its files; no TensorFlow."""
+"""Folder of a run: checkpoints by name, lock, checks before training resumes it, removal of its files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,18 @@ IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x"
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
 EVENTS = "events.out.tfevents.*"
-# What a run writes, without `config.json` and `.lock`, which stay until the new run has its own.
-WRITTEN = (
-    *("metrics.jsonl", "index.html", "trackers.json"),
-    *("config.json.partial", "metrics.jsonl.partial", "index.html.partial", "trackers.json.partial"),
-    *(EVENTS, f"test/{EVENTS}", f"steps/{EVENTS}", "plugins/profile"),
-    *("samples/epoch_[0-9]*", "samples/inputs"),
-    *("checkpoints/epoch_[0-9]*", "checkpoints/best-*", "checkpoints/partial"),
+# Paths that a run writes, without `.lock`, relative to its folder.
+WRITTEN = re.compile(
+    r"metrics\.jsonl|(config\.json|index\.html|trackers\.json)(\.partial)?|((test|steps)/)?events\.out\.tfevents\..*"
+    r"|plugins/profile|samples/(inputs|epoch_\d+(\.png)?(\.partial)?)"
+    rf"|checkpoints/(partial|{CHECKPOINT.pattern})"
 )
-NUMBERED = re.compile(rf"{CHECKPOINT.pattern}|epoch_\d+(\.png)?(\.partial)?")  # names of checkpoints and samples
 FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
 
 def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathlib.Path]:
-    """Return the complete checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
+    """Return the checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
     found = [path for path in folder.glob(f"{name}-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda path: (path.name.startswith("best"), number_of(path), path.name))
 
@@ -62,7 +59,7 @@ def describe_last(run: pathlib.Path) -> str:
 
 
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
-    """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`: its checkpoints do not fit."""
+    """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`."""
     if saved.get("keras") != stack["keras"]:
         raise UserError(
             f"{path} was trained with TensorFlow {saved.get('tensorflow')} (Keras {saved.get('keras')}), this is"
@@ -71,52 +68,12 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
         )
 
 
-# Not `filelock.FileLock`: it empties the file before it has the lock, which erases the name of the holder, and mistakes a file
-# system without locks for a lock that another process holds.
-class FolderLock:
-    """Lock on a folder, through its file `.lock`, which names the holder; a file system without locks is accepted.
-
-    The operating system releases the lock when the process ends, however it ends; the file stays.
-
-    Raises:
-        UserError: Another process holds the lock.
-        OSError: The file cannot be written.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
-        self._descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._descriptor, 200).decode(errors="replace").strip()
-            self.release()
-            raise UserError(
-                f"{folder}: another process trains there ({holder}); expected one at a time: wait for it, stop it, or use"
-                " another --output_dir"
-            ) from None
-        except OSError as error:
-            if error.errno not in WITHOUT_LOCKS:
-                raise
-        os.truncate(self._descriptor, 0)
-        os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-
-    def check(self) -> None:
-        """Raise `TrainingError` if the folder was removed, moved or replaced since it was locked."""
-        path = self._folder / ".lock"
-        if not path.exists() or not os.path.samestat(path.stat(), os.fstat(self._descriptor)):
-            raise TrainingError(
-                f"{self._folder} was removed or moved during training; expected it to stay: training stops, so as not to"
-                " write into another run"
-            )
-
-    def release(self) -> None:
-        """Release the lock."""
-        os.close(self._descriptor)
-
-
 class RunDirectory:
     """Folder of a run: made, locked and inspected at first, written by `start`, and unlocked by `close`.
+
+    The operating system locks the file `.lock`, which names the process. The lock ends with the process.
+    A file system without locks is accepted. (`filelock.FileLock` erases the name before it has the lock, and takes such
+    a file system for a lock of another process.)
 
     Args:
         config: Configuration of this start; `config.run` has the folder and whether to start over.
@@ -130,8 +87,8 @@ class RunDirectory:
         warnings: Descriptions of what changes in this run from here on.
 
     Raises:
-        UserError: The folder cannot be written; or another process trains there; or this command cannot resume its run, because
-            the networks, the data or the stack differ, or because the checkpoints are gone.
+        UserError: The folder cannot be written, or another process trains there, or this command cannot resume its run:
+            the networks, the data or the stack differ, or the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -141,15 +98,13 @@ class RunDirectory:
         self.warnings: list[str] = []
         self._stack = dict(stack)
         self._writes = writes
-        self._lock: FolderLock | None = None
         self._imported = False
         self._saved_data: dict[str, Any] = {}
-        self._made: list[pathlib.Path] = []
+        self._lock: int | None = None  # the descriptor of its file
         try:
             if writes:
-                self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = FolderLock(self.path)
+                self._lock = self._acquire_lock()
             self._inspect()
         except OSError as error:
             self.close()
@@ -157,6 +112,24 @@ class RunDirectory:
         except UserError:
             self.close()
             raise
+
+    def _acquire_lock(self) -> int:
+        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(lock, 200).decode(errors="replace").strip()
+            os.close(lock)
+            raise UserError(
+                f"{self.path}: another process trains there ({holder}); expected one at a time: wait for it, stop it,"
+                " or use another --output_dir"
+            ) from None
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+        os.truncate(lock, 0)
+        os.write(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        return lock
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
@@ -169,8 +142,8 @@ class RunDirectory:
         if self.config.run.clear_output_dir:
             if not found and any(path.name != ".lock" for path in self.path.glob("*")):
                 raise UserError(
-                    f"--clear_output_dir: {self.path} holds files, but no run; expected the folder of a run, or an empty one: use"
-                    " another --output_dir"
+                    f"--clear_output_dir: {self.path} holds files, but no run; expected the folder of a run, or an"
+                    " empty one: use another --output_dir"
                 )
             return
         saved = serialization.load(self.path / "config.json") if found else None
@@ -197,8 +170,8 @@ class RunDirectory:
         else:
             return
         raise UserError(
-            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'}; expected one"
-            f" to resume from: put it back, or {fix}"
+            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'};"
+            f" expected one to resume from: put it back, or {fix}"
         )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
@@ -211,8 +184,8 @@ class RunDirectory:
         change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
         self._refuse_differences([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])
         self.warnings += [
-            f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training continues"
-            " with the present images"
+            f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
+            " continues with the present images"
             for name in differ
         ]
 
@@ -224,11 +197,10 @@ class RunDirectory:
         """
         if not self._writes:
             return
-        imported = self._imported or not fingerprint
         try:
             if self.config.run.clear_output_dir:
                 self._clear()
-            serialization.save(self.path / "config.json", self.config, self._stack, dict(fingerprint), imported)
+            serialization.save(self.path / "config.json", self.config, self._stack, dict(fingerprint), self._imported)
         except OSError as error:
             raise self._not_writable(error) from error
 
@@ -237,7 +209,7 @@ class RunDirectory:
         for path in self._written():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            elif path.name != "config.json":
+            elif path.name != "config.json":  # it stays until it is replaced
                 path.unlink()
         for path in (self.path / name for name in FOLDERS):
             if path.is_dir() and not any(path.iterdir()):
@@ -245,19 +217,22 @@ class RunDirectory:
 
     def check(self) -> None:
         """Raise `TrainingError` if the folder was removed, moved or given to another run since `start`."""
-        if self._lock:
-            self._lock.check()
+        path = self.path / ".lock"
+        if self._lock is not None and not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock))):
+            raise TrainingError(
+                f"{self.path} was removed or moved during training; expected it to stay: training stops, so as not to"
+                " write into another run"
+            )
 
     def close(self) -> None:
-        """Release the lock, and remove the folders that were made for nothing."""
-        if not self._lock:
+        """Release the lock, and remove the folder if nothing was started in it."""
+        if self._lock is None:
             return
         if not self._read_config():
             with contextlib.suppress(OSError):  # it holds something
                 (self.path / ".lock").unlink()
-                for path in self._made:
-                    path.rmdir()
-        self._lock.release()
+                self.path.rmdir()
+        os.close(self._lock)
         self._lock = None
 
     def __enter__(self) -> RunDirectory:
@@ -267,10 +242,8 @@ class RunDirectory:
         self.close()
 
     def _written(self) -> list[pathlib.Path]:
-        found = [path for pattern in ("config.json", *WRITTEN) for path in sorted(self.path.glob(pattern))]
-        return [
-            path for path in found if not path.name.startswith(("epoch_", "best-")) or NUMBERED.fullmatch(path.name)
-        ]
+        paths = sorted([*self.path.glob("*"), *self.path.glob("*/*")])
+        return [path for path in paths if WRITTEN.fullmatch(path.relative_to(self.path).as_posix())]
 
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
@@ -281,13 +254,15 @@ class RunDirectory:
         return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
     def _not_writable(self, error: OSError) -> UserError:
+        reason = "a file" if isinstance(error, FileExistsError) else error
         return UserError(
-            f"--output_dir {self.path}: {error}; expected a folder that can be written to: use another one"
+            f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
         )
 
     def _refuse_differences(self, differences: Sequence[str]) -> None:
         if differences:
             raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start: use these,"
-                " another --output_dir, or --clear_output_dir to start over"
+                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start:"
+                f" repeat its flags, or add --config {self.path}/config.json; or use another --output_dir, or"
+                " --clear_output_dir to start over"
             )

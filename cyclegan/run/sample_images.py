@@ -1,8 +1,8 @@
 """Sample images of a run as a grid and as separate files, and the HTML report that shows them by epoch.
 
-The folder of the run holds the grid `samples/epoch_010.png`, and `samples/inputs/x_1.png`, `samples/epoch_010/fake_y_1.png`
-(G(x)), `samples/epoch_010/cycle_x_1.png` (F(G(x))), and the same for Y. `samples/epoch_010/frames.json` has the names and scores
-of the samples and is written last. The report shows the epochs that have this file, so it follows from the files alone.
+The folder `samples` of the run holds the grid `epoch_010.png`, and `inputs/x_1.png`, `epoch_010/fake_y_1.png` (G(x)),
+`epoch_010/cycle_x_1.png` (F(G(x))), and the same for Y. `epoch_010/frames.json` has the names and scores of the samples
+and is written last. The report shows the epochs that have this file, so it follows from the files alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns 
 COLUMN = 160  # least width of an image in a grid, in pixels
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle), by epoch.",
-    "change: mean absolute difference between input and output in gray levels (0 to 255); near 0, the generator does nothing.",
+    "change: mean absolute difference of input and output in gray levels (0 to 255); 0 if the generator does nothing.",
     "cycle error: the same between input and cycle.",
 )
 ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there are no translations of Y."
@@ -143,7 +143,7 @@ def draw_grid(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> Im
 
 
 def _to_levels(image: np.ndarray) -> Image.Image:
-    """Convert a float image [h, w, C] in [-1, 1] to gray or RGB, from its first channels; not-a-number becomes black."""
+    """Convert the first channels of a float image [h, w, C] in [-1, 1] to gray or RGB; not-a-number becomes black."""
     shown = image[..., :3] if image.shape[-1] >= 3 else image[..., 0]
     return Image.fromarray(np.nan_to_num(np.clip(np.round((shown + 1) * 127.5), 0, 255)).astype(np.uint8))
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.image.metadata import create_summary_metadata as image_metadata
-from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.plugins.text.summary_v2 import text_pb
+from PIL import Image
 
 from cyclegan.errors import first_line
 from cyclegan.run import metrics_log, sample_images
@@ -23,19 +19,20 @@ from cyclegan.run.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
+Summary = tf.compat.v1.Summary
 SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's runs, in the folder of the run
 
 
 class SummaryWriter:
     """Writer of the metrics, events and sample images of a run.
 
-    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events lie in the folder of the run,
-    validation events under `test/`, and events of single steps under `steps/`, numbered by the global step instead of the epoch.
-    The event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
+    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events in the run's folder,
+    validation events under `test/`, and events of single steps, numbered by the global step, under `steps/`. The
+    event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
     TensorBoard would show steps that are written again twice.
 
-    If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until they can be
-    written; sample images are lost.
+    If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until
+    they can be written; sample images are lost.
 
     Args:
         folder: Folder of the run.
@@ -118,7 +115,7 @@ class SummaryWriter:
         self.write_event("test", epoch, step, name, text=text)
 
     def write_cycles(self, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
-        """Write sample images as a grid, for TensorBoard too, as image files and in the report; see `sample_images.write`."""
+        """Write sample images, see `sample_images.write`; TensorBoard gets the grid."""
         try:
             grid = sample_images.write(self.folder, epoch, forward, backward, names)
         except OSError as error:
@@ -149,20 +146,23 @@ class SummaryWriter:
         if split == "steps":
             step, prefix = line["step"], "steps/"
         if "event" not in line:
-            values = [scalar_pb(prefix + name, line[name]) for name in line.keys() - {"split", "epoch", "step"}]
-        else:
-            values = [text_pb(f"warnings/{line['event']}", line["text"])] if "text" in line else []
-        summary = Summary(value=[value for part in values for value in part.value])
-        with self._events[split].as_default():  # one call for all scalars: one for each takes seven times as long
-            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
+            names = line.keys() - {"split", "epoch", "step"}
+            self._add(split, step, *({"tag": prefix + name, "simple_value": line[name]} for name in names))
+        elif "text" in line:
+            with self._events[split].as_default(step):
+                tf.summary.text(f"warnings/{line['event']}", line["text"])
 
     def _add_grid(self, epoch: int, path: pathlib.Path) -> None:
-        """Add the PNG of a grid to the events, as it is: `tf.summary.image` would encode it again."""
-        png = path.read_bytes()
-        size = [b"%d" % side for side in struct.unpack(">II", png[16:24])]
-        metadata = image_metadata("samples", "", converted_to_tensor=False)
-        with self._events["test"].as_default():
-            tf.summary.write("samples", tf.constant([*size, png]), epoch, metadata)
+        """Add the PNG of a grid to the events, as it is."""
+        with Image.open(path) as grid:
+            image = Summary.Image(width=grid.width, height=grid.height, encoded_image_string=path.read_bytes())
+        self._add("test", epoch, {"tag": "samples", "image": image})
+
+    def _add(self, split: str, step: int, *values: Mapping[str, Any]) -> None:
+        # `tf.summary.scalar` takes seven times as long for a line, and `tf.summary.image` encodes images again.
+        summary = Summary(value=[Summary.Value(**value) for value in values])
+        with self._events[split].as_default():
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
 
 
 class NullSummaryWriter:

@@ -34,14 +34,14 @@ class Throughput:
         self._seconds = self._waited = 0.0
 
     def add(self, images: int, steps: int, seconds: float, waited: float) -> None:
-        """Count the images of both domains in some steps, and the seconds of these steps, of which `waited` for images."""
+        """Count the images of both domains in some steps, and their seconds, of which `waited` for images."""
         self._images += images
         self._steps += steps
         self._seconds += seconds
         self._waited += waited
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics by name, with `data_wait` as a share of the time in [0, 1]; empty if nothing was counted."""
+        """Return the metrics by name, empty if nothing was counted; `data_wait` is a share of the time in [0, 1]."""
         if not self._seconds:
             return {}
         values = {
@@ -74,8 +74,8 @@ class Profiler:
     """TensorFlow's profile of some training steps, for TensorBoard, including the time between calls.
 
     Args:
-        steps: (START, END): profile from after START steps of the run until END steps are done. `None` profiles nothing.
-        folder: Folder of the profile, which goes to `plugins/profile` in it; `None` if another worker writes the profile.
+        steps: (START, END): profile from after START steps of the run until END are done. `None` profiles nothing.
+        folder: Folder of the run, in which the profile goes to `plugins/profile`; `None` if another worker writes it.
     """
 
     def __init__(self, steps: tuple[int, int] | None, folder: str | os.PathLike[str] | None) -> None:
@@ -97,7 +97,7 @@ class Profiler:
             self._end = 0
 
     def should_stop(self, step: int) -> bool:
-        """Return whether to call `stop` once the device has done `step` steps; to be called after every training call."""
+        """Return whether to call `stop` once the device has done `step` steps; call it after every training call."""
         self._last = step
         return self._first is not None and step >= self._end
 

@@ -49,7 +49,7 @@ class WandbTracker:
 
     def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, except in a row that the resumed run already has."""
-        # W&B drops rows before its last one. The end of an epoch follows the last step, also in a run that resumes between them.
+        # W&B drops rows before its last one. The end of an epoch follows its last step, even if a run resumes between.
         row = 2 * step + (split != "steps")
         if row >= self._run.step:
             named = {f"{split}/{name}": value for name, value in values.items()}
@@ -118,7 +118,7 @@ class MLflowTracker:
 
 
 class BackgroundTracker:
-    """A tracker whose calls run in a thread: slow or failing calls do not delay training, and are lost with one warning."""
+    """A tracker whose calls run in a thread: slow calls do not delay training, and failing ones cause one warning."""
 
     def __init__(self, tracker: WandbTracker | MLflowTracker) -> None:
         self._tracker = tracker
@@ -155,8 +155,8 @@ class BackgroundTracker:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{self._tracker.name}: {problem}. Training does not depend on it; the tracker may lack values, which TensorBoard"
-                " and metrics.jsonl have"
+                f"{self._tracker.name}: {problem}. Training does not depend on it; the tracker may lack values, which"
+                " TensorBoard and metrics.jsonl have"
             )
 
 
@@ -176,7 +176,7 @@ def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) 
     """Begin or resume the tracker runs that a configuration asks for; the folder of the run keeps their ids.
 
     Raises:
-        UserError: A tracker fails in a run that does not have it yet. In a run that has it, this is logged as a warning.
+        UserError: A tracker fails in a run that does not have it yet. In a run that has it, this is only a warning.
     """
     path, started = folder / IDS, []
     ids = json.loads(path.read_bytes()) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""What happens after some epochs: scores, sample images, warnings about silent failures, and the report on the terminal."""
+"""Actions after some epochs: scores, sample images, warnings about silent failures, and the report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.methods.objective import CHANGES, ERRORS
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 
 logger = logging.getLogger(__name__)
 
@@ -48,28 +48,6 @@ class Epoch:
     # Lowest KID so far of each direction that reached it in this epoch; only the chief knows it.
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
     is_best: bool = False  # whether there is one; all workers know it
-
-
-class Callback(Protocol):
-    """An object that reacts to the end of an epoch."""
-
-    def on_epoch_end(self, epoch: Epoch) -> None:
-        """React to the end of an epoch."""
-
-
-def make_callbacks(
-    config: Config,
-    workers: Workers,
-    model: GAN,
-    dataset: UnpairedDataset,
-    summary: Summary,
-    evaluator: Evaluator | None,
-) -> list[Callback]:
-    """Return the callbacks of a run in their order; `dataset` has the held-out pairs, and only the chief has an evaluator."""
-    callbacks: list[Callback] = [EvaluationCallback(evaluator, config.evaluation, workers)]
-    if workers.is_chief:
-        callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
-    return callbacks
 
 
 class Evaluator(Protocol):
@@ -111,8 +89,8 @@ class EvaluationCallback:
         if not epoch.is_last and state.is_stalled(self._patience):
             epoch.is_last = True
             logger.info(
-                f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations, the KID of no"
-                f" direction was the lowest so far (--patience {self._patience})"
+                f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations,"
+                f" the KID of no direction was the lowest so far (--patience {self._patience})"
             )
 
     def _scores(self, evaluator: Evaluator, state: TrainState) -> tuple[dict[str, float], dict[str, float]]:
@@ -120,8 +98,8 @@ class EvaluationCallback:
         if (name := evaluator.extractor.name) != state.best_kid_features:
             if state.best_kid:
                 logger.warning(
-                    f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for the best"
-                    " starts again"
+                    f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for"
+                    " the best starts again"
                 )
             state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name
         try:
@@ -150,13 +128,12 @@ class PlotCallback:
         if not (is_due or is_trained):
             return
         real = load_samples(self._dataset)
-        samples: tuple[Cycle, ...]
+        # Without cycle images, half of the passes; without any, the state of a run would depend on --plot_every.
+        samples = translate_samples(self._model, *real, with_cycles=is_due)
         if is_due:
             with terminal.phase("Writing sample images", if_slow=True):
-                samples = translate_samples(self._model, *real)
-                write_samples(samples, self._dataset, self._summary, epoch.state.epoch)
-        else:  # half of the passes; without them, the state of a run would depend on --plot_every
-            samples = translate_one_way(self._model, *real)
+                names = [part[: len(real[0])] for part in self._dataset.names]
+                self._summary.write_cycles(epoch.state.epoch, *samples, names)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
             if cycle and is_trained:
                 warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
@@ -169,34 +146,40 @@ def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return images, translations and cycle images for X and for Y; empty for a domain without a generator."""
-    beside = model.objective.translate_samples(model.networks.in_use, x, y)
-    forward, backward = (
-        (images, *(each.numpy() for each in translations)) if translations else ()
-        for images, translations in zip((x, y), beside)
-    )
-    return forward, backward
-
-
-def translate_one_way(model: GAN, x: np.ndarray, y: np.ndarray) -> tuple[Cycle, Cycle]:
-    """Return the images and translations of `translate_samples`, without the cycle images F(G(x)) and G(F(y))."""
+def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True) -> tuple[Cycle, Cycle]:
+    """Return images, translations and cycle images for X and for Y, both without what needs a missing generator."""
     generators = model.networks.in_use.generators
-    forward, backward = (
-        (images, generators[name](images, training=False).numpy()) if name in generators else ()
-        for name, images in zip("GF", (x, y))
-    )
-    return forward, backward
+
+    def translate(images: np.ndarray, there: str, back: str) -> Cycle:
+        if there not in generators:
+            return ()
+        fakes = generators[there](images, training=False)
+        with_cycle = with_cycles and back in generators
+        return (images, fakes.numpy(), *([generators[back](fakes, training=False).numpy()] if with_cycle else []))
+
+    return translate(x, "G", "F"), translate(y, "F", "G")
 
 
-def write_samples(samples: tuple[Cycle, Cycle], dataset: UnpairedDataset, summary: SummaryWriter, epoch: int) -> None:
-    """Write the samples from `translate_samples`."""
-    count = max(len(cycle[0]) for cycle in samples if cycle)
-    summary.write_cycles(epoch, *samples, [part[:count] for part in dataset.names])
+Callback = Union[EvaluationCallback, PlotCallback]
+
+
+def make_callbacks(
+    config: Config,
+    workers: Workers,
+    model: GAN,
+    dataset: UnpairedDataset,
+    summary: Summary,
+    evaluator: Evaluator | None,
+) -> list[Callback]:
+    """Return the callbacks of a run; `dataset` has the held-out pairs, and only the chief has an evaluator."""
+    callbacks: list[Callback] = [EvaluationCallback(evaluator, config.evaluation, workers)]
+    if workers.is_chief:
+        callbacks.append(PlotCallback(model, dataset, cast(SummaryWriter, summary), config.run.plot_every))
+    return callbacks
 
 
 def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> None:
-    """Log the failures that no earlier epoch had, given as descriptions by a short name, and mark the epoch in TensorBoard."""
+    """Log the failures, texts by a short name, that no earlier epoch had, and mark the epoch in TensorBoard."""
     state = epoch.state
     for name, text in failures.items():
         if name not in state.warned:
@@ -210,11 +193,8 @@ def find_silent_failures(
 ) -> dict[str, str]:
     """Describe the failures that the metrics of an epoch show, each with a remedy, by a short name.
 
-    Args:
-        train: Metrics of the training pass; metrics may be missing if no step was finite.
-        test: Metrics of the test pass.
-        adversarial: Kind of the adversarial loss; with wgan-gp, a small discriminator loss means nothing.
-        has_cycle: Whether there are cycle and identity losses.
+    Metrics may be missing if no step was finite. With the adversarial loss wgan-gp, a small discriminator loss means
+    nothing. `has_cycle` is whether there are cycle and identity losses.
     """
     found = {}
     for network, other, domain in (("G", "F", "X"), ("F", "G", "Y")):
@@ -228,22 +208,23 @@ def find_silent_failures(
         if test.get(f"change/correlation({domain}, {network}({domain}))", 1) < INVERTED:
             found[f"{network} inverts"] = (
                 f"{network}({image}) is the negative of {image} (their correlation is below {INVERTED}):"
-                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colors, too. Start over with another --seed"
-                + (" or a higher --lambda_identity" if has_cycle else "")
+                f" the {'cycle works' if has_cycle else 'losses work'} with inverted colors, too. Start over with"
+                " another --seed" + (" or a higher --lambda_identity" if has_cycle else "")
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (
-                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch), so {other}"
-                " learns little from it. Try a lower --lr, or more images, or more varied ones"
+                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch),"
+                f" so {other} learns little from it. Try a lower --lr, or more images, or more varied ones"
             )
     return found
 
 
 def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, targets: np.ndarray) -> dict[str, str]:
-    """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy, by a short name.
+    """Describe a generator, "G" or "F", that translates different images to nearly the same one, with a remedy.
 
-    Translations need not differ more than the targets do, real images of their domain, which may have little contrast. All images
-    are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are alike themselves.
+    Translations need not differ more than the targets do, real images of their domain, which may have little contrast.
+    All images are [N, H, W, C] in [-1, 1]. The result is empty if all is well, or if the images or the targets are
+    alike.
     """
     before, after, usual = (_mean_distance(each) for each in (images, translations, targets))
     if min(before, usual) < UNCHANGED or not after < COLLAPSED * min(before, usual):
@@ -251,9 +232,9 @@ def find_collapse(network: str, images: np.ndarray, translations: np.ndarray, ta
     image = {"G": "x", "F": "y"}[network]
     return {
         f"{network} has collapsed": (
-            f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by {before * 127.5:.1f} of 255"
-            f" gray levels on average, their translations by {after * 127.5:.1f}, real images like these by {usual * 127.5:.1f}."
-            " Go back to an earlier checkpoint, or start over"
+            f"{network}({image}) is nearly the same for all {len(images)} sample images: they differ by"
+            f" {before * 127.5:.1f} of 255 gray levels on average, their translations by {after * 127.5:.1f}, real"
+            f" images like these by {usual * 127.5:.1f}. Go back to an earlier checkpoint, or start over"
             " with --diffaugment color,translation, a lower --lr or more images"
         )
     }
@@ -266,7 +247,7 @@ def _mean_distance(images: np.ndarray) -> float:
 
 
 def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: bool) -> None:
-    """Log the errors and scores of an epoch, with `all_losses` also all losses, and at the end of training the best scores.
+    """Log the errors and scores of an epoch, on request all losses, and at the end of training the best scores.
 
     `names` has the names of the metrics by split.
     """
@@ -287,12 +268,9 @@ def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: b
 def report_best(
     state: TrainState, best_now: Mapping[str, float] | None = None, test: Mapping[str, float] | None = None
 ) -> None:
-    """Log the best KID of each direction that has one, and the last one.
+    """Log the best KID of each direction that has one, and the last one, of the metrics `test`.
 
-    Args:
-        state: Position in training.
-        best_now: Lowest KID of each direction that reached it in the last epoch; not yet in `state`.
-        test: Metrics of the test pass of the last epoch.
+    `best_now` has the KIDs that are the lowest since the last epoch, which `state` does not know yet.
     """
     best_now, test = best_now or {}, test or {}
     for direction, (source, target) in DIRECTIONS.items():

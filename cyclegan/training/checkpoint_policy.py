@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.train_state import TrainState
 from cyclegan.terminal import Signals
 from cyclegan.training.callbacks import Summary
@@ -25,17 +27,17 @@ RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 class CheckpointPolicy:
     """Decide when to save a checkpoint within an epoch, on a timer or a signal, and what to do if that fails.
 
-    Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each worker obeys
-    the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
+    Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each
+    obeys the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
 
     Args:
         checkpoints: Manager of the checkpoints.
         summary: Writer of the log; each checkpoint records the log's length.
         divergence: Policy that knows whether the weights are good.
         workers: All workers.
+        watchdog: Watchdog of the training, which beats while the end of training waits for free space.
         minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        check_folder: Function that raises an error if the folder of the run was removed or moved.
-        beat: Function that is called again and again while the end of training waits for free space.
+        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
     """
 
     def __init__(
@@ -44,18 +46,18 @@ class CheckpointPolicy:
         summary: Summary,
         divergence: DivergencePolicy,
         workers: Workers,
+        watchdog: Watchdog,
         minutes: float,
-        check_folder: Callable[[], None] = lambda: None,
-        beat: Callable[[], None] = lambda: None,
+        run: RunDirectory | None = None,
     ) -> None:
         self.checkpoints = checkpoints
         self.signals = Signals()
         self._summary = summary
         self._divergence = divergence
         self._workers = workers
+        self._watchdog = watchdog
         self._seconds = 60 * minutes
-        self._check_folder = check_folder
-        self._beat = beat
+        self._run = run
         self._merged = dict.fromkeys(REQUESTS, False)
         self.restart_timer()
 
@@ -94,14 +96,13 @@ class CheckpointPolicy:
     ) -> pathlib.Path | None:
         """Save a checkpoint; return its folder, or `None` after a failure, which sets the timer to the next attempt.
 
-        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again, except when
-        training must stop; then all older checkpoints are kept.
+        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again,
+        except when training must stop; then all older checkpoints are kept.
 
         Args:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
-            best_kid: Lowest KID so far of each direction that reached it here ("x2y"). A copy of the checkpoint is kept for each
-                ("best-x2y").
-            meanwhile: Description of what happens until the next attempt, for the warning.
+            best_kid: Lowest KID so far of each direction that reached it here ("x2y"). Each gets a copy ("best-x2y").
+            meanwhile: Description of what happens until the next attempt, for the warning; "" if there is none.
 
         Raises:
             TrainingError: The folder of the run was removed or moved.
@@ -112,20 +113,23 @@ class CheckpointPolicy:
             self.restart_timer(0)
             return None
         is_requested, self.signals.save_requested = self.signals.save_requested, False
-        self._check_folder()
+        if self._run:
+            self._run.check()
         self._summary.flush()
-        state.log_bytes = self._summary.log_bytes
-        before = state.best_kid, state.best_epoch
-        state.best_kid = {**state.best_kid, **best_kid}
-        state.best_epoch = {**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)}
+        saved = dataclasses.replace(
+            state,
+            log_bytes=self._summary.log_bytes,
+            best_kid={**state.best_kid, **best_kid},
+            best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
+        )
         try:
-            path = self.checkpoints.save(state, is_sound, [f"best-{direction}" for direction in best_kid])
+            path = self.checkpoints.save(saved, is_sound, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
-            state.best_kid, state.best_epoch = before
-            retry = "" if self.stop_signal else f". {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
-            logger.warning(f"{error}{retry}")
+            retries = meanwhile and not self.stop_signal
+            logger.warning(f"{error}. {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s" if retries else f"{error}")
             self.restart_timer(RETRY_SECONDS)
             return None
+        state.best_kid, state.best_epoch = saved.best_kid, saved.best_epoch
         self.restart_timer()
         self._divergence.note_checkpoint(state)
         if is_requested:
@@ -144,8 +148,8 @@ class CheckpointPolicy:
             source = "" if self.signals.stop_signal else " of another worker"
             raise Stopped(
                 signum,
-                f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and {state.train.pairs_done} pairs"
-                f" (step {state.step}), {where}; the same command resumes",
+                f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and"
+                f" {state.train.pairs_done} pairs (step {state.step}), {where}; the same command resumes",
             )
 
     def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
@@ -157,8 +161,8 @@ class CheckpointPolicy:
         """
         if not self._divergence.is_sound:
             raise TrainingError(
-                "the last steps were not finite, so the end of training is not saved; the same command resumes from the last"
-                " checkpoint. Try a lower --lr"
+                "the last steps were not finite, so the end of training is not saved; the same command resumes from the"
+                " last checkpoint. Try a lower --lr"
             )
         meanwhile = "Training is done; the program waits"
         while True:
@@ -173,7 +177,7 @@ class CheckpointPolicy:
                 )
             self.restart_timer(RETRY_SECONDS)  # also if only the lines of the log are missing
             while not self.is_due():
-                self._beat()
+                self._watchdog.beat()
                 time.sleep(0.1)
                 if self.is_shared:
                     sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError
-from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks import Summary
@@ -103,7 +103,8 @@ class DivergencePolicy:
         self._summary.write_event(split, state.epoch + 1, step, "not finite", metrics=not_finite, images=images)
         row = _bad_steps(state, split)
         row.append(
-            f"epoch {state.epoch + 1}, step {step} ({split}): {_shorten(not_finite)} not finite, with {_shorten(images)}"
+            f"epoch {state.epoch + 1}, step {step} ({split}): {_shorten(not_finite)} not finite,"
+            f" with {_shorten(images)}"
         )
         logger.warning(f"{row[-1]}; nothing was updated ({len(row)} in a row)")
         if len(row) >= self._max_bad_steps:
@@ -118,8 +119,8 @@ class DivergencePolicy:
         bad_steps = max(state.nonfinite_train, state.nonfinite_test, key=len)
         if state.reshuffles:
             raise TrainingError(
-                f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and stops;"
-                " the last checkpoint is older. Try a lower --lr, and look at the named images"
+                f"{bad_steps[0]}: this was the first of several. Training has diverged again after going back once, and"
+                " stops; the last checkpoint is older. Try a lower --lr, and look at the named images"
             )
         with self._strategy.scope():  # the weights of an unconfirmed checkpoint may be broken
             found = self._checkpoints.restore(newest_last=not self._is_checkpoint_confirmed)
@@ -135,8 +136,8 @@ class DivergencePolicy:
         self._summary.rewind(restored.log_bytes, restored.epoch)
         self._summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
         logger.warning(
-            f"{len(bad_steps)} steps in a row were not finite: training goes back to {path} and continues with another order of"
-            " the images"
+            f"{len(bad_steps)} steps in a row were not finite: training goes back to {path} and continues with another"
+            " order of the images"
         )
         return restored
 

@@ -22,13 +22,15 @@ class PoolUpdate(NamedTuple):
 
 
 class ImagePool(ShardedState):
-    """Earlier translations to a domain. In about half of the cases, a discriminator sees one of them instead of a new one.
+    """Earlier translations to a domain, of which a discriminator sees one instead of a new one in half of the cases.
 
-    Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix: until the pool is full, a new image is stored and
-    shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it is shown itself.
+    Shrivastava et al. 2017, section 2.3, as in pytorch-CycleGAN-and-pix2pix: until the pool is full, a new image is
+    stored and shown. After that, with probability 1/2, it replaces a stored image, which is shown instead; otherwise it
+    is shown itself.
 
-    The pool is divided into slots, one for each sample of the global batch, which work like pools of their own. A replica holds
-    the slots of its samples, so replicas need not communicate, and show the same images however many replicas share the batch.
+    The pool is divided into slots, one for each sample of the global batch, which work like pools of their own. A
+    replica holds the slots of its samples, so replicas need not communicate, and show the same images however many
+    replicas share the batch.
 
     Create it in the scope of the strategy.
 
@@ -54,17 +56,12 @@ class ImagePool(ShardedState):
             self.images = tf.Variable(tf.zeros(images), trainable=False, name="images")
         except tf.errors.ResourceExhaustedError:
             raise UserError(
-                f"--pool_size {size}: its images take {4e-9 * math.prod(images):.3g} GB for each domain and device; expected a"
-                " smaller one"
+                f"--pool_size {size}: its images take {4e-9 * math.prod(images):.3g} GB for each domain and device;"
+                " expected a smaller one"
             ) from None
         self.counts = tf.Variable(tf.zeros([slots_here], tf.int64), trainable=False, name="counts")
         self._gather = tf.function(self._gather_slots, autograph=False)
         self._assign = tf.function(self._assign_slots, autograph=False)
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """The variables, which have other values on each replica."""
-        return [self.images, self.counts]
 
     def query(self, fakes: tf.Tensor, is_sample: tf.Tensor, random: tf.Tensor) -> tuple[tf.Tensor, PoolUpdate]:
         """Return the images to show in place of new translations, without changing the pool.
@@ -96,12 +93,12 @@ class ImagePool(ShardedState):
         tf.raw_ops.AssignVariableOp(resource=self.counts.handle, value=counts)
 
     def read(self) -> Mapping[str, np.ndarray]:
-        """Return "images", float32 [slots, capacity, H, W, C], and "counts", int64 [slots], of all replicas; collective."""
+        """Return "images" [slots, capacity, H, W, C] and "counts" [slots] of all replicas; collective."""
         images, counts = (part.numpy() for part in self._gather())
         return {"images": images.reshape(self.slots, self.capacity, *images.shape[1:]), "counts": counts}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give each replica its slots of the arrays from `read`, which may have another number of slots or another capacity.
+        """Give each replica its slots of the arrays from `read`, which may have other numbers of slots and capacities.
 
         Raises:
             ValueError: Images have another shape.
@@ -146,5 +143,5 @@ class ImagePool(ShardedState):
         return new_images, new_counts
 
     def _read(self, rows: tf.Tensor) -> tf.Tensor:
-        """Return images of the pool; reading the variable instead would copy all of it, because it is written in parts."""
+        """Return images of the pool; reading the variable would copy all of it, because it is written in parts."""
         return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=rows, dtype=self.images.dtype)

@@ -18,8 +18,8 @@ SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**24
 def pack(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return the gradients as one vector on accelerators, which start few kernels then; else as they are.
 
-    A CPU would lose time with the copies. Several replicas copy the vector once more, into the all-reduce with the metrics, among
-    which is its norm.
+    A CPU would lose time with the copies. Several replicas copy the vector once more, into the all-reduce with the
+    metrics, among which is its norm.
     """
     if not hardware.has_accelerator():
         return list(gradients)
@@ -54,20 +54,17 @@ def _make_state(**variables: Any) -> tf.Module:
 class AdamSettings(OptimizationConfig):
     """Adam (Kingma and Ba 2015)."""
 
-    beta_1: float = flag(0.5, WARN)
+    beta_1: float = flag(0.5, WARN, below=1)
     """Adam's decay of the mean gradient"""
-    beta_2: float = flag(0.999, WARN)
+    beta_2: float = flag(0.999, WARN, below=1)
     """Adam's decay of the mean squared gradient"""
     epsilon: float = flag(
         KERAS_EPSILON,
         WARN,
+        positive=True,
         derive=lambda settings: PYTORCH_EPSILON if settings["variant"] == "paper" else KERAS_EPSILON,
     )
     """term that Adam adds to the root of the mean squared gradient (default: 1e-7; --variant paper: 1e-8)"""
-
-    def _check(self) -> None:
-        self.check_finite("epsilon", positive=True)
-        self.check_fraction("beta_1", "beta_2")
 
     def make_optimizer(self, variables: Sequence[tf.Variable]) -> Adam:
         """Return Adam for these variables; call it in the scope of the strategy."""
@@ -84,11 +81,11 @@ class Adam:
 
         variable -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)
 
-    So `epsilon`, the paper's "epsilon hat", is not corrected for bias. PyTorch divides by sqrt(v / (1 - beta_2^t)) + epsilon and
-    corrects m only: the same update with epsilon * sqrt(1 - beta_2^t) in place of epsilon.
+    So `epsilon`, the paper's "epsilon hat", is not corrected for bias. PyTorch divides by sqrt(v / (1 - beta_2^t)) +
+    epsilon and corrects m only: the same update with epsilon * sqrt(1 - beta_2^t) in place of epsilon.
 
-    The updates equal the updates of Keras's Adam, except for rounding. A single operation of TensorFlow reads and writes each
-    number once; the ten operations of Keras take a noticeable part of a step.
+    The updates equal the updates of Keras's Adam, except for rounding. A single operation of TensorFlow reads and
+    writes each number once; the ten operations of Keras take a noticeable part of a step.
 
     Create it in the scope of the strategy.
     """
@@ -114,8 +111,8 @@ class Adam:
             gradients: float32 tensors, summed over the replicas, as `pack` returns them.
             variables: Variables of the constructor, in the same order.
             learning_rate: Learning rate, a float32 scalar.
-            applies: Whether the update applies, a bool scalar. If not, nothing changes, whatever the gradients are. There is no
-                branch, so that the host need not wait for the device.
+            applies: Whether the update applies, a bool scalar. If not, nothing changes, whatever the gradients are.
+                There is no branch, so that the host need not wait for the device.
         """
         iterations = self.iterations.handle
         tf.raw_ops.AssignAddVariableOp(resource=iterations, value=tf.cast(applies, tf.int64))
@@ -139,7 +136,7 @@ class Adam:
 def update_ema(
     averages: Sequence[tf.Variable], variables: Sequence[tf.Variable], decay: float, applies: tf.Tensor
 ) -> None:
-    """Move EMA variables on this replica to decay x average + (1 - decay) x variable, if the bool scalar `applies` is true."""
+    """Move EMA variables on this replica to decay x average + (1 - decay) x variable, if `applies` is true."""
     step = tf.where(applies, 1.0 - decay, 0.0)
     for average, variable in zip(averages, variables):
         value = (tf.convert_to_tensor(average) - tf.convert_to_tensor(variable)) * step
@@ -150,8 +147,8 @@ class LossScale:
     """Factor that keeps float16 gradients away from zero (Micikevicius et al. 2018, section 3.2), adapted in training.
 
     It is halved after a step that was not finite, and doubled after `patience` finite steps in a row. A limit keeps
-    gradients of zero from doubling it to infinity, which halving cannot undo. Keras's LossScaleOptimizer skips steps silently, and
-    differs between Keras 2 and Keras 3.
+    gradients of zero from doubling it to infinity, which halving cannot undo. Keras's LossScaleOptimizer skips steps
+    silently, and differs between Keras 2 and Keras 3.
     """
 
     def __init__(self, initial: float = 2.0**15, patience: int = 2000) -> None:

@@ -28,9 +28,6 @@ class _Decay(OptimizationConfig):
     decay_from: int = flag(100, WARN, derive=lambda settings: settings["epochs"] // 2)
     """epochs with constant learning rates (default: half of --epochs)"""
 
-    def _check(self) -> None:
-        self.check_at_least(0, "decay_from")
-
     def progress(self, epochs_done: float) -> float:
         """Return the position between `decay_from`, which is 0, and the end of training, which is 1."""
         decay_epochs = self.epochs - self.decay_from

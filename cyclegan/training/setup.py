@@ -1,11 +1,12 @@
-"""Set-up of a training run: its images, its networks, the position to start from, and the trainer with its callbacks."""
+"""Set-up of a training run: its images, networks, position, compilation, and the trainer with its callbacks."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -16,8 +17,11 @@ from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.train_function import explain_out_of_memory
+from cyclegan.distribution.workers import Watchdog, Workers
+from cyclegan.errors import first_line
 from cyclegan.inspection import report as inspection_report
+from cyclegan.methods.objective import SAMPLES
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
@@ -25,16 +29,16 @@ from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.autotune import choose_xla
 from cyclegan.training.callbacks import Evaluator, Summary, make_callbacks
-from cyclegan.training.gan import GAN
+from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.schedule import learning_rates
-from cyclegan.training.step import compile_test_step, compile_train_step
+from cyclegan.training.step import GAN, compile_test_step, compile_train_step
 from cyclegan.training.trainer import Split, Trainer, make_watchdog
 
 logger = logging.getLogger(__name__)
 
 ASSUMED_SHARE = 0.5  # of the peak speed, to estimate the time of a step
+RUNS = 3  # timed calls for --xla auto, of which the fastest counts
 
 MakeEvaluator = Callable[..., Evaluator]  # see `evaluation.evaluator.make_evaluator`
 
@@ -100,33 +104,19 @@ def make_trainer(
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every and not is_done:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
-        images, bars = (data.test_x.images, data.test_y.images), config.run.verbose > 0
+        images, bars = (data.test_x, data.test_y), config.run.verbose > 0
         with terminal.phase("Loading the network for FID and KID", if_slow=True):
             evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
     with terminal.phase("Comparing the images", if_slow=True):
         notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
-    facts = overview.Facts(
-        notes=notes,
-        devices=workers.strategy.extended.worker_devices,
-        workers=workers.cluster.addresses if workers.cluster else (),
-        train=train.dataset,
-        test=test.dataset,
-        parameters=model.networks.parameter_counts(),
-        peak=peak,
-        uses_tf32=hardware.multiplies_in_tf32(config.performance.precision),
-        folder=run.path,
-        checkpoint=checkpoints.restored,
-        epochs_done=state.epoch,
-        pairs_done=state.train.pairs_done,
-    )
-    overview.log(config, facts)
+    overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())
     summary = NullSummaryWriter() if is_done else start_run(workers, run, data, state, train.dataset, bool(model.pools))
     callbacks = make_callbacks(config, workers, model, test.dataset, summary, evaluator)
     return workers.keep_alive(Trainer(config, workers, splits, state, checkpoints, summary, callbacks, run))
 
 
 def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
-    """Return the training pairs and the held-out pairs with their steps; `peak` is the FLOP/s of all devices, 0 if not measured."""
+    """Return the training and the held-out pairs with their steps; `peak` is the FLOP/s of all devices, or 0."""
     flops = model.flops(*data.size) * model.global_batch_size
     steps_per_call = config.performance.steps_per_call or 1
     if not config.performance.steps_per_call and peak and config.run.checkpoint_minutes:
@@ -135,8 +125,8 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
     assert data.train_x is not None and data.train_y is not None
     train, test = (
         UnpairedDataset(
-            x.images,
-            y.images,
+            x,
+            y,
             model.global_batch_size,
             data.size,
             seed,
@@ -157,6 +147,73 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak)),
         Split("test", test, test_step, model.metric_names["test"], Throughput()),
     )
+
+
+def choose_xla(
+    config: Config,
+    earlier: str | None,
+    workers: Workers,
+    model: GAN,
+    functions: Mapping[str, Callable],
+    dataset: UnpairedDataset,
+    watchdog: Watchdog,
+) -> str:
+    """Return the value of --xla from here on, where "auto" means "off"; collective.
+
+    On GPUs "auto" becomes the choice of the run so far or else the faster one. Nothing is timed with --deterministic,
+    because times differ between two runs, with --dropout, because XLA would make other masks, or with --norm batch:
+    there XLA is off.
+
+    `earlier` is --xla of the run so far, or `None`. `functions` are train functions without ("off") and with XLA
+    ("on").
+    """
+    xla: str = config.performance.xla
+    xla = earlier if xla == "auto" and earlier else xla
+    if xla == "auto" and config.performance.deterministic:
+        xla = "off"
+    if xla != "auto" or not hardware.has_accelerator() or config.networks.norm == "batch" or config.networks.dropout:
+        return xla
+    with terminal.phase("Timing the training step with and without XLA"), explain_out_of_memory(), watchdog:
+        seconds = time_steps(functions, model, dataset, workers, watchdog.beat)
+    xla = "on" if workers.broadcast_from_chief(int(seconds["on"] < seconds["off"])) else "off"
+    off, on = (f"{1000 * seconds[name]:.1f} ms" for name in ("off", "on"))
+    logger.info(f"--xla {xla} from here on: a step takes {off} without XLA, {on} with XLA")
+    return xla
+
+
+def time_steps(
+    functions: Mapping[str, Callable], model: GAN, dataset: UnpairedDataset, workers: Workers, beat: Callable[[], None]
+) -> dict[str, float]:
+    """Return the seconds of a step by name of the function, infinity for a step that XLA can't compile.
+
+    The samples have weights of NaN, so that no step is finite, and none changes the state. Arguments as for
+    `choose_xla`.
+    """
+    x, y, *others = next(dataset.distributed(workers.strategy))
+    spoiled = tf.function(lambda *parts: workers.strategy.run(lambda *each: [p * math.nan for p in each], args=parts))
+    totals = {name: tf.constant(0.0, tf.float64) for name in (*model.metric_names["train"], SAMPLES)}
+    steps = dataset.call(0, 0, 0).steps
+    rates = tf.zeros([dataset.steps_per_call, 2])
+    arguments = (x, y, *spoiled(*others)), totals, tf.constant(steps), tf.constant(0), rates
+    requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
+    scale, seconds = [(variable, variable.numpy()) for variable in model.loss_scale.state.variables], {}
+    for name, function in functions.items():
+        times = []
+        try:
+            for _ in range(1 + RUNS):  # the first one compiles
+                start = time.perf_counter()
+                function(*arguments, **requests)[1].numpy()  # waits for the devices
+                times.append((time.perf_counter() - start) / steps)
+                beat()
+        except tf.errors.OpError as error:  # what XLA can't compile, or lacks the memory for
+            if name == "off":
+                raise
+            logger.warning(f"XLA failed, and is not used: {first_line(error)}")
+        seconds[name] = min(times[1:]) if workers.all_true(len(times) > RUNS) else math.inf
+    for variable, value in scale:
+        variable.assign(value)  # a step that is not finite halves it
+    hardware.reset_peak_memory()  # of both functions
+    return seconds
 
 
 def start_run(
@@ -198,8 +255,8 @@ def batch_size_warnings(
         *warnings,
         f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
         f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes,{pools}"
-        " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same batch use"
-        f" {fewer}--batch_size {before // devices}",
+        " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same"
+        f" batch use {fewer}--batch_size {before // devices}",
     ]
 
 
@@ -210,6 +267,6 @@ def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfi
         return []
     rate, rate_as_saved = (learning_rates(each, epochs_done)[0] for each in (present, saved))
     return [
-        f"epochs {saved.epochs} -> {present.epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from here on;"
-        f" with the saved settings it would have been {rate_as_saved:.3g}"
+        f"epochs {saved.epochs} -> {present.epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from"
+        f" here on; with the saved settings it would have been {rate_as_saved:.3g}"
     ]

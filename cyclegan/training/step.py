@@ -1,4 +1,4 @@
-"""One training step, from images to updated networks, and one test step.
+"""The state of a training run on the devices, one training step from images to updated networks, and one test step.
 
 `train_step` returns the losses and gradients of one replica. It changes no state, except that forward passes change the
 statistics of batch normalizations. `reduce_dict` sums its results over the replicas, and `update` applies the sums.
@@ -6,23 +6,88 @@ statistics of batch normalizations. `reduce_dict` sums its results over the repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
+from cyclegan.config.config import Config
 from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function, reduce_dict
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.adversarial import DiscriminatorInput
-from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES, WEIGHT_DECAY
+from cyclegan.methods import OBJECTIVES
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
 from cyclegan.methods.randomness import POOL, Noise, StepRandomness
-from cyclegan.training.gan import GAN
-from cyclegan.training.image_pool import PoolUpdate
-from cyclegan.training.optimizers import pack, update_ema
+from cyclegan.networks.network_set import NetworkSet
+from cyclegan.training.image_pool import ImagePool, PoolUpdate
+from cyclegan.training.optimizers import LossScale, pack, update_ema
 
 Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses pairs, is_pair; see `train_step`
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
+
+
+class GAN:
+    """Networks, optimizers, loss scale and image pools of a run; create it in the scope of the strategy.
+
+    There are two optimizers, as in the paper and pytorch-CycleGAN-and-pix2pix: Adam updates each weight separately, so
+    one optimizer for the generators and the heads equals several with the same settings.
+
+    Attributes:
+        global_batch_size: Image pairs of a step, over all replicas.
+        optimization: Settings of the updates, and the seed.
+        image_shape: (height, width) of the images in training.
+        uses_loss_scale: Whether the losses are scaled before gradients are taken.
+        objective: The losses.
+        networks: The generators and discriminators.
+        generator_optimizer: Adam of the generators and the heads of their features.
+        discriminator_optimizer: Adam of the discriminators.
+        loss_scale: Factor on the losses, which float16 needs.
+        pools: Earlier translations to each domain, "X" and "Y"; empty without pools.
+        metric_names: Names of the metrics of "train" and "test".
+    """
+
+    def __init__(self, global_batch_size: int, config: Config, image_shape: tuple[int, int] | None = None) -> None:
+        """Create all variables from the seed. `image_shape` is by default the size in the configuration."""
+        self.optimization, data, precision = config.optimization, config.data, config.performance.precision
+        tf.keras.utils.set_random_seed(self.optimization.seed)
+        self.global_batch_size = global_batch_size
+        self.uses_loss_scale = precision == "float16"
+        self.image_shape = image_shape or data.image_shape
+        self.objective = OBJECTIVES[config.objective.objective](config, global_batch_size)
+        channels = {"X": data.channels_x, "Y": data.channels_y}
+        self.networks = NetworkSet(config)
+        self.generator_optimizer = self.optimization.make_optimizer(self.networks.generator_variables)
+        self.discriminator_optimizer = self.optimization.make_optimizer(self.networks.discriminator_variables)
+        self.loss_scale = LossScale()  # always, so that a checkpoint fits every precision
+        size = config.objective.pool_size
+        self.pools = {
+            domain: ImagePool(size, global_batch_size, (*self.image_shape, channels[domain]))
+            for domain in sorted(pair.domain for pair in self.objective.adversaries)
+            if size
+        }
+        self.metric_names = self.objective.metric_names
+
+    @property
+    def generators_in_use(self) -> list[tf.keras.Model]:
+        """G and, if there is one, F for validation and plots: with EMA weights, if there are any."""
+        return list(self.networks.in_use.generators.values())
+
+    def state(self) -> dict[str, tf.Module | tf.keras.Model]:
+        """Return everything that evolves, by its name in a checkpoint."""
+        return {
+            **self.networks.generators,
+            **self.networks.discriminators,
+            **{"heads" if name == "G" else f"heads_{name}": each for name, each in self.networks.heads.items()},
+            "generator_optimizer": self.generator_optimizer.state,
+            "discriminator_optimizer": self.discriminator_optimizer.state,
+            "loss_scale": self.loss_scale.state,
+            **{f"pool_{domain.lower()}": pool for domain, pool in self.pools.items()},
+            **{f"{name}_ema": network for name, network in self.networks.ema_generators.items()},
+        }
+
+    def flops(self, height: int, width: int) -> float:
+        """Return the floating-point operations of a training step for one pair of images, see `Objective.flops`."""
+        return self.objective.flops(self.networks, height, width)
 
 
 class Carry(NamedTuple):
@@ -31,12 +96,6 @@ class Carry(NamedTuple):
     pool_updates: list[PoolUpdate]  # in the order of the objective's adversaries; empty without pools
     statistics: list[tf.Tensor]  # of the batch normalizations before the step
     norms: list[tf.Tensor]  # of this replica's gradients of generators and of discriminators, without the loss scale
-
-
-def make_noise(gan: GAN, random: StepRandomness) -> Noise:
-    """Return the random numbers of a step but for dropout. XLA would return others, so it must not compile this function."""
-    pools = {POOL + i: random.shard(random.uniform(POOL + i, 2)) for i in range(len(gan.pools))}
-    return {**pools, **gan.objective.make_noise(random, gan.image_shape)}
 
 
 def train_step(
@@ -58,17 +117,17 @@ def train_step(
         y: Images of domain Y.
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
-        noise: Random numbers from `make_noise`, which this function calls by default.
+        noise: Random numbers of the step from the objective's `make_noise`, which this function calls by default.
         is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
 
     Returns:
-        (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, penalties, weight
-        decay, `SAMPLES` and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
+        (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, `SAMPLES`
+        and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
         multiplied by the loss scale.
     """
-    networks, objective, decay = gan.networks, gan.objective, gan.optimization.weight_decay
+    networks, objective = gan.networks, gan.objective
     random = _randomness(gan, step, x.shape[0])
-    noise = make_noise(gan, random) if noise is None else noise
+    noise = objective.make_noise(random, gan.image_shape) if noise is None else noise
     x, y = _to_float(x), _to_float(y)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
@@ -77,41 +136,25 @@ def train_step(
     with tf.GradientTape() as generator_tape:
         with random.dropout():
             generated = objective.generate(networks, x, y, weight, noise)
-        losses = dict(generated.losses)
+        losses = {**generated.losses, **_weight_decay(gan, weight, networks.generators, networks.heads)}
         if is_pair is not None:
             losses.update(objective.paired_losses(generated, weight * is_pair))
-        generator_decay = _weight_decay(decay, networks.generator_variables)
-        generator_share = tf.nn.scale_regularization_loss(generator_decay)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
         discriminator_tape.watch(generated.fakes)
-        images = DiscriminatorInput(generated.reals, generated.fakes, shown)
-        of_generators, of_discriminators = objective.adversarial.compute_losses(networks, images, weight, noise)
-        discriminator_decay = _weight_decay(decay, networks.discriminator_variables)
-        discriminator_share = tf.nn.scale_regularization_loss(discriminator_decay)
+        of_generators, of_discriminators = objective.adversarial_losses(networks, generated, weight, noise, shown)
+        of_discriminators.update(_weight_decay(gan, weight, networks.discriminators))
 
-    # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017, equation 3).
-    # The tapes meet at the fakes: the generators' tape continues from the gradients of the adversarial losses there.
+    # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017,
+    # equation 3). The tapes meet at the fakes, where the generators' tape continues from the adversarial gradients.
     at_fakes = discriminator_tape.gradient([*of_generators.values()], generated.fakes, [scale] * len(of_generators))
-    gradients = (
-        _gradients(
-            generator_tape,
-            [*losses.values(), *generated.fakes, generator_share],
-            [*[scale] * len(losses), *at_fakes, scale],
-            networks.generator_variables,
-        ),
-        _gradients(
-            discriminator_tape,
-            [*of_discriminators.values(), discriminator_share],
-            [scale] * (len(of_discriminators) + 1),
-            networks.discriminator_variables,
-        ),
-    )
+    targets, seeds = [*losses.values(), *generated.fakes], [*[scale] * len(losses), *at_fakes]
+    generator_gradients = _gradients(generator_tape, targets, seeds, networks.generator_variables)
+    targets, seeds = [*of_discriminators.values()], [scale] * len(of_discriminators)
+    gradients = generator_gradients, _gradients(discriminator_tape, targets, seeds, networks.discriminator_variables)
     metrics = objective.collect({**losses, **of_generators, **of_discriminators}, weight)
-    if decay:
-        metrics.update({n: metrics[SAMPLES] * d for n, d in zip(WEIGHT_DECAY, (generator_decay, discriminator_decay))})
     norms = [tf.linalg.global_norm(part) / scale for part in gradients]
     metrics.update(zip(GRADIENTS, norms))
     if gan.uses_loss_scale:
@@ -129,8 +172,8 @@ def update(
 ) -> None:
     """Update all networks on this replica; call it on every replica with the sums of the gradients from `train_step`.
 
-    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes. The learning
-    rates of the generators and of the discriminators are by default the initial ones.
+    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes. The
+    learning rates of the generators and of the discriminators are by default the initial ones.
     """
     optimization, networks = gan.optimization, gan.networks
     initial_rates = [optimization.lr, optimization.lr_discriminator]
@@ -170,12 +213,12 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
 
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalars:
-    """Return the metrics of one replica's shard of a batch, with the generators in use; arguments as for `train_step`."""
+    """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
     return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight)
 
 
 def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
-    """Return the train function: steps on all replicas, with one all-reduce and an update each; see `make_train_function`.
+    """Return the train function: steps on all replicas with one all-reduce each, see `make_train_function`.
 
     With `xla`, XLA compiles all of a step, or on several replicas the parts before and after the all-reduce.
     """
@@ -199,7 +242,8 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         return metrics, compiled(finish, is_split)(metrics, gradients, carry, number, rates)
 
     def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
-        noise = make_noise(gan, _randomness(gan, number, batch[0].shape[0]))
+        # Outside of what XLA compiles, which would return other random numbers.
+        noise = gan.objective.make_noise(_randomness(gan, number, batch[0].shape[0]), gan.image_shape)
         return compiled(whole, not is_split)(batch, number, rates, requests, noise)
 
     return make_train_function(strategy, on_replica, gan.global_batch_size)
@@ -226,7 +270,7 @@ def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomn
 def _query_pools(
     gan: GAN, fakes: Sequence[tf.Tensor], weight: tf.Tensor, noise: Noise
 ) -> tuple[list[tf.Tensor] | None, list[PoolUpdate]]:
-    """Return the translations that the discriminators learn from, `None` without pools, and the changes of the pools."""
+    """Return the images that the discriminators see as fakes, `None` without pools, and the changes of the pools."""
     if not gan.pools:
         return None, []
     pools = [gan.pools[pair.domain] for pair in gan.objective.adversaries]
@@ -237,13 +281,22 @@ def _query_pools(
 def _gradients(
     tape: tf.GradientTape, targets: list[tf.Tensor], seeds: list[tf.Tensor], variables: list[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Return the gradients at the variables, 0 for biases that training leaves out; the tape cannot fill in Keras 3's variables."""
+    """Return the gradients at the variables, 0 for biases that training leaves out."""  # the tape can't for Keras 3
     gradients = zip(tape.gradient(targets, variables, seeds), variables)
     return pack([tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients])
 
 
-def _weight_decay(factor: float, variables: list[tf.Variable]) -> tf.Tensor:
-    """Return half the sum of the squares of all kernels, times a factor."""
-    if not factor:
-        return tf.constant(0.0)
-    return factor * tf.add_n([tf.nn.l2_loss(variable) for variable in variables if len(variable.shape) > 1])
+def _weight_decay(
+    gan: GAN,
+    weight: tf.Tensor,
+    networks: Mapping[str, tf.keras.Model],
+    heads: Mapping[str, tf.keras.Model] | None = None,
+) -> dict[str, tf.Tensor]:
+    """Return this replica's share of half the sum of the squares of each network's kernels, times a factor, by name."""
+    losses, factor = {}, gan.optimization.weight_decay
+    for name, network in networks.items() if factor else ():
+        trained = [network, *(each for of, each in (heads or {}).items() if of == name)]
+        kernels = [each for part in trained for each in part.trainable_variables if len(each.shape) > 1]
+        share = factor * gan.objective.mean(weight, tf.ones_like(weight))
+        losses[f"loss_{name[-1]}/weight_decay"] = share * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
+    return losses

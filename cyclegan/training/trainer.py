@@ -18,7 +18,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.methods.metric_names import SAMPLES
+from cyclegan.methods.objective import SAMPLES
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.throughput import Profiler, Throughput
@@ -45,14 +45,13 @@ StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf
 
 
 class Split:
-    """The training pairs or the held-out pairs, which each epoch passes over once, with their steps and their present pass.
+    """The training pairs or the held-out pairs, which each epoch passes over once, with their steps.
 
     Attributes:
         name: "train" or "test".
         function: Compiled function that runs steps of the dataset.
         throughput: Counter of the steps of a pass.
-        batches: Iterator over the batches of all calls; `None` before the first. All epochs share it, so that the images of the
-            next epoch are prefetched and nothing is traced again.
+        batches: Iterator over the batches of all epochs, so that the images of the next one are prefetched.
         is_traced: Whether the first call is done, which traces the function.
         pending: Calls that the devices may still be computing, the oldest first.
         totals: Sums of all metrics over the samples of the pass, float64 scalars on the device.
@@ -84,8 +83,8 @@ class Split:
     def begin_pass(self, state: TrainState) -> None:
         """Start the sums of a pass, or continue them where it was interrupted.
 
-        Only metrics that have been summed from the beginning of the pass are kept, so that every mean covers all samples. The
-        others are summed, too, because otherwise the function would be traced again in the next epoch.
+        Only metrics that have been summed from the beginning of the pass are kept, so that every mean covers all
+        samples. The others are summed, too, because otherwise the function would be traced again in the next epoch.
         """
         names, sums = (*self.metric_names, SAMPLES), self.progress(state).sums
         self._kept = [name for name in names if name in sums] if sums else names
@@ -99,17 +98,7 @@ class Split:
 
 
 class Trainer:
-    """Train from a position until all epochs are done.
-
-    Args:
-        config: The configuration.
-        workers: All workers.
-        splits: The training pairs and the held-out pairs with their steps, in the order of an epoch.
-        state: Position to start from; new, or restored together with the networks.
-        checkpoints: Checkpoints of the run.
-        summary: Writer of the metrics, events and sample images.
-        callbacks: Objects that react to the end of an epoch, in this order.
-        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
+    """Train from `state`, a position in training, until all epochs are done; an epoch passes over each split once.
 
     Raises:
         UserError: The position does not fit the datasets.
@@ -134,25 +123,24 @@ class Trainer:
         self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
         self._is_complete = False
         self.splits, self.state = splits, state
-        train = splits[0]
         for split in splits:
             done, size = split.progress(state).pairs_done, split.dataset.epoch_size
             if done > size:
                 raise UserError(
-                    f"the checkpoint has done {done} {split.name} pairs; expected at most {size}: it belongs to another run; use"
-                    " another --output_dir"
+                    f"the checkpoint has done {done} {split.name} pairs; expected at most {size}: it belongs to another"
+                    " run; use another --output_dir"
                 )
         self._watchdog = make_watchdog(config, workers, checkpoints)
-        minutes, check_folder = config.run.checkpoint_minutes, run.check if run else lambda: None
         datasets = {split.name: split.dataset for split in splits}
         self.divergence = DivergencePolicy(
             config.optimization.max_bad_steps, datasets, checkpoints, summary, workers.strategy
         )
         self.policy = CheckpointPolicy(
-            checkpoints, summary, self.divergence, workers, minutes, check_folder, self._watchdog.beat
+            checkpoints, summary, self.divergence, workers, self._watchdog, config.run.checkpoint_minutes, run
         )
-        self._learning_rates = StepLearningRates(config.optimization, train.dataset)
-        self._throughput = Throughput(train.throughput.flops, train.throughput.peak)  # since the last log line
+        self._learning_rates = StepLearningRates(config.optimization, splits[0].dataset)
+        whole_pass = splits[0].throughput
+        self._throughput = Throughput(whole_pass.flops, whole_pass.peak)  # since the last log line
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
 
     @property
@@ -161,7 +149,7 @@ class Trainer:
 
     @tf.autograph.experimental.do_not_convert  # Keras 2 would convert every layer, which takes a second
     def fit(self) -> dict[str, dict[str, float]]:
-        """Train; return the metrics of the last epoch by split ("train", "test") and name, empty if nothing was left to do.
+        """Train; return the metrics of the last epoch by split ("train", "test") and name; none if training was done.
 
         Raises:
             Stopped: A signal asked to stop. A checkpoint was saved first.
@@ -189,7 +177,7 @@ class Trainer:
 
     def _begin(self) -> None:
         check_profile(self._config.performance.profile_steps, self.state, self.splits[0].dataset, self._epochs)
-        if not self.state.step and not self._checkpoints.restored:
+        if not self.state.step and not self._checkpoints.newest:
             with terminal.phase("Saving the first checkpoint", if_slow=True):
                 self._checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
             self._watchdog.beat()
@@ -225,7 +213,7 @@ class Trainer:
         return metrics
 
     def _run_pass(self, split: Split) -> None:
-        """Run the calls of a pass from the position to its end; the host is at most `AHEAD` calls ahead of the devices."""
+        """Run the rest of a pass; the host is at most `AHEAD` calls ahead of the devices."""
         state, dataset, progress = self.state, split.dataset, split.progress(self.state)
         if progress.pairs_done >= dataset.epoch_size:
             return
@@ -271,7 +259,7 @@ class Trainer:
                     start = time.perf_counter()
 
     def _next_batches(self, split: Split) -> tuple[tf.Tensor, ...]:
-        """Return the batches of the next call; if an image can't be read, save a checkpoint and raise a `TrainingError`."""
+        """Return the batches of the next call; save a checkpoint and raise an error if an image can't be read."""
         assert split.batches is not None
         try:
             return next(split.batches)
@@ -282,7 +270,7 @@ class Trainer:
             if not self.policy.is_shared:  # the other workers are in the step that this one can't join
                 self._inspect(split, 0)
                 split.fetch_sums(self.state)
-                self.policy.save(self.state, meanwhile="Training stops")
+                self.policy.save(self.state, meanwhile="")
             raise TrainingError(failure) from None
 
     def _start_call(self, split: Split, steps: int, batches: tuple[tf.Tensor, ...]) -> PendingCall:
@@ -315,7 +303,7 @@ class Trainer:
         return is_profiled or self._is_log_due(split) or self.policy.is_due()
 
     def _end_call(self, split: Split) -> None:
-        """Write the profile, the means since the last log line and a checkpoint, if they are due; stop if a signal asked for it."""
+        """Write the profile, the means since the last log line and a checkpoint, if they are due; obey signals."""
         if split.is_train and self._profiler.should_stop(self.state.step):
             self._profiler.stop()
         if self._is_log_due(split):
@@ -336,7 +324,7 @@ class Trainer:
         self._summary.write_scalars("steps", state.epoch + 1, state.step, values)
 
     def _metrics(self, split: Split) -> dict[str, float]:
-        """Return the exact means over the samples of a finished pass, its duration and its speed since the program started."""
+        """Return the exact means over the samples of a finished pass, with its duration and speed."""
         progress = split.progress(self.state)
         return {
             **means(progress.sums),

@@ -17,8 +17,7 @@ from tensorflow.python.framework import convert_to_constants  # not in tf
 from tensorflow.python.grappler import cluster, tf_optimizer
 
 from cyclegan.distribution import hardware
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step, update
+from cyclegan.training.step import GAN, train_step, update
 from scripts.benchmark.steps import Row, Setting, settings_of
 
 # Operations that start no kernel on a GPU, because they rename or keep memory or run on the host.

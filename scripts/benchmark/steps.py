@@ -16,15 +16,13 @@ import tensorflow as tf
 import tqdm
 
 from cyclegan.config import Config
-from cyclegan.data.loading import LazyImages
+from cyclegan.data import loading
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.errors import first_line
-from cyclegan.images import reader
-from cyclegan.methods.metric_names import SAMPLES
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step
+from cyclegan.methods.objective import SAMPLES
+from cyclegan.training.step import GAN, compile_train_step
 from scripts.benchmark import plain
 
 # Errors of TensorFlow if a device lacks a kernel or memory; it raises the last three while it traces.
@@ -141,11 +139,13 @@ def make_dataset(setting: Setting, calls: int, cache: str = "ram") -> UnpairedDa
     return UnpairedDataset(x, y, setting.batch, size, seed=0, steps_per_call=setting.steps_per_call)
 
 
-def as_jpegs(images: np.ndarray) -> LazyImages:
+def as_jpegs(images: np.ndarray) -> loading.ImageFiles:
     """Return JPEGs of noise, as many and as large as the images, which are decoded on each access."""
     coarse = images[:8].repeat(4, axis=1).repeat(4, axis=2)[:, : images.shape[1], : images.shape[2]]
     files = [tf.io.encode_jpeg(image).numpy() for image in coarse]  # a photograph is no finer
-    return LazyImages(lambda i: reader.decode(files[i % len(files)]), images.shape, images.dtype)
+    sources = [files[i % len(files)] for i in range(len(images))]
+    facts = loading.check_files({"": sources}, {"": 3})[""]
+    return loading.ImageFiles("", sources, facts, loading.sizes_of(facts))
 
 
 def build(settings: Iterable[Setting]) -> list[TimedStep]:

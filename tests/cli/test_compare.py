@@ -62,8 +62,10 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
 
 
 def test_mistakes_are_one_sentence(tmp_path, runs):
-    with pytest.raises(UserError, match=r"none/config.json can't be read .*; expected the config.json of a run"):
-        compare.read([tmp_path / "none"])
+    with pytest.raises(UserError, match="none: no such folder; expected the folder of a run"):
+        compare.read([runs[0], tmp_path / "none"])
+    with pytest.raises(UserError, match=r"/config.json can't be read .*; expected the config.json of a run"):
+        compare.read([tmp_path])
     new = make_run(tmp_path / "new", [])
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
         compare.curves_png(compare.read([new]))

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import sys
 
 import pytest
 
@@ -45,11 +44,3 @@ def test_scores_that_cannot_be_written_leave_the_file_as_it_was(tmp_path, monkey
     with pytest.raises(UserError, match=r"scores\.json: .*No space left"):
         evaluate.main(["run", "--json", str(file)])
     assert file.read_text() == before and os.listdir(tmp_path) == ["scores.json"]
-
-
-def test_help_names_the_docs_of_a_clone_only(monkeypatch, capsys):
-    for program, has_docs in (("scripts/evaluate.py", True), ("cyclegan-evaluate", False)):
-        monkeypatch.setattr(sys, "argv", [program])
-        with pytest.raises(SystemExit):
-            evaluate.main(["--help"])
-        assert ("docs/evaluation.md" in capsys.readouterr().out) == has_docs

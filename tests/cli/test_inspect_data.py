@@ -47,3 +47,7 @@ def test_values_need_a_range(tmp_path, capsys):
     assert "1. unreadable files: 9 images" in capsys.readouterr().out
     ranged = [str(tmp_path), "--load_size", "64", "--strict", "--value_range_x=-1000:4100"]
     assert inspect_data.main([*ranged, "--html", str(tmp_path / "report")]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "Nothing was found that harms training.",
+        f"Page of the numbers above: {tmp_path}/report/index.html",
+    ]

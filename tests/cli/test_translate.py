@@ -35,6 +35,13 @@ def translate_py(*arguments):
     )
 
 
+def test_a_folder_is_not_translated_into_a_file(run_folder):
+    from cyclegan.cli import translate
+
+    with pytest.raises(UserError, match=r"^h\.png: the name of an image, but .*run is a folder; expected one, as h$"):
+        translate.main([str(run_folder), str(run_folder), "h.png"])
+
+
 def test_script_translates_and_reports(run_folder, originals, tmp_path):
     (tmp_path / "in" / "broken.png").write_text("no image")
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(2)]

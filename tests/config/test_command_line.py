@@ -7,6 +7,7 @@ import pytest
 
 from cyclegan.config import Config, serialization
 from cyclegan.config.command_line import PRESETS, count, parse_args, protect_ranges, size
+from cyclegan.errors import UserError
 
 
 @pytest.fixture
@@ -81,9 +82,10 @@ def test_chosen_settings_stay(saved):
         ({"residual_blocks": 2}, "--generator unet_256", "residual_blocks"),
     ],
 )
-def test_a_component_of_the_file_may_be_replaced(saved, capsys, replaced, flags, gone):
+def test_a_component_of_the_file_may_be_replaced(saved, replaced, flags, gone):
     assert gone not in parse_args([*saved(**replaced), *flags.split()]).settings()
-    assert f"--{gone} belongs to --" in refusal(capsys, *saved(**replaced), *flags.split(), f"--{gone}", "1")
+    with pytest.raises(UserError, match=f"--{gone} belongs to --"):
+        parse_args([*saved(**replaced), *flags.split(), f"--{gone}", "1"])
 
 
 @pytest.mark.parametrize(
@@ -121,9 +123,6 @@ def test_flags_take_dashes_and_underscores():
         ("--steps_per_call 1.5", "'1.5': expected auto, or a whole number"),
         ("--bach_size 2", ": unrecognized arguments: --bach_size 2 (do you mean --batch_size? --help lists the flags)"),
         ("--xyzzy", ": unrecognized arguments: --xyzzy (--help lists the flags)"),
-        ("--lambda_cycle 5 --objective cut", ": --lambda_cycle belongs to --objective cyclegan\n"),
-        ("--lambda-gp 5", ": --lambda_gp belongs to --adversarial wgan-gp\n"),
-        ("--objective fastcut --lambda_paired 1", ": --lambda_paired belongs to --objective cyclegan or cut\n"),
     ],
 )
 def test_a_mistake_is_one_line_with_code_2(capsys, flags, text):

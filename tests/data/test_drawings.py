@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cyclegan.config.data import ALIGNED, EMBEDDED
-from cyclegan.data import embedded, scenes, stripes
+from cyclegan.data import scenes, sources, stripes
 
 HORSES = [stripes.random_scene(np.random.default_rng([9, i])) for i in range(8)]
 STREETS = [scenes.random_scene(np.random.default_rng([9, i])) for i in range(12)]
@@ -63,11 +63,11 @@ def test_label_maps_and_renderings_are_aligned():
 
 def test_held_out_images_show_the_same_and_training_images_if_aligned():
     """Compare the images with their scenes, and the number of images with the documented one."""
-    assert set(embedded.SEEDS) == {*EMBEDDED}
-    for dataset, seeds in embedded.SEEDS.items():
+    assert set(sources.SEEDS) == {*EMBEDDED}
+    for dataset, seeds in sources.SEEDS.items():
         assert seeds["testA"] == seeds["testB"] not in (seeds["trainA"], seeds["trainB"])
         assert (seeds["trainA"] == seeds["trainB"]) == (dataset in ALIGNED)
     horse = stripes.draw(stripes.random_scene(np.random.default_rng([3, 7])), "horse", 32)
-    np.testing.assert_array_equal(embedded.draw("stripes", "testA", 7, 32), horse)
+    np.testing.assert_array_equal(sources.draw("stripes", "testA", 7, 32), horse)
     rendering = scenes.draw(scenes.random_scene(np.random.default_rng([1, 5])), "rendering", 32)
-    np.testing.assert_array_equal(embedded.draw("scenes", "trainB", 5, 32), rendering)
+    np.testing.assert_array_equal(sources.draw("scenes", "trainB", 5, 32), rendering)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,9 +63,9 @@ def test_loops_of_links_are_visited_once(tmp_path):
 
 def test_without_test_folders_the_last_images_are_held_out(folder):
     domains = load(folder)
-    assert domains.train_x.images.shape == (19, 24, 24, 3) and domains.test_x.images.shape == (1, 16, 16, 3)
+    assert domains.train_x.shape == (19, 24, 24, 3) and domains.test_x.shape == (1, 16, 16, 3)
     assert (len(domains.train_y), len(domains.test_y)) == (2, 1)
-    assert domains.test_x.images[0][0, 0].tolist() == [19, 0, 0]
+    assert domains.test_x[0][0, 0].tolist() == [19, 0, 0]
     assert domains.test_x.names == ["trainA/19.png"]
     assert "No testA" in domains.notes[0] and "last 1 of 20 images of trainA are held out" in domains.notes[0]
     assert len(domains.notes) == 2
@@ -73,7 +74,7 @@ def test_without_test_folders_the_last_images_are_held_out(folder):
 def test_test_folders_are_used(folder):
     save(folder / "testA" / "x.png", (77, 0, 0))
     domains = load(folder)
-    assert len(domains.train_x) == 20 and domains.test_x.images[0][0, 0].tolist() == [77, 0, 0]
+    assert len(domains.train_x) == 20 and domains.test_x[0][0, 0].tolist() == [77, 0, 0]
     assert len(domains.notes) == 1 and "testB" in domains.notes[0]
 
 
@@ -118,8 +119,9 @@ Y = ["trainB/a/2.jpg", "trainB/b/1.JPG", "trainB/c.png", "trainB/c.v2.png", "tra
 
 
 def find(x, y, x_size=(4, 5), y_size=(4, 5)):
-    sizes = {"trainA": np.tile(x_size, (len(x), 1)), "trainB": np.tile(y_size, (len(y), 1))}
-    return folder_source.find_pairs({"trainA": x, "trainB": y}, sizes).tolist()
+    parts = ((x, x_size), (y, y_size))
+    files = [SimpleNamespace(names=names, sizes=np.tile(size, (len(names), 1))) for names, size in parts]
+    return folder_source.find_pairs(*files).tolist()
 
 
 def test_equal_paths_but_for_the_extension_are_pairs():

@@ -3,18 +3,20 @@
 import concurrent.futures
 import io
 import os
-import re
+import pathlib
 import sys
 import threading
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cyclegan.data import folder_source, loading
 from cyclegan.errors import TrainingError, UserError, printable
-from tests.data.image_folders import CACHES, load, save
+from cyclegan.images import reader
+from tests.data.image_folders import CACHES, load, photograph, save
 
-NAMES = ["two\nlines.png", "zèbre 馬.png", "\x1b[31mred\x07.png", b"caf\xe9 \xff.png".decode(errors="surrogateescape")]
+NAMES = ["two\nlines.png", "zèbre 馬.png", "\x1b[31mred\x07.png", os.fsdecode(b"caf\xe9 \xff.png")]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
@@ -35,7 +37,9 @@ def read(path, size=(8, 8), channels=3):
     """Return the image of a file: [1, *size, channels]."""
     sources = {"a": [str(path)]}
     facts = loading.check_files(sources, {"a": channels})["a"]
-    return loading.decode_all({"a": loading.ImageFiles("a", sources["a"], facts, np.array([size]), channels)})["a"]
+    images = loading.ImageFiles("a", sources["a"], facts, np.array([size]), channels)
+    loading.decode_all({"a": images})
+    return images
 
 
 def refused(path):
@@ -88,37 +92,38 @@ def test_progress_bars_of_short_passes_are_for_terminals(monkeypatch, bars, term
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)
 
 
-def image(index, size=(6, 5)):
-    return np.random.default_rng(index).integers(0, 65536, (*size, 3)).astype(np.uint16)
+def images_of(tmp_path, keep):
+    """Return five images of the sizes 8 x 7 to 12 x 7, without decoding them."""
+    paths = [str(photograph(tmp_path / f"{i}.png", i, 8 + i)) for i in range(5)]
+    facts = loading.check_files({"a": paths}, {"a": 3})["a"]
+    return loading.ImageFiles("a", paths, facts, loading.sizes_of(facts), keep=keep)
 
 
 @pytest.mark.parametrize("keep, decoded", [(True, [3, 1, 0, 2, 4]), (False, [3, 3, 1, 3, 3, 0, 1, 2, 3, 4])])
-def test_images_are_decoded_when_they_are_used(keep, decoded):
-    calls = []
-    images = loading.LazyImages(lambda i: calls.append(i) or image(i), (5, 6, 5, 3), np.uint16, keep)
-    assert len(images) == 5 and images.shape == (5, 6, 5, 3) and images.dtype == np.uint16 and not calls
+def test_images_are_decoded_when_they_are_used(tmp_path, monkeypatch, keep, decoded):
+    images, calls, decode = images_of(tmp_path, keep), [], reader.decode
+    monkeypatch.setattr(
+        reader, "decode", lambda path, *how: calls.append(images.sources.index(path)) or decode(path, *how)
+    )
+    assert len(images) == 5 and images.shape == (5, None, None, 3) and images.dtype == np.uint8 and not calls
     for i in (3, np.int64(3), 1, -2, 3, *range(5)):
-        np.testing.assert_array_equal(images[i], image(i % 5))
+        with Image.open(images.sources[i]) as expected:
+            np.testing.assert_array_equal(images[i], expected)
     assert calls == decoded
     with pytest.raises(IndexError):
         images[5]
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_an_image_that_cannot_be_decoded_ends_training(keep):
-    gone = {1: "b.png (gone)", 2: "c.png (gone too)"}
-
-    def decode(index):
-        if index in gone:
-            raise ValueError(gone[index])
-        return image(index)
-
-    images = loading.LazyImages(decode, (3, 6, 5, 3), np.uint16, keep)
+def test_an_image_that_cannot_be_decoded_ends_training(tmp_path, keep):
+    images = images_of(tmp_path, keep)
     images[0]
     assert images.failure is None
+    for i in (1, 2):
+        pathlib.Path(images.sources[i]).write_bytes(b"gone")
     for i in (1, 2, 1):
-        text = re.escape(f"an image cannot be decoded: {gone[i]}; repair it or put it back")
+        text = rf"an image cannot be decoded: .*{i}\.png \(not an image\); repair it or put it back"
         with pytest.raises(TrainingError, match=f"{text}.*then the same command resumes"):
             images[i]
-    assert "b.png (gone)" in images.failure
-    np.testing.assert_array_equal(images[0], image(0))
+    assert "1.png (not an image)" in images.failure
+    assert images[0].shape == (8, 3, 3)

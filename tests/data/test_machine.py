@@ -5,16 +5,16 @@ import os
 import psutil
 import pytest
 
-from cyclegan.data import machine
+from cyclegan.data import loading
 
 GB = 10**9
 
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """Return a function that fakes a machine with 64 GB free, lines of /proc/self/cgroup and files of control groups."""
-    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(machine, "CGROUP", tmp_path / "cgroup")
+    """Return a function that fakes a machine with 64 GB free, /proc/self/cgroup and files of control groups."""
+    monkeypatch.setattr(loading, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(loading, "CGROUP", tmp_path / "cgroup")
     memory = psutil.virtual_memory()._replace(available=64 * GB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
@@ -65,12 +65,12 @@ def unified(limit, used, inactive=0):
 )
 def test_the_tightest_limit_counts(make, groups, files, free):
     make(groups, **files)
-    assert machine.free_bytes() == free
+    assert loading.free_bytes() == free
 
 
 def test_only_cores_of_this_process_count(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 60}, raising=False)
-    assert machine.available_cores() == 3
+    assert loading.available_cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert machine.available_cores() == 64
+    assert loading.available_cores() == 64

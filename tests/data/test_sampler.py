@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cyclegan.data.sampler import UnpairedSampler, sample_at
+from cyclegan.data.sampler import UnpairedSampler
 
 PARTNERS = np.array([[0, 4], [2, 1], [5, 0], [6, 3]])
 
@@ -99,12 +99,6 @@ def test_reshuffling_gives_another_order_of_the_same_images():
     for first, second in orders.values():
         assert set(first) | set(second) == set(range(9))
     assert (sampler.augmentation("X", 0, 0, 0) != sampler.augmentation("X", 0, 0, 1)).any()
-
-
-def test_padding_repeats_the_first_samples_with_weight_0():
-    indices, weights = sample_at(np.arange(8), 5)
-    assert indices.tolist() == [0, 1, 2, 3, 4, 0, 1, 2] and weights.tolist() == [1] * 5 + [0] * 3
-    assert weights.dtype == np.float32 and sample_at(5, 5) == (0, 0) and sample_at(4, 5) == (4, 1)
 
 
 @pytest.mark.parametrize("counts", [(7, 11), (11, 7), (7, 7)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cyclegan.config import Config
-from cyclegan.data import embedded, machine, sources
+from cyclegan.data import loading, sources
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.images import reader
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def few_drawings(monkeypatch):
     """Draw few images of the embedded datasets."""
-    monkeypatch.setattr(embedded, "SPLIT_SIZES", {"trainA": 5, "trainB": 6, "testA": 4, "testB": 4})
+    monkeypatch.setattr(sources, "SPLIT_SIZES", {"trainA": 5, "trainB": 6, "testA": 4, "testB": 4})
 
 
 def test_test_splits_can_be_loaded_alone(folder):
@@ -33,7 +33,7 @@ def test_test_splits_can_be_loaded_alone(folder):
     drawn = Config.from_settings(dataset="stripes", image_size=32, load_size=32)
     whole, alone = load_config(drawn), load_config(drawn, splits=sources.TEST_SPLITS)
     assert alone.train_y is None
-    np.testing.assert_array_equal(stack(alone.test_y.images), stack(whole.test_y.images))
+    np.testing.assert_array_equal(stack(alone.test_y), stack(whole.test_y))
     (folder / "trainB").rename(folder / "B")
     with pytest.raises(UserError, match="trainB: no such folder, and no testB; expected images of one domain"):
         load_config(config, splits=sources.TEST_SPLITS)
@@ -41,26 +41,24 @@ def test_test_splits_can_be_loaded_alone(folder):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_one_16_bit_image_makes_all_16_bit(folder, cache):
-    assert load(folder, cache=cache).test_y.images[0].dtype == np.uint8
+    assert load(folder, cache=cache).test_y[0].dtype == np.uint8
     noise(folder / "trainA" / "05.png", 0)
     domains = load(folder, cache=cache)
     for part in image_sets(domains):
-        assert part.images.dtype == part.images[0].dtype == np.uint16
-    np.testing.assert_array_equal(domains.train_x.images[3][0, 0], [257 * 3, 0, 0])
+        assert part.dtype == part[0].dtype == np.uint16
+    np.testing.assert_array_equal(domains.train_x[3][0, 0], [257 * 3, 0, 0])
 
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_crop_keeps_sizes_and_depth(bands, cache):
     domains = load(bands, cache=cache, preprocess="crop", **BANDS)
-    assert domains.train_x.images.shape == (3, None, None, 1) and domains.train_y.images.shape == (3, None, None, 5)
+    assert domains.train_x.shape == (3, None, None, 1) and domains.train_y.shape == (3, None, None, 5)
     for i in range(3):
         x = np.random.default_rng(i).integers(0, 65535, (24 + i, 30, 1)).astype(np.uint16)
-        np.testing.assert_array_equal(domains.train_x.images[i], x)
+        np.testing.assert_array_equal(domains.train_x[i], x)
         y = np.random.default_rng(10 + i).integers(0, 255, (40, 32 + i, 5)).astype(np.uint8)
-        np.testing.assert_array_equal(
-            domains.train_y.images[i], 257 * y.astype(np.uint16)
-        )  # all images have the same depth
-    assert domains.test_y.images.shape == (1, 40, 35, 5)
+        np.testing.assert_array_equal(domains.train_y[i], 257 * y.astype(np.uint16))  # all images have the same depth
+    assert domains.test_y.shape == (1, 40, 35, 5)
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -71,8 +69,8 @@ def test_training_images_of_equal_names_are_pairs(photos, cache):
         (f"trainA/{name}", f"trainB/{name}") for name in ("s0/0.jpg", "s0/2.webp", "s0/4.gif", "s1/1.png", "s1/3.bmp")
     ]
     expected = (
-        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are used together"
-        " with probability 0.25"
+        "Pairs: 5 names are in trainA and in trainB (0 more images in trainA, 0 more images in trainB); they are used"
+        " together with probability 0.25"
     )
     assert expected in domains.notes
     assert load(photos).pairs is None
@@ -93,20 +91,20 @@ def test_files_with_other_bands_are_named(bands, folder):
     for flags, text in (
         (
             {},
-            "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channels",
+            "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channel",
         ),
         ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .bands: 5; expected 4 .--channels_x, --channels_y"),
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)
-    assert load(folder, channels_x=1, channels_y=1).train_x.images.shape == (19, 24, 24, 1)
+    assert load(folder, channels_x=1, channels_y=1).train_x.shape == (19, 24, 24, 1)
 
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_without_a_crop_all_sizes_must_agree(photos, cache):
     text = (
-        r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels, resized to"
-        r" 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"
+        r"none: trainA/s0/0.jpg \(19 x 24 pixels, resized to 20 x 24 pixels\) and trainA/s0/4.gif \(23 x 28 pixels,"
+        r" resized to 24 x 28 pixels\) differ in size.*--preprocess crop or resize_and_crop"
     )
     with pytest.raises(UserError, match=text):
         load(photos, cache=cache, preprocess="none")
@@ -127,7 +125,7 @@ def test_max_dataset_size_uses_the_first_images(folder, dataset):
     whole, few = load(dataset), load(dataset, max_dataset_size=2)
     for part, first in zip(image_sets(whole), image_sets(few)):
         assert len(first) == min(2, len(part)) and first.names == part.names[:2]
-        np.testing.assert_array_equal(stack(first.images), stack(part.images)[:2])
+        np.testing.assert_array_equal(stack(first), stack(part)[:2])
     assert len(load(dataset, max_dataset_size=1000).train_x) == len(whole.train_x)
 
 
@@ -171,29 +169,12 @@ def test_stripes_are_drawn_at_the_size_of_the_networks(image_size, load_size):
     assert domains.test_x.names[3] == f"stripes/{image_size}/testA[3]"
     for split, part in zip(sources.SPLITS, image_sets(domains)):
         side = load_size if split.startswith("train") else image_size
-        expected = [embedded.draw("stripes", split, i, side) for i in range(len(part))]
-        np.testing.assert_array_equal(stack(part.images), expected)
-
-
-@pytest.mark.parametrize(
-    "cache, local_workers, at_start, decoded",
-    [("ram", 0, 13, 13), ("ram", 1, 0, 13), ("none", 0, 0, 26), ("auto", 0, 13, 13)],
-)
-def test_number_of_decodings_by_cache(photos, monkeypatch, cache, local_workers, at_start, decoded):
-    decode, calls = reader.decode, []
-    monkeypatch.setattr(reader, "decode", lambda source, *how: calls.append(source) or decode(source, *how))
-    config = Config.from_settings(dataset=str(photos), image_size=16, load_size=24, cache=cache)
-    domains = load_config(config, local_workers=local_workers)
-    assert len(calls) == at_start
-    for part in image_sets(domains):
-        stack(part.images)  # reads each image twice
-    assert len(calls) == decoded
-    kept = {"none": "not kept (--cache none)"}.get(cache, "kept in memory from then on")
-    assert any(kept in note for note in domains.notes) == (at_start == 0)
+        expected = [sources.draw("stripes", split, i, side) for i in range(len(part))]
+        np.testing.assert_array_equal(stack(part), expected)
 
 
 def is_kept(domains):
-    return domains.train_x.images[0] is domains.train_x.images[0]
+    return domains.train_x[0] is domains.train_x[0]
 
 
 def test_auto_is_ram_up_to_cache_gb(photos, monkeypatch):
@@ -201,7 +182,7 @@ def test_auto_is_ram_up_to_cache_gb(photos, monkeypatch):
     for cache_gb, in_memory in ((needed / 1e9, True), ((needed - 1) / 1e9, False), (0, False)):
         assert is_kept(load(photos, cache="auto", cache_gb=cache_gb)) == in_memory
     for free, in_memory in ((4 * needed, True), (4 * needed - 4, False)):
-        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
+        monkeypatch.setattr(loading, "free_bytes", lambda free=free: free)
         assert is_kept(load(photos, cache="auto")) == in_memory
 
 
@@ -209,15 +190,15 @@ def test_workers_of_one_machine_share_its_memory(photos, monkeypatch):
     needed = 3 * (24**2 * (5 + 5) + 16**2 * (1 + 2))
     config = Config.from_settings(dataset=str(photos), load_size=24, image_size=16, cache="auto")
     for free, kept in ((12 * needed, "kept in memory"), (12 * needed - 12, "not kept")):
-        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
+        monkeypatch.setattr(loading, "free_bytes", lambda free=free: free)
         assert kept in load_config(config, local_workers=3).notes[-1]
-    monkeypatch.setattr(machine, "free_bytes", lambda: 3 * needed - 1)
+    monkeypatch.setattr(loading, "free_bytes", lambda: 3 * needed - 1)
     with pytest.raises(UserError, match="need 0.0 GB of memory for each of 3 workers"):
         load_config(config.replace(cache="ram"), local_workers=3)
 
 
 def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monkeypatch):
-    monkeypatch.setattr(machine, "free_bytes", lambda: 100)
+    monkeypatch.setattr(loading, "free_bytes", lambda: 100)
     with pytest.raises(UserError, match="the decoded images need 0.0 GB of memory.*--cache none"):
         load(photos)
     for cache in ("auto", "none"):
@@ -225,7 +206,7 @@ def test_images_that_do_not_fit_into_memory_are_decoded_at_each_use(photos, monk
 
 
 def test_an_image_that_changes_or_disappears_is_named(photos):
-    images = load(photos, cache="none").train_x.images
+    images = load(photos, cache="none").train_x
     photograph(photos / "trainA" / "s0" / "0.jpg", 0, 50)
     (photos / "trainA" / "s0" / "2.webp").unlink()
     (photos / "trainA" / "s0" / "4.gif").write_bytes(b"overwritten")
@@ -249,7 +230,7 @@ def test_a_worker_decodes_only_its_share(monkeypatch, cache):
     decoded, decode = [], reader.decode
     monkeypatch.setattr(reader, "decode", lambda source, *how: decoded.append(source) or decode(source, *how))
     domains = load_config(config, local_workers=1)
-    dataset = UnpairedDataset(domains.train_x.images, domains.train_y.images, 3, (16, 16), seed=0)
+    dataset = UnpairedDataset(domains.train_x, domains.train_y, 3, (16, 16), seed=0)
     x, *_ = dataset.batches(0, 0, steps=1, replica=1, replicas=3)
     assert len(decoded) == 2  # of X and of Y
     whole, *_ = dataset.batches(0, 0, 1)

@@ -75,7 +75,7 @@ def test_a_prepared_dataset_is_loaded(tmp_path, monkeypatch):
     domains = load("cycle_gan/horse2zebra")
     assert domains.test_y.names[3] == "levels/1.0.0/testB[3]"
     for number, part in enumerate(image_sets(domains)):
-        assert stack(part.images)[:, 0, 0, 0].tolist() == [50 * number + i for i in range(20)]
+        assert stack(part)[:, 0, 0, 0].tolist() == [50 * number + i for i in range(20)]
 
 
 def test_several_files_are_read_in_their_order(tmp_path):

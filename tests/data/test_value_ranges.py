@@ -34,14 +34,14 @@ def histogram(images):
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_range_spreads_the_histogram_of_12_bits(camera, cache):
     plain, ranged = (load(camera, cache=cache, value_range_x=text, **AS_THEY_ARE) for text in (None, "0:4095"))
-    assert histogram(plain.train_x.images).tolist() == [3 * 320, 0, 0, 0, 0, 0, 0, 0]  # all below 4096 / 65535
-    counts = histogram(ranged.train_x.images)
+    assert histogram(plain.train_x).tolist() == [3 * 320, 0, 0, 0, 0, 0, 0, 0]  # all below 4096 / 65535
+    counts = histogram(ranged.train_x)
     assert counts.sum() == 3 * 320 and counts.min() > 80 and counts.max() < 160  # uniform
-    first = to_float(ranged.train_x.images[0][..., 0])
+    first = to_float(ranged.train_x[0][..., 0])
     assert np.abs((first + 1) / 2 * 4095 - twelve_bits(16, 20, seed=0)).max() < 0.5
     for domains in (plain, ranged):  # the other domain is as it was
-        assert domains.train_y.images[0].dtype == np.uint16
-        assert domains.train_y.images[0][0, 0].tolist() == [100 * 257, 50 * 257, 200 * 257]
+        assert domains.train_y[0].dtype == np.uint16
+        assert domains.train_y[0][0, 0].tolist() == [100 * 257, 50 * 257, 200 * 257]
 
 
 def test_values_in_a_small_part_of_the_range_get_a_remark(camera):
@@ -106,10 +106,10 @@ def test_series_of_dicom_and_float_tiff(tmp_path, cache):
     settings = {**AS_THEY_ARE, "channels_y": 1, "value_range_x": "-1024:3071", "value_range_y": "auto", "cache": cache}
     domains = load(tmp_path, **settings)
     assert domains.train_x.names[:1] == ["trainA/patient1/IM0.dcm"] and len(domains.train_x) == 5
-    images = [domains.train_x.images[i][..., 0] for i in range(5)]
+    images = [domains.train_x[i][..., 0] for i in range(5)]
     np.testing.assert_array_equal(images[0], np.rint(twelve_bits(16, 20, 0) / 4095 * 65535))
     np.testing.assert_array_equal(images[3], images[0])
-    assert histogram(domains.train_y.images).min() > 0
+    assert histogram(domains.train_y).min() > 0
     with pytest.raises(UserError, match=r"IM0\.dcm \(DICOM: expected .*; others need --value_range_x"):
         load(tmp_path, **{**settings, "value_range_x": None})
 

@@ -33,23 +33,7 @@ def meet(found, seconds=20.0, delays=(), others=(), stacks=()):
     return ended
 
 
-@pytest.fixture
-def tensorflow_server(monkeypatch):
-    """Let something answer at the port of a worker that has met the others, as TensorFlow's server does."""
-    monkeypatch.setattr(startup, "CONNECT_SECONDS", 0.2)
-    met, held = startup.meet, []
-
-    def meet_and_answer(cluster, *arguments):
-        met(cluster, *arguments)
-        held.append(socket.create_server(("", int(cluster.addresses[cluster.index].split(":")[1]))))
-
-    monkeypatch.setattr(startup, "meet", meet_and_answer)
-    yield
-    for server in held:
-        server.close()
-
-
-def test_workers_meet_in_any_order(tensorflow_server):
+def test_workers_meet_in_any_order():
     for late in range(3):
         assert meet(free_addresses(3), delays={late: 0.5}) == [(0, "")] * 3
 
@@ -62,7 +46,9 @@ def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
         assert code == 2 and text.startswith(
             f"{own} waited for 0.5 s (--start_timeout) and could not reach {missing[0]}, no..name:80: expected a worker"
         )
-        assert f"{own} is waiting for {missing[0]}, no..name:80" in caplog.messages
+        # On a busy machine the other worker may be missing, too, at that moment.
+        texts = [text for text in caplog.messages if text.startswith(f"{own} is waiting for ")]
+        assert len(texts) == 1 and texts[0].endswith(f"{missing[0]}, no..name:80")
 
 
 def test_different_stacks_are_reported():
@@ -79,7 +65,7 @@ def test_different_stacks_are_reported():
 def test_a_taken_port_is_refused():
     with socket.create_server(("", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"worker 0: can't listen on {taken} .*: expected a free port"):
+        with pytest.raises(UserError, match=rf"worker 0 \({taken}\) can't listen there .*: expected a free port"):
             startup.meet(Cluster((taken, "127.0.0.1:9"), 0), 1, "")
 
 

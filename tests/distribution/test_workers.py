@@ -1,6 +1,7 @@
 """Workers as processes on 127.0.0.1 with a tiny step, see `worker.py`: collectives, lost and stuck workers."""
 
 import json
+import re
 import threading
 import time
 
@@ -10,7 +11,9 @@ from cyclegan import terminal
 from cyclegan.distribution import workers
 from cyclegan.distribution.cluster import Cluster
 from cyclegan.distribution.workers import Watchdog, Workers
+from cyclegan.errors import UserError
 from tests.system.worker_processes import WORKER, ended, free_addresses, together
+from tests.thread_workers import in_threads
 
 
 def test_workers_sum_and_agree():
@@ -40,7 +43,7 @@ def test_lost_worker_is_reported_by_the_others(how, who, count):
         assert time.monotonic() - began < 120  # TensorFlow misses a silent one after 10 s; the machine may be busy
         for code, printed in found:
             assert code == 1 and "does not answer any more, so this one stops" in printed, printed
-            assert "the same command resumes from the last checkpoint" in printed
+            assert "Start all workers again; no checkpoint" in printed
         assert any(f"worker {who} ({addresses[who]}) does not answer" in printed for _, printed in found)
         if how == "error":
             assert gone.wait(60) == 2 and "worker 1: this worker has a problem of its own" in gone.stdout.read()
@@ -56,6 +59,22 @@ def test_single_process_agrees_with_itself():
     alone.check_equal({"lr": 0.1})
     with alone.chief_first():
         pass
+
+
+@pytest.mark.parametrize(
+    "values, text",
+    [({"lr": 2}, r"lr \(\d at worker \d\): expected the same"), ({"lr": 1, "ema": 0}, "the names of the settings")],
+)
+def test_a_worker_that_differs_is_named_by_all(values, text):
+    def check(others):
+        one = Workers(None, Cluster(("a:1", "b:1", "c:1"), others.index))
+        one.all_gather = others.all_gather
+        one.check_equal(values if others.index == 1 else {"lr": 1})
+
+    for error in in_threads(3, check):
+        assert isinstance(error, UserError) and re.match(
+            rf"worker 1 \(b:1\) differs from the chief in {text}", str(error)
+        )
 
 
 def test_cpu_workers_of_one_machine_share_its_speed():

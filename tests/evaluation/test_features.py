@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import UserError
-from cyclegan.evaluation.features import WEIGHTS_URL, make_extractor, random_kernels
+from cyclegan.evaluation.features import KERAS, make_extractor, random_kernels
 from cyclegan.evaluation.metrics import fid, kid
 from tests.evaluation.drawings import draw
 
@@ -68,14 +68,14 @@ def test_inception_takes_gray_and_rgb_only():
 
 
 def test_missing_network_connection_is_explained(monkeypatch):
-    def build(weights, **settings):
-        assert weights == "imagenet"
-        raise Exception("URL fetch failure on https://storage.googleapis.com/x.h5: None -- Name or service not known")
+    def get_file(name, url, file_hash, **settings):
+        assert (url, file_hash) == (KERAS[0], KERAS[2])
+        raise Exception(f"URL fetch failure on {url}: None -- Name or service not known")
 
-    monkeypatch.setattr(tf.keras.applications, "InceptionV3", build)
-    with pytest.raises(UserError, match="could not be downloaded .URL fetch failure.*FILE.*--features random") as error:
+    monkeypatch.setattr(tf.keras.utils, "get_file", get_file)
+    with pytest.raises(UserError, match="could not be downloaded .URL fetch failure.*inception:FILE.*random") as error:
         make_extractor("inception")
-    assert WEIGHTS_URL in str(error.value) and "\n" not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_missing_network_connection_is_explained(monkeypatch):
 def test_other_files_are_refused(tmp_path, name, content):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    text = "not the weights .* an HDF5 file with the suffix .h5.*; expected the file" if content else "no such file"
+    text = "not the weights of Keras's InceptionV3 .*; expected the file" if content else "no such file"
     with pytest.raises(UserError, match=rf"{name}: {text}"):
-        make_extractor(str(tmp_path / name))
+        make_extractor(f"inception:{tmp_path / name}")
 
 
 def write_published_layout(network, path):
-    """Write weights in the layout of the published file: a group per layer, and the order of layers and weights as names."""
+    """Write weights like the published file: a group per layer, and the names of layers and weights in order."""
     layers = [layer for layer in network.layers if layer.weights]
     with h5py.File(path, "w") as file:
         file.attrs["layer_names"] = [layer.name.encode() for layer in layers]

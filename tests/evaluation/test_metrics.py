@@ -24,7 +24,7 @@ def test_fid_by_hand():
 
 
 @pytest.mark.parametrize("n, m, features", [(200, 300, 6), (20, 15, 40), (5, 60, 40)])
-def test_fid_equals_scipys_matrix_root(n, m, features):
+def test_fid_equals_the_formula_of_pytorch_fid(n, m, features):
     x, y = normal(n, features), normal(m, features, 1, 1.5, 0.5)
     root = linalg.sqrtm(np.cov(x.T) @ np.cov(y.T)).real
     direct = np.sum((x.mean(0) - y.mean(0)) ** 2) + np.trace(np.cov(x.T) + np.cov(y.T) - 2 * root)
@@ -38,6 +38,15 @@ def test_kid_by_hand():
     x, y = np.array([[0.0], [1.0]]), np.array([[1.0], [2.0]])
     assert squared_mmd(x, y) == 1 + 27 - 2 * 37 / 4
     assert kid(x, y, 3, 2) == (9.5, 0)
+
+
+def test_kid_equals_the_formula_of_torch_fidelity():
+    """Compare with the sums over pairs of images, with themselves left out within a set."""
+    x, y = normal(5, 7), normal(5, 7, 1, shift=0.5)
+    pairs = [(i, j) for i in range(5) for j in range(5)]
+    within = sum((z[i] @ z[j] / 7 + 1) ** 3 for z in (x, y) for i, j in pairs if i != j) / (5 * 4)
+    between = sum((x[i] @ y[j] / 7 + 1) ** 3 for i, j in pairs) / 5**2
+    assert squared_mmd(x, y) == pytest.approx(within - 2 * between)
 
 
 def test_kid_is_the_mean_over_random_subsets():

@@ -15,7 +15,10 @@ from cyclegan.config import serialization
 from cyclegan.config.config import Config
 from cyclegan.data import sources
 from cyclegan.errors import UserError
+from cyclegan.evaluation import score_run
 from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.evaluation.features import make_extractor
+from cyclegan.evaluation.metrics import fid
 from cyclegan.evaluation.score_run import check_same_names, read_folder
 from cyclegan.images import formats
 from cyclegan.images.image import DecodedImage
@@ -23,7 +26,7 @@ from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from tests.evaluation.drawings import draw
 from tests.images.dicom_samples import twelve_bits
 from tests.images.samples import deep_png
@@ -118,15 +121,13 @@ def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):
         score(copy, *flags)
 
 
-def test_a_run_of_one_direction(run, tmp_path, caplog):
+def test_a_run_of_one_direction(run, tmp_path):
     copy = tmp_path / "run"
     copy.mkdir()
     config = serialization.load(run / "config.json").config.replace(objective="cut")
     serialization.save(copy / "config.json", config, compat.stack(), {})
     CheckpointManager(copy / "checkpoints", GAN(1, config).state()).save(TrainState(epoch=1, step=5))
-    caplog.set_level("INFO")
     (part,) = score(copy, "--max_images", 4)["directions"].values()
-    assert "No scores for Y -> X: --objective cut has no such generator" in caplog.messages
     assert "FID" in part["scores"] and "cycle_MAE" not in part["scores"]
     with pytest.raises(UserError, match="--objective cut has no generator Y -> X; expected --direction x2y"):
         score(copy, "--direction", "y2x")
@@ -134,13 +135,41 @@ def test_a_run_of_one_direction(run, tmp_path, caplog):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Make a dataset folder with 4 images per split, testA and testB of the same scenes, and "others" as a copy of testB."""
+    """Make a dataset with 4 images per split, the test splits of the same scenes, and "others", a copy of testB."""
     folder = tmp_path_factory.mktemp("images")
     for split in (*sources.SPLITS, "others"):
         (folder / split).mkdir()
         for i, image in enumerate(draw("horse" if split.endswith("A") else "zebra", 4, 40)):
             Image.fromarray(image).save(folder / split / f"{i}.png")
     return folder
+
+
+def test_the_protocol_of_cut_compares_saved_images_at_the_best_and_the_last_checkpoint(
+    run, folders, tmp_path, monkeypatch, capsys
+):
+    """Compare with the FID between PNG files of the translations and the resized images of testB."""
+    copy, kinds = shutil.copytree(run, tmp_path / "run"), []
+    save_another(copy, 2, lambda weights: weights - 0.5)
+    save_another(copy, 3, lambda weights: weights + 1)
+    config = serialization.load(copy / "config.json").config.replace(max_dataset_size=2)
+    serialization.save(copy / "config.json", config, compat.stack(), {})
+    monkeypatch.setattr(score_run, "make_extractor", lambda kind, _: kinds.append(kind) or make_extractor("random"))
+    result = evaluate.main([str(copy), "--protocol", "cut", "--direction", "x2y", "--dataset", str(folders)])
+    assert kinds == ["fid"]
+    last, best = result["checkpoints"]
+    assert last["epoch"] == 3 and best["epoch"] == 1 and best["checkpoint"].startswith("best-x2y")
+    out, size = capsys.readouterr().out, (256, 256)
+    assert "256 x 256 pixels" in out and "Protocol: cut; published FIDs are of the best checkpoint" in out
+    for each in (last, best):
+        model = Model(copy, each["checkpoint"])
+        fake, real = [], []
+        for i in range(4):
+            model.x2y(folders / "testA" / f"{i}.png", size).save(tmp_path / f"{i}.png")
+            fake.append(np.asarray(Image.open(tmp_path / f"{i}.png")))
+            real.append(np.asarray(Image.open(folders / "testB" / f"{i}.png").resize(size, Image.Resampling.BICUBIC)))
+        features = [make_extractor("random")((np.stack(part) / 127.5 - 1).astype(np.float32)) for part in (fake, real)]
+        assert each["directions"]["x2y"]["scores"]["FID"] == pytest.approx(fid(*features), rel=1e-3)
+    assert {4} == {best["directions"]["x2y"]["protocol"][name] for name in ("real", "translated")}
 
 
 def test_a_moved_dataset_is_paired_by_name(run, folders, tmp_path):
@@ -198,7 +227,7 @@ def test_real_images_are_resized_like_held_out_images(run, tmp_path):
     assert found[2].shape == (32, 32, 3)
     model.config = model.config.replace(preprocess="none", dataset="photos")
     (tmp_path / "sub" / "c.jpg").unlink()
-    text = f"--real {tmp_path}: the images have 32 x 32 pixels after resizing; expected the run's 16 x 32 pixels: resize them"
+    text = f"--real {tmp_path}: the images have 32 x 32 pixels after resizing; expected the run's 16 x 32 pixels"
     with pytest.raises(UserError, match=re.escape(text)):
         read_folder(tmp_path, model, "x2y", (32, 16))
 
@@ -228,7 +257,12 @@ def test_pairs_differ_in_folder_and_suffix_only(x, y, counts, example):
         (["--real", ROOT], "has no testA and testB, so its images are of one domain; expected --direction"),
         (["--real", ROOT / "tests", "--direction", "x2y"], "no images; expected at least 2 of .png"),
         (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of epoch_0001"),
-        (["--features", "weights.h5"], "weights.h5: no such file; expected random, inception, or a file"),
+        (["--features", "weights.h5"], "weights.h5: no such file; expected one of random, inception, fid, fid-tf1,"),
+        (["--protocol", "cur"], "--protocol cur: expected cut"),
+        (
+            ["--protocol", "cut", "--max_images", 3],
+            "--protocol cut compares all held-out images; expected neither --real",
+        ),
         (["--dataset", "/nowhere"], "--dataset /nowhere: no such folder"),
     ],
 )

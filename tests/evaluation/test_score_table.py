@@ -7,11 +7,11 @@ from cyclegan.cli.evaluate import checkpoints_table, table, to_json
 
 PROTOCOL = {"translated": 6, "real": 5, "height": 16, "width": 32, "rounding": "rounded", "features": "random: ..."}
 PROTOCOL |= {"KID": "unbiased", "seed": 0, "dataset": "stripes", "real_from": "elsewhere", "max_images": None}
-PROTOCOL["preprocess"] = "crop"
+PROTOCOL |= {"preprocess": "crop", "protocol": None}
 
 
 def result(epoch, aliases=(), **scores):
-    part = {"scores": scores, "untranslated": {"FID": 2.5}, "protocol": PROTOCOL}
+    part = {"scores": scores, "untranslated": {"FID": 2.5, "KID": 0.5}, "protocol": PROTOCOL}
     found = {"run": "runs/demo", "checkpoint": f"epoch_{epoch:04}", "epoch": epoch, "step": 5, "aliases": aliases}
     return {**found, "directions": {"x2y": part}}
 
@@ -38,12 +38,12 @@ def test_table_and_json_of_one_checkpoint():
 def test_table_of_checkpoints_marks_the_best():
     results = [result(1, FID=1.5, KID=0.1), result(2, ["best-x2y"], FID=1.25, KID=0.25)]
     assert list(checkpoints_table(results)) == [
-        "runs/demo: 2 checkpoints; * marks the best of a column",
+        "runs/demo: * marks the best of a column",
         "",
         "                      epoch     step     x2y FID      x2y KID",
         "epoch_0001                1        5         1.5          0.1*",
         "epoch_0002, best-x2y      2        5        1.25*        0.25",
-        "untranslated                                 2.5",
+        "untranslated                                 2.5          0.5",
         "",
         *list(table(results[0]))[-7:-1],
         "Lower is better",

@@ -95,7 +95,7 @@ def test_channels_and_frames(tmp_path):
 def test_a_range_is_needed_and_applied():
     content = dicom(twelve_bits(), RescaleIntercept=-1024)
     for function in (reader.check, reader.decode):
-        with pytest.raises(ValueError, match="DICOM: .* others need a value range .--value_range_x"):
+        with pytest.raises(ValueError, match="DICOM: .* others need --value_range_x or --value_range_y"):
             function(content, 1)
     levels = reader.decode(content, 1, np.uint16, (-1024, 3071))[..., 0]
     np.testing.assert_array_equal(levels, np.rint(twelve_bits() / 4095 * 65535))
@@ -134,9 +134,8 @@ def test_colors_need_no_range():
     table = np.arange(256) * 256
     names = [f"{name}PaletteColorLookupTable" for name in ("Red", "Green", "Blue")]
     tables = {f"{name}Descriptor": [256, 0, 16] for name in names}
-    tables.update(
-        (f"{name}Data", (table * (number + 1) % 65536).astype("<u2").tobytes()) for number, name in enumerate(names)
-    )
+    for number, name in enumerate(names, 1):
+        tables[f"{name}Data"] = (table * number % 65536).astype("<u2").tobytes()
     palette = dicom(color[..., 0], 8, PhotometricInterpretation="PALETTE COLOR", **tables)
     expected = table[color[..., :1]] * [1, 2, 3] % 65536
     assert (reader.decode(palette, 3, np.uint16) == expected).all()

@@ -24,13 +24,11 @@ def test_five_bands(kind, dtype):
         content = tiff_of(values, **TIFFS[kind])
     assert reader.check(content, 5)[:4] == (len(content), 12, 10, dtype == np.uint16)
     np.testing.assert_array_equal(reader.decode(content, 5, dtype), values)
-    with pytest.raises(ValueError, match="bands: 5; expected 4 .--channels_x, --channels_y of training"):
+    with pytest.raises(ValueError, match="bands: 5; expected 4 .--channels_x, --channels_y in training"):
         reader.check(content, 4)
     for channels in (1, 3):
         for function in (reader.check, reader.decode):
-            with pytest.raises(
-                ValueError, match="bands: 5; expected gray or RGB pixels, or other channels .--channels_x"
-            ):
+            with pytest.raises(ValueError, match="bands: 5; expected gray or RGB pixels, or another --channels_x"):
                 function(content, channels)
 
 

@@ -6,7 +6,7 @@ from cyclegan.config import Config, serialization
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 
 TINY = {
     "image_size": 32,

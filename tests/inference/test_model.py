@@ -54,17 +54,9 @@ def test_checkpoint_and_precision_can_be_chosen(tmp_path, strategies):
     np.testing.assert_array_equal(first.generator("x2y").variables[0], weights[0])
 
 
-def test_gpu_memory_grows(tmp_path, strategies, monkeypatch):
-    make_run(tmp_path / "run", strategies[1])
-    calls = []
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["gpu 0", "gpu 1"])
-    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *call: calls.append(call))
-    Model(tmp_path / "run")
-    assert calls == [("gpu 0", True), ("gpu 1", True)]
-
-
 def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
     _, config = make_run(tmp_path / "run", strategies[1])
+    caplog.clear()  # TensorFlow remarks on the functions of all runs so far
     Model(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, a run counts as imported
     serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
@@ -76,6 +68,7 @@ def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
 
 def test_a_damaged_checkpoint_is_skipped_or_refused_by_name(tmp_path, strategies, caplog):
     make_run(tmp_path / "run", strategies[1])
+    caplog.clear()
     (Model(tmp_path / "run").checkpoint / "state.index").write_bytes(b"")
     assert Model(tmp_path / "run").train_state.epoch == 1
     assert len(caplog.messages) == 1 and re.search("epoch_0002.* can't be read", caplog.messages[0])
@@ -112,14 +105,8 @@ def test_folders_that_hold_no_usable_run_are_refused(tmp_path, strategies):
 def test_devices_load_the_same_checkpoint_and_translate_alike(models, monkeypatch):
     model, folder = models
     monkeypatch.setattr(model_module, "device_names", lambda devices: [f"/device:CPU:{i}" for i in range(devices)])
-    loaded = []
-
-    class Recorded(Model):
-        def restore(self, checkpoint=None):
-            loaded.append(checkpoint)
-            super().restore(checkpoint)
-
-    monkeypatch.setattr(model_module, "Model", Recorded)
+    loaded, restore = [], Model.restore
+    monkeypatch.setattr(Model, "restore", lambda self, name: (loaded.append(name), restore(self, name)))
     on_devices = load_on_devices(folder, devices=3)
     assert loaded == [None, model.checkpoint.name, model.checkpoint.name]
     variables = on_devices[2].generator("x2y").variables
@@ -190,7 +177,6 @@ def test_images_that_do_not_fit_are_refused(models, tmp_path):
         ((tmp_path / "a.png",), UserError, r"a\.png can't be read .*: expected an image of 3 channels"),
         (([1, 2],), TypeError, "list: expected a path, a Pillow image or a NumPy array"),
         ((images(20, 24, 4),), ValueError, r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
-        ((floats.astype(float),), ValueError, "an array of float64: expected uint8"),
         ((floats + 255,), ValueError, r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
         ((floats, (4, 4)), ValueError, "size with a float32 array"),
         ((image, 7), UserError, r"size 7: expected \(width, height\) in pixels"),
@@ -206,9 +192,6 @@ def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
     with pytest.raises(ValueError, match="a Pillow image: expected an array of 5 channels"):
         model.x2y(Image.new("RGB", (7, 5)))
     assert model.x2y(images(20, 24, 5)).shape == (20, 24, 2)
-    with pytest.raises(UserError, match="Pillow has no images of 5 channels of 8 bits: expected an array"):
-        formats.write(tmp_path / "a.tif", DecodedImage(images(20, 24, 2)))
-        model.y2x(tmp_path / "a.tif")
 
 
 def test_the_public_names_are_listed_before_their_first_use():

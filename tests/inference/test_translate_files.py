@@ -27,11 +27,10 @@ def write_same_size(folder, count):
 
 @pytest.fixture
 def calls(model, monkeypatch):
-    """Record the batches of the translations; an attribute of the list may be a function that fails for some."""
+    """Record the sizes of the batches of the translations; the function `found.check` may fail for some."""
 
     class Calls(list):
-        def check(self, batch):
-            pass
+        check = staticmethod(lambda batch: None)
 
     found, original = Calls(), Model.translate
 
@@ -87,21 +86,14 @@ def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
     assert kept == {"a.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
 
 
-def test_files_with_several_frames_are_counted(model, tmp_path):
+def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_path):
+    model = Model(run_folder, tile=512)
+    formats.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(3)]
-    (tmp_path / "in").mkdir()
     for name, count in (("a.gif", 3), ("b.gif", 1), ("c.webp", 2)):
         frames[0].save(tmp_path / "in" / name, save_all=True, append_images=frames[1:count])
     report = translate([model], tmp_path / "in", tmp_path / "out")
-    assert (report.done, report.cut) == (3, 2)
-
-
-def test_tiled_images_are_counted(run_folder, tmp_path):
-    model = Model(run_folder, tile=512)
-    formats.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
-    formats.write(tmp_path / "in" / "b.png", DecodedImage(images(20, 20, 3)))
-    report = translate([model], tmp_path / "in", tmp_path / "out")
-    assert (report.done, report.tiled) == (2, 1)
+    assert (report.done, report.tiled, report.cut) == (4, 1, 2)
     np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(images(520, 600, 3)))
 
 
@@ -137,22 +129,13 @@ def test_one_file_goes_to_a_file_or_a_folder(model, originals, tmp_path):
 
 def test_a_name_without_a_format_needs_one(model, originals, tmp_path):
     (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
-    with pytest.raises(UserError, match=r"jfif: its name does not end in .*expected --format .*file: photo\.jpg"):
+    with pytest.raises(
+        UserError, match=r"jfif: its name does not end in .*expected --format .*file as output: photo\.jpg"
+    ):
         translate([model], tmp_path / "photo.jfif", tmp_path / "out")
     assert translate([model], tmp_path / "photo.jfif", tmp_path / "out", format="jpeg").done == 1
     assert translate([model], tmp_path / "photo.jfif", tmp_path / "out" / "b.jpg").done == 1
     assert files(tmp_path / "out") == ["b.jpg", "photo.jpg"]
-
-
-def test_files_that_are_no_images_are_named(tmp_path, caplog):
-    for name in ("a.png", "b.HEIC", "index.html"):
-        (tmp_path / name).touch()
-    caplog.set_level("INFO", "cyclegan")
-    tasks, _ = file_plan.plan_tasks(str(tmp_path), str(tmp_path / "out"), None)
-    assert [task.name for task in tasks] == ["a.png"]
-    assert [text.partition(str(tmp_path))[2] for text in caplog.messages] == [
-        " that are not used: 1 (.heic); if they are images, convert them to PNG or JPEG"
-    ]
 
 
 def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
@@ -196,7 +179,7 @@ def test_originals_are_never_replaced(model, originals, tmp_path):
     (tmp_path / "link").symlink_to(source)
     for target in (source, tmp_path / "link"):
         for what in (source, source / "a.png"):
-            with pytest.raises(UserError, match="an image to translate, which its translation would replace"):
+            with pytest.raises(UserError, match="a translation would replace this original"):
                 translate([model], what, target, overwrite=True)
     assert (source / "a.png").read_bytes() == before
 

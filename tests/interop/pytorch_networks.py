@@ -46,7 +46,7 @@ def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False)
 
 
 def pytorch_unet(torch, inputs, outputs, filters, halvings, norm):
-    """Return the U-Net of Isola et al. 2017 with modules where the published weights have them; its skip connections are nested."""
+    """Return the U-Net of Isola et al. 2017 with modules where the published weights have them, nested."""
     nn = torch.nn
     normalize, bias = pytorch_normalization(torch, norm)
 
@@ -72,7 +72,7 @@ def pytorch_unet(torch, inputs, outputs, filters, halvings, norm):
 
 
 def with_random_weights(torch, network):
-    """Return the network in evaluation mode with weights as after some training, and other than initial running statistics."""
+    """Return the network in evaluation mode with weights, and running statistics, as after some training."""
     torch.manual_seed(0)
     for name, value in network.state_dict().items():
         if value.ndim == 4:

@@ -10,11 +10,10 @@ from cyclegan.config import Config
 from cyclegan.config.command_line import PRESETS
 from cyclegan.images.value_range import to_float
 from cyclegan.interop.torch_networks import combined_settings, read_networks
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.training.gan import GAN
 from cyclegan.training.optimizers import unpack
-from cyclegan.training.step import train_step
+from cyclegan.training.step import GAN, train_step
 from tests.interop.pytorch_networks import pytorch_patch_discriminator, pytorch_resnet, pytorch_unet
+from tests.training.helpers import LOSSES
 
 GENERATORS, DISCRIMINATORS = ("G", "F"), ("D_X", "D_Y")
 MAKE_GENERATOR = {
@@ -24,7 +23,7 @@ MAKE_GENERATOR = {
 
 
 def published_losses(networks, x, y):
-    """Return the losses of Zhu et al. 2017, section 3 and appendix, by our names; the identity weight is half the cycle weight."""
+    """Return the losses of Zhu et al. 2017, section 3 and appendix, by our names."""
     G, F, D_X, D_Y = (networks[name] for name in (*GENERATORS, *DISCRIMINATORS))
     fake_x, fake_y = F(y), G(x)
     losses = {}
@@ -61,7 +60,7 @@ def published_gradients(torch, networks, losses):
 def test_training_step_equals_the_published_objective(torch, generator, side, pool_size, make_images, tmp_path):
     """PyTorch computes in float64, so that only our rounding counts.
 
-    With other seeds, rounding may carry a value over the kink of a ReLU, which moves a gradient by 1 %, also in PyTorch's float32.
+    With other seeds, rounding may carry a value over the kink of a ReLU, which moves a gradient by 1 %.
     """
     torch.manual_seed(1)
     networks = {name: MAKE_GENERATOR[generator](torch) for name in GENERATORS}

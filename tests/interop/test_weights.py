@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cyclegan.interop.state_dict import load_state_dict
-from cyclegan.interop.torch_networks import find_generator
+from cyclegan.interop.torch_networks import find_generator, load_state_dict
 from tests.interop.pytorch_networks import (
     filled,
     pytorch_patch_discriminator,
@@ -17,10 +16,10 @@ from tests.interop.pytorch_networks import (
 NORMS = ["instance", "affine", "batch", "none"]
 
 
-def settings_of(torch, network, sizes, path, legacy=False):
+def settings_of(torch, network, sizes, path):
     """Return the settings of the network that is read from a file, after a comparison of its output with PyTorch's."""
     network = with_random_weights(torch, network)
-    torch.save(network.state_dict(), path, _use_new_zipfile_serialization=not legacy)
+    torch.save(network.state_dict(), path)
     ours, layout = filled(load_state_dict(str(path)))
     for height, width in sizes:
         x = np.random.default_rng(height).uniform(-1, 1, (2, height, width, layout.channels_in)).astype(np.float32)
@@ -39,12 +38,11 @@ def check_norm(settings, norm):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 @pytest.mark.parametrize("norm", NORMS)
-def test_resnet_equals_pytorch(torch, norm, legacy, tmp_path):
+def test_resnet_equals_pytorch(torch, norm, tmp_path):
     """Compare at odd sizes, too, where the output is larger than the input."""
     network = pytorch_resnet(torch, 3, 2, 4, 2, norm)
-    settings = settings_of(torch, network, [(32, 48), (37, 30), (35, 41)], tmp_path / "net.pth", legacy)
+    settings = settings_of(torch, network, [(32, 48), (37, 30), (35, 41)], tmp_path / "net.pth")
     assert settings["generator"] == "resnet_2blocks" and settings["filters"] == 4 and settings["dropout"] == 0
     check_norm(settings, norm)
 
@@ -69,8 +67,7 @@ def test_eight_halvings_and_dropout_are_found(torch, tmp_path):
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
 def test_patch_discriminator_equals_pytorch(torch, layers, norm, tmp_path):
     network = pytorch_patch_discriminator(torch, 2, 3, layers, norm)
-    sizes = [(160, 192), (165, 163)]
-    settings = settings_of(torch, network, sizes, tmp_path / "net.pth", legacy=layers == 2)
+    settings = settings_of(torch, network, [(160, 192), (165, 163)], tmp_path / "net.pth")
     assert (settings["discriminator"], settings["discriminator_layers"], settings["filters"]) == ("patch", layers, 3)
     check_norm(settings, norm)
 

@@ -6,8 +6,7 @@ from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
 from cyclegan.methods.randomness import StepRandomness
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step
+from cyclegan.training.step import GAN, train_step
 from tests.training.helpers import TINY, as_trained
 
 

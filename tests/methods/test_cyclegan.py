@@ -8,14 +8,12 @@ from cyclegan.config import Config
 from cyclegan.data import scenes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.methods.objective import CHANGES, ERRORS, SAMPLES
 from cyclegan.training import step as step_module
-from cyclegan.training.callbacks import find_silent_failures, translate_one_way
-from cyclegan.training.gan import GAN
+from cyclegan.training.callbacks import find_silent_failures, translate_samples
 from cyclegan.training.optimizers import pack
-from cyclegan.training.step import compile_train_step
-from tests.training.helpers import TINIER, TINY, as_trained, eager_step, flat, weights
+from cyclegan.training.step import GAN, compile_train_step
+from tests.training.helpers import LOSSES, TINIER, TINY, as_trained, eager_step, flat, weights
 
 
 def test_no_identity_loss_no_identity_pass(make_images):
@@ -118,19 +116,16 @@ def test_different_channels_have_no_identity_loss():
         "error/MAE(X, F(G(X)))",
         *LOSSES,
     } <= set(tested)
-    beside_x, beside_y = gan.objective.translate_samples(gan.networks.in_use, to_float(x), to_float(y))
-    assert [part.shape[3] for part in (*beside_x, *beside_y)] == [4, 1, 1, 4]
-    one_way = translate_one_way(gan, to_float(x), to_float(y))
-    np.testing.assert_array_equal(one_way[0][1], beside_x[0])
-    np.testing.assert_array_equal(one_way[1][1], beside_y[0])
+    forward, backward = translate_samples(gan, to_float(x), to_float(y))
+    assert [part.shape[3] for part in (*forward, *backward)] == [1, 4, 1, 4, 1, 4]
 
 
 @pytest.mark.slow
 def test_pairs_teach_the_truth_of_scenes(strategies):
     """Train with all pairs and only their loss; compare with the truth of other scenes.
 
-    No flag turns the adversarial losses off, so the generators get them with weight 0 here. A network that ignores its input makes
-    at best the constant image, as networks that learned from wrong pairs would.
+    No flag turns the adversarial losses off, so the generators get them with weight 0 here. A network that ignores its
+    input makes at best the constant image, as networks that learned from wrong pairs would.
     """
     drawn = [scenes.random_scene(np.random.default_rng([1, i])) for i in range(528)]
     images = [np.stack([scenes.draw(scene, domain, 32) for scene in drawn]) for domain in ("labels", "rendering")]
@@ -138,14 +133,13 @@ def test_pairs_teach_the_truth_of_scenes(strategies):
     config = {**TINY, "dataset": "folder", "paired_names": True, "lr_schedule": "constant", "filters": 16, **options}
     with strategies[1].scope():
         gan = GAN(4, Config.from_settings(**config))
-    adversarial = gan.objective.adversarial
-    compute_losses = adversarial.compute_losses
+    adversarial_losses = gan.objective.adversarial_losses
 
     def without_generators(*arguments):
-        generators, discriminators = compute_losses(*arguments)
+        generators, discriminators = adversarial_losses(*arguments)
         return {name: 0.0 * loss for name, loss in generators.items()}, discriminators
 
-    adversarial.compute_losses = without_generators
+    gan.objective.adversarial_losses = without_generators
     step, dataset = compile_train_step(strategies[1], gan), UnpairedDataset(*(i[:512] for i in images), 4, (32, 32), 0)
     dataset.set_pairs(np.stack([np.arange(512)] * 2, axis=1), 1.0)
     for number, batch in enumerate(itertools.islice(dataset.distributed(strategies[1]), 1000)):

@@ -85,11 +85,3 @@ def test_gradients_match_finite_differences(images, part):
         at = value(point)
     slope = tf.reduce_sum(tape.gradient(at, point) * along)
     assert float(slope) == pytest.approx(float(value(point + 0.5 * along) - value(point - 0.5 * along)), rel=1e-3)
-
-
-def test_one_channel_of_unknown_size(images):
-    function = tf.function(
-        lambda x, random: diffaugment(x, ("color", "translation", "cutout"), random),
-        input_signature=[tf.TensorSpec([None, None, None, 1]), tf.TensorSpec([None, RANDOM_NUMBERS])],
-    )
-    assert function(images[..., :1], np.stack([HALF, HALF])).shape == (2, 16, 24, 1)

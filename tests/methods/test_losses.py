@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.methods import adversarial, losses
+from cyclegan.methods import losses
 
 
 def loss(name, **settings):
@@ -41,7 +41,7 @@ def test_bce_is_from_logits_and_per_sample():
     "compute",
     [
         losses.mae,
-        *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in adversarial.ADVERSARIAL_LOSSES),
+        *(lambda a, b, name=name: loss(name).generator_loss(a - b) for name in losses.ADVERSARIAL_LOSSES),
     ],
 )
 def test_losses_of_a_sample_do_not_depend_on_the_others(compute):
@@ -86,10 +86,10 @@ def test_penalties_of_a_quadratic_form(make_images):
             2 * tf.reshape(images, [-1, 12]).numpy() @ both.numpy(), axis=1
         )  # the mean of 1 and 3 is 2
 
-    np.testing.assert_allclose(adversarial.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(losses.squared_gradient_norm(discriminator, real), norms(real) ** 2, rtol=1e-5)
     part = tf.constant([0.0, 0.25, 1.0])
     mixed = real + part[:, None, None, None] * (fake - real)
-    got = adversarial.gradient_penalty(discriminator, real, fake, part)
+    got = losses.gradient_penalty(discriminator, real, fake, part)
     np.testing.assert_allclose(got, (norms(mixed) - 1) ** 2, rtol=1e-5)
 
 
@@ -112,16 +112,8 @@ def test_label_smoothing_by_hand():
     )
 
 
-def test_patch_nce_by_hand():
-    keys = tf.constant([[[3.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [4.0, 0.0]]])  # orthogonal patches, equal patches
-    queries = tf.constant([[[2.0, 0.0], [0.0, 0.1]], [[1.0, 0.0], [1.0, 0.0]]])
-    found, wrong = losses.patch_nce(queries, keys), losses.patch_nce(queries[:, ::-1], keys)
-    np.testing.assert_allclose(found, [math.log(1 + math.exp(-1 / 0.07)), math.log(2)], atol=1e-6)
-    np.testing.assert_allclose(wrong, [math.log(1 + math.exp(1 / 0.07)), math.log(2)], rtol=1e-6)
-
-
 def test_patch_nce_is_the_formula_of_the_reference():
-    """Compare with the positive logit in front of the logits of all keys, where -10 takes the place of the positive one."""
+    """Compare with the positive logit in front of the logits of all keys, where -10 replaces the positive one."""
     rng = np.random.default_rng(0)
     queries, keys = rng.normal(size=(2, 3, 6, 4))
     expected = []

@@ -3,14 +3,14 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.methods.cut import CUTObjective
-from cyclegan.training.gan import GAN
-from tests.training.helpers import TINY
+from cyclegan.training.step import GAN, train_step
+from tests.training.helpers import TINIER, TINY
 
 
 @pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
 @pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
 def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
-    """Count with networks of 1000 and of 10 MACs: three products for each pass, one or two for the gradients of the fakes."""
+    """Count with networks of 1000 and 10 MACs: three products per pass, one or two for gradients of the fakes."""
     gan = GAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
     work = {
         **dict.fromkeys(gan.networks.generators.values(), 1000),
@@ -26,9 +26,33 @@ def test_a_loss_without_a_name_is_an_error():
     """It would be trained, and neither logged nor part of a total."""
 
     class Forgetful(CUTObjective):
-        loss_names = tuple(name for name in CUTObjective.loss_names if name != "loss_G/nce")
+        parts = ("nce_identity",)
 
-    objective = Forgetful(Config.from_settings(objective="cut").objective, 1)
-    parts = {name: tf.constant(1.0) for name in CUTObjective.loss_names if name != "loss_G/total"}
-    with pytest.raises(ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected them in loss_names"):
+    objective = Forgetful(Config.from_settings(objective="cut"), 1)
+    parts = dict.fromkeys(("loss_G/loss", "loss_G/nce", "loss_G/nce_identity", "loss_Y/loss"), tf.constant(1.0))
+    with pytest.raises(ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected them in its parts"):
         objective.collect(parts, tf.ones([1]))
+
+
+def test_each_total_is_the_sum_of_all_trained_losses(make_images):
+    """Take all optional losses; the last sample is padding."""
+    options = {"dataset": "folder", "paired_names": True, "lambda_paired": 5.0, "lambda_ssim": 2.0}
+    options.update({"adversarial": "wgan-gp", "r1": 0.5, "weight_decay": 0.1})
+    gan = GAN(2, Config.from_settings(**{**TINIER, **options}))
+    images = make_images(2, 16, seed=1), make_images(2, 16, seed=2)
+    metrics, _, _ = train_step(gan, *images, tf.constant([1.0, 0.0]), is_pair=tf.ones([2]))
+    of_generators = ("loss", "cycle", "ssim", "identity", "paired", "weight_decay")
+    parts = {**dict.fromkeys("GF", of_generators), **dict.fromkeys("XY", ("loss", "penalty", "weight_decay"))}
+    assert set(gan.metric_names["train"]) == {f"loss_{n}/{part}" for n in parts for part in (*parts[n], "total")}
+    for network, names in parts.items():
+        values = {name: float(metrics[f"loss_{network}/{name}"]) for name in names}
+        assert all(values.values())
+        assert float(metrics[f"loss_{network}/total"]) == pytest.approx(sum(values.values()), rel=1e-5)
+    assert not any("total" in name for name in gan.metric_names["test"] if name.startswith(("loss_X", "loss_Y")))
+
+
+def test_the_weight_decay_of_a_generator_includes_its_heads(make_images):
+    gan = GAN(1, Config.from_settings(**{**TINIER, "objective": "cut", "weight_decay": 0.5}))
+    metrics, _, _ = train_step(gan, make_images(1, 16, seed=1), make_images(1, 16, seed=2), tf.ones([1]))
+    trained = [each.numpy() for each in gan.networks.generator_variables if len(each.shape) > 1]
+    assert float(metrics["loss_G/weight_decay"]) == pytest.approx(0.25 * sum((w**2).sum() for w in trained), rel=1e-4)

@@ -31,7 +31,7 @@ def upstream(y):
 
 
 def output_and_gradients(layer, x, compiled_for=None):
-    """Return the output of a layer and the gradients of x and of its variables for a random output gradient, as float32 arrays.
+    """Return the output of a layer and its gradients of x and of its variables, as float32 arrays.
 
     Args:
         layer: Layer, or a function with `trainable_variables`.

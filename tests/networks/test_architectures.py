@@ -37,7 +37,7 @@ def test_parameter_counts(make, settings, count):
 @pytest.mark.sampled
 @pytest.mark.parametrize("name, halvings, published", [("unet_256", 8, 54.41e6), ("unet_128", 7, 41.83e6)])
 def test_parameter_counts_of_u_nets(name, halvings, published):
-    """Count by hand: kernels of 4 x 4, a decoder with skip connections, two weights per channel of batch normalization."""
+    """Count by hand: kernels of 4 x 4, a decoder with skip connections, two weights per normalized channel."""
     widths = [3, *(64 * min(2**depth, 8) for depth in range(halvings))]
     down = sum(16 * before * after for before, after in zip(widths, widths[1:]))
     up = 16 * widths[-1] * widths[-2] + sum(16 * 2 * inner * outer for outer, inner in zip(widths, widths[1:-1]))
@@ -179,18 +179,10 @@ def test_biases_before_a_normalization(settings, bias):
     "settings, size, rows", [({}, 3, [2, 3, 4]), (PAPER, 3, [1, 2, 3]), ({}, 4, [1, 2, 3, 4]), (PAPER, 4, [1, 2, 3, 4])]
 )
 def test_upsampling_moves_a_pixel_as_the_reference_does(settings, size, rows):
-    """Upsample one pixel: row i becomes the rows from 2 i - 1 on; with TensorFlow's padding and a 3 x 3 kernel, from 2 i on."""
+    """Upsample one pixel: row i becomes rows from 2 i - 1 on; with TensorFlow's padding and size 3, from 2 i on."""
     model = built(lambda blocks, x: blocks.upsample(x, 1, size, use_bias=False), 1, **settings)
     model.set_weights([np.ones((size, size, 1, 1), np.float32)])
     x = np.zeros((1, 4, 4, 1), np.float32)
     x[0, 1, 1] = 1
     y = model(x).numpy()[0, ..., 0]
     assert np.flatnonzero(y.any(axis=1)).tolist() == np.flatnonzero(y.any(axis=0)).tolist() == rows
-
-
-@pytest.mark.parametrize("settings, epsilon", [({}, 1e-3), (PAPER, 1e-5)], ids=str)
-def test_normalization_by_hand(settings, epsilon):
-    """Normalize the values 0 and 0.02, with mean 0.01 and variance 1e-4."""
-    model = built(lambda blocks, x: blocks.normalize(x), 1, norm_affine="no", **settings)
-    y = model(tf.constant([[[[0.0], [0.02]]]])).numpy()
-    np.testing.assert_allclose(y.ravel(), np.float64([-0.01, 0.01]) / np.sqrt(1e-4 + epsilon), rtol=1e-4)

@@ -85,5 +85,5 @@ class Run:
 
     def named(self, name):
         checkpoints = self.start()
-        checkpoints.restore_named(name)
+        checkpoints.restore(name, strict=False)
         return checkpoints._checkpoint.value

@@ -1,5 +1,6 @@
 import errno
 import gc
+import itertools
 import logging
 import os
 
@@ -9,9 +10,8 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.run import checkpoints as module
 from cyclegan.run.checkpoints import CheckpointManager, ShardedState, read_train_state
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from tests.run.saves import Run, at, names, save
 from tests.thread_workers import in_threads
 from tests.training.helpers import state_values
@@ -33,9 +33,8 @@ def test_restore_without_checkpoints_returns_none(run, tmp_path):
 def test_the_newest_checkpoint_is_restored(run, caplog):
     saved = save(run, 1, 2, 10)
     state, checkpoints = run()
-    assert checkpoints.restored is None
     train_state, path = checkpoints.restore()
-    assert (train_state, path, checkpoints.restored) == (at(10), saved.folder / "epoch_0010-3", path)
+    assert (train_state, path, checkpoints.newest) == (at(10), saved.folder / "epoch_0010-3", path)
     assert state["a"].numpy().tolist() == [10, 10] and not caplog.messages
     assert read_train_state(path) == at(10)
 
@@ -49,22 +48,6 @@ def test_each_save_has_a_name_and_a_number_of_its_own(run):
     (checkpoints.folder / "epoch_0009").mkdir()  # of an earlier version
     (checkpoints.folder / "epoch_notes-9").write_text("mine")
     assert run()[1].restore().train_state == at(0, 120)
-
-
-def test_a_failed_save_keeps_the_best_checkpoint_before(run, monkeypatch):
-    _, checkpoints = run()
-    checkpoints.save(at(1), best=["best-x2y"])
-    rename = os.rename
-
-    def fill_the_disk(source, target):
-        if "epoch_0002" in str(target):
-            full()
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", fill_the_disk)
-    with pytest.raises(UserError, match="could not be written"):
-        checkpoints.save(at(2), best=["best-x2y"])
-    assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["best-x2y-1", "epoch_0001-1"]
 
 
 def test_the_newest_checkpoints_are_kept(run):
@@ -93,12 +76,12 @@ def test_best_checkpoints_stay_until_they_are_replaced(run):
     save(run, 5, keep=1, best=["best-x2y"])
     assert names(checkpoints) == ["best-x2y-5", "best-y2x-1", "epoch_0005-5"]
     state, checkpoints = run()
-    assert checkpoints.restore_named("best-y2x").train_state == at(1) and state["a"].numpy().tolist() == [1, 1]
+    assert checkpoints.restore("best-y2x").train_state == at(1) and state["a"].numpy().tolist() == [1, 1]
     for name in ("best-x2y", "best-x2y-5", "epoch_0005", "epoch_0005-5"):
-        assert checkpoints.restore_named(name).train_state == at(5)
+        assert checkpoints.restore(name).train_state == at(5)
     for name in ("epoch_0001", "best-x2y-1", "../checkpoints/epoch_0005-5"):
         with pytest.raises(UserError, match="no such checkpoint; expected one of epoch_0005-5, best-y2x-1, best-x2y-5"):
-            checkpoints.restore_named(name)
+            checkpoints.restore(name)
 
 
 @pytest.mark.parametrize("name", ["state.index", "state.data-00000-of-00001"])
@@ -141,7 +124,7 @@ def test_no_readable_checkpoint_is_an_error(run):
     with pytest.raises(
         UserError, match=r"epoch_0002-2 can't be read .*: expected a checkpoint that this program wrote$"
     ):
-        run()[1].restore_named("epoch_0002")
+        run()[1].restore("epoch_0002", strict=False)
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
@@ -149,13 +132,6 @@ def test_missing_and_extra_variables_are_refused(run, names):
     save(run, 1)
     with pytest.raises(UserError, match="epoch_0001-1 can't be read"):
         run(names=names)[1].restore()
-
-
-def test_a_training_state_of_another_version_is_refused_in_one_line(run, monkeypatch):
-    monkeypatch.setattr(module.TrainState, "to_json", lambda self: '{"train": {}, "test": {}, "draw": 1}')
-    save(run, 1)
-    with pytest.raises(UserError, match="its training state can't be used .*draw.*; expected a checkpoint of this"):
-        run()[1].restore()
 
 
 def test_three_replicas_restore_without_a_strategy(tmp_path, strategies):
@@ -174,12 +150,16 @@ def test_three_replicas_restore_without_a_strategy(tmp_path, strategies):
 
 
 @pytest.mark.parametrize("owner, name", [(tf.train.Checkpoint, "write"), (os, "fsync"), (os, "rename")])
-def test_a_failed_save_leaves_earlier_ones(run, caplog, monkeypatch, owner, name):
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_failed_save_leaves_earlier_ones(run, caplog, monkeypatch, owner, name, times):
+    """Fill the disk while the best checkpoint is written, or after it."""
     state, checkpoints = run(keep=1)
     state["a"].assign([1, 1])
     checkpoints.save(at(1), best=["best-x2y"])
+    original, calls = getattr(owner, name), {"fsync": 4 * times}.get(name, times)
+    done = itertools.count()
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, full)
+        patch.setattr(owner, name, lambda *args: original(*args) if next(done) != calls else full())
         with pytest.raises(
             UserError, match="epoch_0002 could not be written .*No space left.*epoch_0001-1 is complete"
         ):

@@ -3,20 +3,24 @@ from types import SimpleNamespace
 import pytest
 
 from cyclegan.config.command_line import parse_args
+from cyclegan.distribution import hardware
+from cyclegan.distribution.cluster import Cluster
 from cyclegan.run import overview
+from tests.run.saves import at
 
 
 @pytest.fixture
-def lines(tmp_path, caplog):
+def lines(caplog):
     """Return a function that returns the lines about one device and a small dataset."""
     caplog.set_level("INFO")
     pairs = SimpleNamespace(global_batch_size=1, steps_per_call=2, steps_per_epoch=3, epoch_size=3)
-    facts = {"notes": ("No testA",), "devices": ("/job:localhost/replica:0/task:0/device:CPU:0",), "workers": ()}
-    facts.update(train=pairs, test=pairs, parameters=(1234, 56, 0), peak=0.0, folder=tmp_path)
+    extended = SimpleNamespace(worker_devices=("/job:localhost/replica:0/task:0/device:CPU:0",))
 
-    def log(*flags, **changes):
+    def log(*flags, cluster=None, state=None, checkpoint=None, peak=0.0, parameters=(1234, 56, 0)):
         caplog.clear()
-        overview.log(parse_args(flags), overview.Facts(**{**facts, **changes}))
+        workers = SimpleNamespace(cluster=cluster, strategy=SimpleNamespace(extended=extended))
+        split = SimpleNamespace(dataset=pairs, throughput=SimpleNamespace(peak=peak))
+        overview.log(parse_args(flags), workers, (split, split), state or at(0), checkpoint, ["No testA"], parameters)
         return caplog.messages
 
     return log
@@ -28,8 +32,10 @@ def test_the_flags_of_a_preset_that_are_in_effect_are_listed(lines):
     assert not any("Preset" in line for line in [*rest, *lines()])
 
 
-def test_a_resumed_run(lines, tmp_path):
-    found = lines("--channels_x", "1", "--epochs", "4", checkpoint="epoch_0004", epochs_done=4, peak=2e12)
+def test_a_resumed_run(lines):
+    found = lines(
+        "--channels_x", "1", "--epochs", "4", "--output_dir", "my runs", checkpoint="epoch_0004", state=at(4), peak=2e12
+    )
     for text in (
         "No testA",
         "No identity losses: X and Y have different numbers of channels",
@@ -37,17 +43,18 @@ def test_a_resumed_run(lines, tmp_path):
         "Replicas: 1, global batch: 1 x 1 = 1 image pairs",
         "Peak speed of a matrix product: 2 TFLOP/s",
         "Parameters: 1,234 in each generator, 56 in each discriminator",
-        f"Writing to {tmp_path} (tensorboard --logdir {tmp_path})",
+        "Writing to my runs (tensorboard --logdir 'my runs')",
         "Resumed from epoch_0004: 4 of 4 epochs are done",
         "Nothing is left to do: raise --epochs to train longer",
     ):
         assert text in found
 
 
-def test_arithmetic_and_several_workers(lines):
+def test_arithmetic_and_several_workers(lines, monkeypatch):
+    monkeypatch.setattr(hardware, "multiplies_in_tf32", lambda precision: True)
     flags = ["--objective", "cut", "--precision", "float32", "--xla", "on", "--deterministic"]
-    changes = {"workers": ("a:1", "b:1"), "uses_tf32": True, "parameters": (1234, 56, 7890)}
-    found = lines(*flags, **changes, checkpoint="epoch_0001_pair_2", epochs_done=1, pairs_done=2)
+    changes = {"cluster": Cluster(("a:1", "b:1"), 0), "parameters": (1234, 56, 7890)}
+    found = lines(*flags, **changes, checkpoint="epoch_0001_pair_2", state=at(1, 2))
     for text in (
         "Workers: 2 (a:1, b:1)",
         "Number of devices: 1 (CPU) in each worker",

@@ -21,29 +21,23 @@ def test_free_settings_change_on_resume_without_a_warning(run_folder):
     with open_run(run_folder, epochs=500, decay_from=100, verbose=0, keep=9, devices=3) as again:
         again.check_data(DATA)
         again.start(DATA)
+        assert again.saved_config.optimization.epochs == 200
     assert not again.warnings and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
 
 
 def test_other_settings_of_the_training_cause_warnings(run_folder):
-    with open_run(run_folder, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0) as again:
+    with open_run(run_folder, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0, epochs=300) as again:
         # `setup.batch_size_warnings` warns of another global batch.
         expected = ("lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0", "lr_discriminator 0.0002 -> 1.0")
+        expected += ("decay_from 100 -> 150",)
         assert again.warnings == [f"{change} from here on" for change in expected]
-
-
-def test_the_saved_configuration_is_the_run_so_far(run_folder, tmp_path):
-    with open_run(run_folder, epochs=300) as again:
-        assert again.saved_config.optimization.epochs == 200
-        assert again.warnings == ["decay_from 100 -> 150 from here on"]
-    with open_run(tmp_path / "new") as new:
-        assert new.saved_config is None
 
 
 def test_other_networks_are_refused(run_folder):
     with pytest.raises(UserError) as error:
         open_run(run_folder, filters=8, residual_blocks=2)
-    differences = "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8, residual_blocks 9 -> 2"
-    for text in (differences, "another --output_dir", "--clear_output_dir"):
+    differences = "generator 'resnet_9blocks' -> 'resnet_2blocks', filters 64 -> 8; expected"
+    for text in (differences, f"add --config {run_folder}/config.json", "another --output_dir", "--clear_output_dir"):
         assert text in str(error.value)
 
 
@@ -227,15 +221,18 @@ def test_a_moved_or_replaced_folder_ends_the_run(tmp_path):
 
 
 def test_a_second_run_is_refused_until_the_first_is_closed(run_folder):
-    before = (run_folder / "config.json").read_bytes()
+    before = len(os.listdir("/proc/self/fd")), (run_folder / "config.json").read_bytes()
     with open_run(run_folder) as first:
         for clear in (False, True):  # a refusal keeps the lock
             check_refused(run_folder, os.getpid(), clear_output_dir=clear)
-        assert (run_folder / "config.json").read_bytes() == before
+        assert (run_folder / "config.json").read_bytes() == before[1]
         first.start(DATA)
         check_refused(run_folder, os.getpid())
     first.close()
+    with pytest.raises(UserError, match="differs"):
+        open_run(run_folder, filters=8)  # a refusal releases the lock
     open_run(run_folder).close()
+    assert len(os.listdir("/proc/self/fd")) == before[0]
 
 
 def test_a_killed_process_releases_the_lock(run_folder):
@@ -258,12 +255,3 @@ def test_a_file_system_without_locks_allows_two_runs(run_folder, monkeypatch):
     monkeypatch.setattr(run_directory.fcntl, "flock", flock)
     with open_run(run_folder) as one, open_run(run_folder):
         one.start(DATA)
-
-
-def test_no_descriptor_stays_open(run_folder):
-    before = len(os.listdir("/proc/self/fd"))
-    with open_run(run_folder):
-        check_refused(run_folder, os.getpid())
-    with pytest.raises(UserError, match="differs"):
-        open_run(run_folder, filters=8)  # a refusal releases the lock
-    assert len(os.listdir("/proc/self/fd")) == before

@@ -4,7 +4,6 @@ import pytest
 
 from cyclegan.errors import UserError
 from cyclegan.run.train_state import PassState, TrainState
-from tests.run.saves import at
 
 
 def in_the_middle():
@@ -39,11 +38,6 @@ def test_a_state_survives_json(state):
 def test_other_json_is_refused(text):
     with pytest.raises(UserError, match="expected a checkpoint of this version"):
         TrainState.from_json(text)
-
-
-def test_positions_have_names():
-    assert [at(0).name, at(12, 345).name] == ["epoch_0000", "epoch_0012_pair_00345"]
-    assert at(12345, 1067, 8).name == "epoch_12345_pair_01067_test_0008"
 
 
 def test_next_epoch_resets_the_passes_and_keeps_the_rest():

@@ -8,7 +8,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from scripts.benchmark import census, plain, steps
 from scripts.benchmark.__main__ import main
 

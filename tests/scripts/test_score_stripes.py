@@ -6,13 +6,13 @@ import pytest
 from PIL import Image
 
 from cyclegan.config import Config, serialization
-from cyclegan.data import embedded, sources
+from cyclegan.data import sources
 from cyclegan.errors import UserError
 from cyclegan.inference.model import Model
 from cyclegan.networks import compat
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
+from cyclegan.training.step import GAN
 from scripts import score_stripes
 
 
@@ -32,7 +32,7 @@ def stripes_run(tmp_path):
 
 @pytest.fixture
 def scenes_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
+    monkeypatch.setattr(sources, "SPLIT_SIZES", dict.fromkeys(sources.SPLITS, 3))
     return make_run(tmp_path, "scenes")
 
 
@@ -63,7 +63,7 @@ def test_the_truth_scores_best(stripes_run, monkeypatch):
     """Check with networks that return the truth that images and directions are not mixed up."""
     config, *_ = serialization.load(stripes_run / "config.json")
     domains = sources.load_domains(config.data, config.networks.multiple)
-    x, y = (np.stack([*part.images]) for part in (domains.test_x, domains.test_y))
+    x, y = (np.stack([*part]) for part in (domains.test_x, domains.test_y))
     pairs = {"x2y": (x, y), "y2x": (y, x)}
 
     def perfect(direction, self, given, size=None):

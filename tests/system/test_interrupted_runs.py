@@ -23,7 +23,7 @@ def assert_same_runs(folder, checkpoint):
 
 
 def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
-    """Train 16-bit gray images and TIFFs of five bands, cropped from several sizes; resume as after a kill before the last save."""
+    """Train 16-bit gray images and TIFFs of five bands, cropped; resume as after a kill before the last save."""
     for i in range(4):
         rng = np.random.default_rng(i)
         for domain in "AB":
@@ -51,7 +51,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_signals_and_kills_are_bit_exact(photos, tmp_path, capsys):
-    """Interrupt a run by SIGTERM, SIGKILL, and SIGINT once and twice; it ends with the same weights and the same log."""
+    """Interrupt a run by SIGTERM, SIGKILL, and SIGINT once and twice; it ends with the same weights and log."""
     flags = ["--dataset", str(photos), "--epochs", "20", "--plot_every", "99", "--log_every", "2", "--keep", "2"]
     flags += ["--devices", "1", "--no_peak", *TINY]
     train.main([*flags, "--output_dir", str(tmp_path / "whole")])

@@ -12,11 +12,11 @@ from time import sleep
 
 import pytest
 
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import CHANGES, ERRORS
+from cyclegan.methods.objective import CHANGES, ERRORS
 from cyclegan.run.checkpoints import read_train_state
 from cyclegan.run.run_directory import find_checkpoints
 from tests.system.runs import TINY, lines, run
+from tests.training.helpers import LOSSES
 
 
 class TensorBoard:
@@ -82,7 +82,8 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
-        ("steps", 1, 2), ("train", 1, 3), ("test", 1, 3), ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8)
+        ("steps", 1, 2), ("train", 1, 3), ("test", 1, 3),
+        ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8),
     ]  # fmt: skip
 
     board = TensorBoard(folder)

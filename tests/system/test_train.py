@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,9 +19,7 @@ from cyclegan.cli import train
 from cyclegan.config import serialization
 from cyclegan.data import tfds_source
 from cyclegan.data.sources import comparison_images
-from cyclegan.distribution import hardware
 from cyclegan.errors import UserError
-from cyclegan.training import setup
 from cyclegan.training import step as step_module
 from tests.system.runs import ROOT, SMALLEST, TINY, all_finite, assert_same, lines, photograph, run, start, variables
 
@@ -138,26 +135,6 @@ def test_poisoned_image_is_skipped_and_named(photos, tmp_path, monkeypatch, caps
     assert len(events) == 2 and all("trainA/spoiled \x1b[31m.png" in event["images"] for event in events)
     assert [line["skipped_steps"] for line in logged if line["split"] == "train" and "event" not in line] == [1, 1]
     assert all_finite(tmp_path / "run" / "checkpoints" / "epoch_0002")
-
-
-@pytest.mark.slow
-def test_images_may_disappear_while_training(finished, photos, monkeypatch):
-    """Remove images that are cached in memory; the next start names the missing folder."""
-    load_data = setup.load_data
-
-    def load_and_remove(*args):
-        data = load_data(*args)
-        shutil.rmtree(photos / "trainA")
-        return data
-
-    monkeypatch.setattr(setup, "load_data", load_and_remove)
-    monkeypatch.setattr(hardware, "measure_peak", lambda precision: pytest.fail("with --no_peak"))
-    flags = [*finished, *SMALLEST, "--batch_size", "2", "--no_peak"]
-    metrics = train.main([*flags, "--epochs", "2"])
-    assert metrics["train"]["skipped_steps"] == 0 and not (photos / "trainA").exists()
-    monkeypatch.undo()
-    with pytest.raises(UserError, match="trainA: no such folder; expected"):
-        train.main([*flags, "--epochs", "3"])
 
 
 @pytest.mark.slow

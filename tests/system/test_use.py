@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """Return a copy of the repository in which the demo ran, in the environment of the tests, and the output of the demo."""
+    """Return a copy of the repository in which the demo ran, and the output of the demo."""
     home = tmp_path_factory.mktemp("home")
     ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
     shutil.copytree(ROOT, home / "clone", ignore=lambda folder, names: {*ignored(folder, names), "demo"} & set(names))
@@ -88,7 +88,7 @@ EXPORTS = {"savedmodel": "out", "keras": "out.keras", "onnx": "out.onnx", "tflit
 
 @pytest.fixture(scope="module")
 def used(demo, mixed, tmp_path_factory):
-    """Run the commands, two at a time because each takes about one core; return the folder of results and the outputs by name."""
+    """Run the commands, two at a time; return the folder of results and the outputs by name."""
     folder = tmp_path_factory.mktemp("used")
     commands = {
         "translate": ("translate.py", mixed, folder / "translated", "--html"),

@@ -7,10 +7,11 @@ from tests.training.fakes import Recorder, Steps, make_dataset, make_trainer
 
 @pytest.fixture
 def fit(strategies, make_images, caplog):
-    """Return a function that trains on 7 pairs in batches of 3 with fake steps and returns (metrics, recorder, trainer).
+    """Return a function that trains on 7 pairs in batches of 3 with fakes and returns (metrics, recorder, trainer).
 
-    `bad` and `bad_tests` are the training and test steps that are not finite, counted over all that are ever run. `fit.steps` has
-    the fake steps, `fit.trainer` the trainer and `fit.recorder` the recorder of the last call, `fit.warnings()` its warnings.
+    `bad` and `bad_tests` are the training and test steps that are not finite, counted over all that are ever run.
+    `fit.steps` has the fake steps, `fit.trainer` the trainer and `fit.recorder` the recorder of the last call,
+    `fit.warnings()` its warnings.
     """
     caplog.set_level(logging.INFO)
 

@@ -8,12 +8,12 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution.workers import Workers
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.methods.objective import CHANGES, ERRORS, SAMPLES
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks import make_callbacks
 from cyclegan.training.trainer import Split, Trainer
+from tests.training.helpers import LOSSES
 
 RATES = {"learning_rate": 0.5, "learning_rate_discriminators": 0.25}
 METRIC_NAMES = {"train": LOSSES, "test": LOSSES + ERRORS + CHANGES}
@@ -23,7 +23,7 @@ class Recorder:
     """Stand in for the summary and the checkpoints of a run, and record the calls."""
 
     log_bytes = 0
-    restored = None
+    newest = None
     folder = "nowhere"
 
     def __init__(self):
@@ -120,20 +120,15 @@ def make_dataset(images, batch_size, seed, steps_per_call=1):
     return UnpairedDataset(images, images, batch_size, images.shape[1:3], seed, None, steps_per_call)
 
 
-def fake_model(translate_samples):
-    """Return a model whose sample images a function makes."""
-    objective = types.SimpleNamespace(translate_samples=translate_samples)
-    generators = {
-        "G": lambda x, training: translate_samples(None, x, x)[0][0],
-        "F": lambda y, training: translate_samples(None, y, y)[1][0],
-    }
-    in_use = types.SimpleNamespace(generators=generators)
-    return types.SimpleNamespace(objective=objective, networks=types.SimpleNamespace(in_use=in_use))
+def fake_model(**generators):
+    """Return a model whose generators are functions of an image batch."""
+    generators = {name: lambda x, training, f=f: tf.constant(f(x)) for name, f in generators.items()}
+    return types.SimpleNamespace(networks=types.SimpleNamespace(in_use=types.SimpleNamespace(generators=generators)))
 
 
 def make_trainer(strategy, recorder, train, test, state=None, evaluation=None, **settings):
     """Return a trainer for fake splits: (dataset, steps) each."""
-    model = fake_model(lambda networks, x, y: ((tf.constant(x),) * 2, (tf.constant(y),) * 2))
+    model = fake_model(G=lambda x: x, F=lambda y: y)
     train, test = (
         Split(name, dataset, steps, METRIC_NAMES[name], Throughput(1e9 if name == "train" else 0.0))
         for name, (dataset, steps) in (("train", train), ("test", test))

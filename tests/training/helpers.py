@@ -3,13 +3,17 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.run.checkpoints import ShardedState
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step, update
+from cyclegan.training.step import GAN, train_step, update
 
 FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
 TINY = {"filters": 4, **FEW_LAYERS, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
 TINIER = {**TINY, **FEW_LAYERS, "image_size": 16}
 
+# The losses of CycleGAN.
+LOSSES = (
+    *(f"loss_{network}/{part}" for network in "GF" for part in ("loss", "cycle", "identity", "total")),
+    *("loss_X/loss", "loss_Y/loss"),
+)
 # All options of the method that change a step, in as few runs as possible.
 SETS = {
     "batch": {**FEW_LAYERS, "norm": "batch", "dropout": 0.3, "adversarial": "hinge", "pool_size": 2, "ema": 0.5},
@@ -111,7 +115,7 @@ def eager_step(gan, x, y, weight=None):
 
 
 def per_replica_batches(strategy, x, y):
-    """Return batches of one sample per replica for several steps, from [steps, replicas, H, W, 3] twice; all weights are 1."""
+    """Return batches of one sample of weight 1 per replica for several steps, from [steps, replicas, H, W, 3] twice."""
     return tuple(
         strategy.experimental_distribute_values_from_function(
             lambda context, part=part: tf.constant(part[:, context.replica_id_in_sync_group, None])

@@ -2,7 +2,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.config.sections import EvaluationConfig
@@ -19,8 +18,6 @@ from cyclegan.training.callbacks import (
     find_collapse,
     find_silent_failures,
     load_samples,
-    translate_samples,
-    write_samples,
 )
 from tests.images.dicom_samples import twelve_bits
 from tests.images.samples import deep_png
@@ -103,7 +100,8 @@ def test_patience_ends_training(fit, caplog):
     assert recorder.epochs_of("save")[-1] == 4 and not fit.warnings()
     logged = [message for message in caplog.messages if "--patience" in message or "best KID" in message]
     assert logged == [
-        "Training ends after epoch 4: in the last 2 evaluations, the KID of no direction was the lowest so far (--patience 2)",
+        "Training ends after epoch 4: in the last 2 evaluations, the KID of no direction was the lowest so far"
+        " (--patience 2)",
         "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y), last KID 0.7 after epoch 4",
         "Y -> X: best KID 0.4 after epoch 2 (checkpoint best-y2x), last KID 0.6 after epoch 4",
     ]
@@ -111,8 +109,9 @@ def test_patience_ends_training(fit, caplog):
     assert (end.evaluations_since_best, end.best_epoch) == (2, {"x2y": 1, "y2x": 2})
     assert fit(9, end, evaluation=Scored([]), evaluate_every=1, patience=2)[0] == {}
     assert caplog.messages == [
-        "Training ended by --patience 2: raise or drop it to train longer", *(text.split(", last")[0] for text in logged[1:])
-    ]  # fmt: skip
+        "Training ended by --patience 2: raise or drop it to train longer",
+        *(text.split(", last")[0] for text in logged[1:]),
+    ]
     _, recorder, trainer = fit(9, end, evaluation=Scored([1, 1] * 9), evaluate_every=1, patience=4)
     assert recorder.epochs_of("test") == [5, 6]  # the count continues
 
@@ -132,17 +131,15 @@ def test_evaluations_without_scores_do_not_count(fit):
 
 def test_samples_are_the_first_held_out_images(make_images):
     x, y = make_images(7, 16, seed=1), make_images(6, 16, seed=2)
-    seen = []
-    model = fake_model(lambda networks, x, y: seen.extend([x, y]) or ((tf.constant(x),) * 2,) * 2)
-    written = []
+    model, written = fake_model(G=lambda x: x / 2, F=lambda y: y + 1), []
     summary = types.SimpleNamespace(write_cycles=lambda *arguments: written.append(arguments))
-    names = [f"x[{i}]" for i in range(5)], [f"y[{i}]" for i in range(5)]
-    dataset = UnpairedDataset(x, y, 3, (16, 16))
-    cycles = translate_samples(model, *load_samples(dataset))
-    write_samples(cycles, dataset, summary, 9)
-    assert written == [(9, *cycles, [*names])] and [len(cycle) for cycle in cycles] == [3, 3]
-    np.testing.assert_allclose(seen[0], x[:5] / 127.5 - 1, atol=1e-6)
-    np.testing.assert_allclose(seen[1], y[:5] / 127.5 - 1, atol=1e-6)
+    callback = PlotCallback(model, UnpairedDataset(x, y, 3, (16, 16)), summary, 9)
+    callback.on_epoch_end(Epoch(TrainState(epoch=9), False, {}))
+    ((epoch, forward, backward, names),) = written
+    assert epoch == 9 and names == [[f"{domain}[{i}]" for i in range(5)] for domain in "XY"]
+    real_x, real_y = (images[:5] / 127.5 - 1 for images in (x, y))
+    np.testing.assert_allclose(forward, [real_x, real_x / 2, real_x / 2 + 1], atol=1e-6)
+    np.testing.assert_allclose(backward, [real_y, real_y + 1, (real_y + 1) / 2], atol=1e-6)
 
 
 def test_samples_of_a_run_with_a_range_show_the_range(tmp_path):
@@ -152,11 +149,11 @@ def test_samples_of_a_run_with_a_range_show_the_range(tmp_path):
     settings = {"dataset": str(tmp_path), "preprocess": "none", "channels_x": 1, "channels_y": 1, "image_size": 16}
     config = Config.from_settings(value_range_x="0:4095", value_range_y="0:8190", **settings)
     domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
-    dataset = UnpairedDataset(domains.test_x.images, domains.test_y.images, 1, domains.size)
+    dataset = UnpairedDataset(domains.test_x, domains.test_y, 1, domains.size)
     x, y = load_samples(dataset)
     np.testing.assert_allclose(x[0, ..., 0], twelve_bits(16, 16) / 2047.5 - 1, atol=1e-4)
     np.testing.assert_allclose(y[0, ..., 0], twelve_bits(16, 16) / 4095 - 1, atol=1e-4)
-    write_samples(((x, y), (y, x)), dataset, SummaryWriter(tmp_path / "run"), 1)
+    SummaryWriter(tmp_path / "run").write_cycles(1, (x, y), (y, x), dataset.names)
     shown = reader.decode(tmp_path / "run/samples/epoch_001/fake_x_1.png", 1)
     np.testing.assert_allclose(shown[..., 0], twelve_bits(16, 16) / 4095 * 255, atol=0.51)
 
@@ -164,7 +161,7 @@ def test_samples_of_a_run_with_a_range_show_the_range(tmp_path):
 def test_a_collapsed_generator_is_reported_once(make_images, caplog):
     """Translate all images of X to nearly one image; those of Y stay different."""
     x, y = make_images(5, 16, seed=1), make_images(5, 16, seed=2)
-    model = fake_model(lambda networks, x, y: ((0.01 * tf.constant(x),) * 2, (tf.constant(y),) * 2))
+    model = fake_model(G=lambda x: 0.01 * x, F=lambda y: y)
     events = []
     summary = types.SimpleNamespace(write_cycles=lambda *_: None, write_warning=lambda *event: events.append(event[:3]))
     callback, state = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 99), TrainState(epoch=3)

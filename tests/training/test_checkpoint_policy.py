@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from cyclegan.distribution.workers import Watchdog
 from cyclegan.errors import Stopped, UserError
 from cyclegan.run.train_state import TrainState
 from cyclegan.training import checkpoint_policy
@@ -17,7 +18,6 @@ class Saved:
     """Stand in for the checkpoints and the log, and count the calls."""
 
     log_bytes = 0
-    restored = None
 
     def __init__(self, failures=0):
         self.saves, self.failures = 0, failures
@@ -35,7 +35,7 @@ class Saved:
 
 def make_policy(workers, minutes=60.0, stop_signal=0, save_requested=False, failures=0):
     saved, divergence = Saved(failures), types.SimpleNamespace(is_sound=True, note_checkpoint=lambda state: None)
-    policy = CheckpointPolicy(saved, saved, divergence, workers, minutes)
+    policy = CheckpointPolicy(saved, saved, divergence, workers, Watchdog(None, lambda: None), minutes)
     policy.signals = types.SimpleNamespace(stop_signal=stop_signal, save_requested=save_requested)
     return policy, saved
 

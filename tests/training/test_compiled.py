@@ -11,14 +11,13 @@ from cyclegan.data import stripes
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.export.portable import make_portable
 from cyclegan.inference.model import Model
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
 from cyclegan.networks import compat, normalization
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step, train_step, update
+from cyclegan.training.step import GAN, compile_train_step, train_step, update
 from tests.training.helpers import (
+    LOSSES,
     SETS,
     TINIER,
     as_trained,

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import TrainingError
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import GRADIENTS, LOSS_SCALE, SAMPLES
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, SAMPLES
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
 from tests.training.fakes import RATES, without_times
+from tests.training.helpers import LOSSES
 
 
 def test_a_bad_step_is_left_out_counted_and_named(fit):

@@ -1,6 +1,7 @@
 """Operations of a step that a GPU would leave to the CPU, found without a GPU.
 
-These have no GPU kernel for their types, or a kernel that computes on the host, as for int32, so the host waits for the device.
+These have no GPU kernel for their types, or a kernel that computes on the host, as for int32, so the host waits for the
+device.
 """
 
 import collections
@@ -13,8 +14,7 @@ from tensorflow.python.framework import kernels, op_def_registry  # not in tf.co
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.methods import OBJECTIVES
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step, train_step, update
+from cyclegan.training.step import GAN, compile_train_step, train_step, update
 from tests.training.helpers import FEW_LAYERS
 
 pytestmark = pytest.mark.skipif(
@@ -83,7 +83,7 @@ def arguments(node, definitions):
 
 
 def waits(function):
-    """Return the inputs for which the host would wait: (operation, its input, operation on the device that makes the input).
+    """Return the inputs for which the host would wait: (operation, its input, operation that makes the input).
 
     Inputs that depend on constants and shapes alone are computed before the first step.
     """

@@ -15,8 +15,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.strategy import make_strategy
 from cyclegan.training import schedule, setup
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_train_step, train_step, update
+from cyclegan.training.step import GAN, compile_train_step, train_step, update
 from tests.training.helpers import as_trained, flat, per_replica_batches, weights
 
 STEPS = 3
@@ -107,7 +106,7 @@ def seen(folder, options):
     config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
     domains = sources.load_domains(config.data, config.networks.multiple)
     images, flip, epoch_size = (
-        (domains.train_x.images, domains.train_y.images),
+        (domains.train_x, domains.train_y),
         not config.data.no_flip,
         config.data.epoch_size,
     )
@@ -136,7 +135,7 @@ def test_an_image_option_makes_a_difference(folder, options):
 
 @functools.cache
 def program(name=None, value=None):
-    """Return how often the program of a training step has each operation on each type, and how many parts XLA compiles."""
+    """Return how often a training step has each operation on each type, and how many parts XLA compiles."""
     flag = {name: value} if name else {}
     config = Config.from_settings(**{**BASE, "image_size": 16, "discriminator_layers": 1, "residual_blocks": 1, **flag})
     gan, images = GAN(1, config), np.zeros((1, 1, 16, 16, 3), np.uint8)

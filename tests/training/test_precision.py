@@ -3,17 +3,16 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.config import Config
-from cyclegan.methods.metric_names import LOSS_SCALE
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import train_step, update
+from cyclegan.methods.objective import LOSS_SCALE
+from cyclegan.training.step import GAN, train_step, update
 from tests.training.helpers import TINY, as_trained
 
 
 def step_in_precision(precision, x, y, scale=None):
     """Return the metrics of a step, and the gradients that each optimizer receives, as vectors.
 
-    The normalizations have values as after some training. New ones make all signals so small that in float16 a translation of a
-    translation is 0, where the gradient of a ReLU is 0.
+    The normalizations have values as after some training. New ones make all signals so small that in float16 a
+    translation of a translation is 0, where the gradient of a ReLU is 0.
     """
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "precision": precision})))
     if scale:
@@ -42,7 +41,7 @@ def in_float32(make_images):
 
 @pytest.mark.parametrize("precision, bound", [("bfloat16", 0.03), ("float16", 0.01)])
 def test_low_precision_is_close_to_float32(in_float32, precision, bound):
-    """Compare gradients: they differ by less than 3 % of their norm in bfloat16 and 1 % in float16 (measured: 1.2 % and 0.5 %)."""
+    """Gradients differ by less than 3 % of their norm in bfloat16 and 1 % in float16 (measured: 1.2 % and 0.5 %)."""
     x, y, metrics, gradients = in_float32
     low_metrics, low_gradients = step_in_precision(precision, x, y, 2.0**10)
     assert low_metrics.keys() == metrics.keys()

@@ -1,28 +1,34 @@
-"""Parts of the set-up; the trainer as a whole is tested by `test_trainer` with fakes, and by real runs in `tests/system`."""
+"""Parts of the set-up; `test_trainer` tests the trainer with fakes, and `tests/system` with real runs."""
 
 import dataclasses
+import logging
 import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import Config, serialization
 from cyclegan.data.sources import SPLITS
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
-from cyclegan.distribution.workers import Workers
+from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import UserError
 from cyclegan.networks import compat
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.training import setup
 from cyclegan.training.setup import (
     batch_size_warnings,
+    choose_xla,
     config_of_worker,
     learning_rate_warnings,
     load_data,
     make_trainer,
+    time_steps,
 )
-from tests.training.helpers import TINIER
+from cyclegan.training.step import GAN, compile_train_step
+from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
 
@@ -57,7 +63,7 @@ def test_loaded_images_are_compared_with_the_run(folder, tmp_path, strategies):
     run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append, config=config)
     data = load_data(config, Workers(strategies[1]), run)
     assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
-    assert data.train_x.images.shape == (2, 24, 24, 3) and data.test_y.images.shape == (2, 16, 16, 3)
+    assert data.train_x.shape == (2, 24, 24, 3) and data.test_y.shape == (2, 16, 16, 3)
 
     def refuse(fingerprint):
         raise UserError("other images")
@@ -76,12 +82,12 @@ def test_config_json_gets_the_measured_range(folder, tmp_path, strategies):
         "--value_range_y 100:200: percentiles 0.1 and 99.9 of the values of 2 images of trainB; fixed for this run"
         in data.notes
     )
-    assert [data.train_y.images[i].max() for i in range(2)] == [0, 65535] and data.train_x.images[0].max() == 100 * 257
+    assert [data.train_y[i].max() for i in range(2)] == [0, 65535] and data.train_x[0].max() == 100 * 257
 
 
 @pytest.fixture
 def make(tmp_path, strategies):
-    """Return a function that makes the trainer of a tiny run, as a new start of the program does, and its config.json."""
+    """Return a function that makes the trainer of a tiny run, as a new start does, and its config.json."""
     small = {"dataset": "stripes", "max_dataset_size": 2, "no_peak": True, "verbose": 0}
 
     def make_one(make_evaluator=None, **settings):
@@ -172,11 +178,63 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
 
 
-@pytest.mark.parametrize("epochs, rate", [(300, "0.00015"), (160, "3.33e-05")])
-def test_other_epochs_warn_of_the_new_learning_rate(epochs, rate):
-    saved = Config.from_settings().optimization
-    present = Config.from_settings(epochs=epochs, decay_from=100).optimization
-    assert learning_rate_warnings(saved, present, 150) == [
-        f"epochs 200 -> {epochs}: after epoch 150 the learning rate is {rate} from here on; with the saved settings it would have"
-        " been 0.0001"
-    ]
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "replicas, norm, pairs",
+    [(1, "batch", {"dataset": "folder", "paired_names": True, "lambda_paired": 1.0}), (2, "instance", {})],
+)
+def test_timing_changes_nothing_and_traces_once(strategies, make_images, replicas, norm, pairs, caplog):
+    strategy, workers = strategies[replicas], Workers(strategies[replicas])
+    options = {**FEW_LAYERS, "precision": "float16", "ema": 0.9, "pool_size": 3, "norm": norm}
+    with strategy.scope():
+        gan = as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **options, **pairs})))
+    dataset = UnpairedDataset(
+        make_images(6, 16, 1), make_images(6, 16, 2), replicas, (16, 16), seed=0, steps_per_call=2
+    )
+    if pairs:
+        dataset.set_pairs(np.array([[0, 0]]), 1.0)
+    before, step, calls, beats = state_values(gan), compile_train_step(strategy, gan), [], []
+
+    def recorded(*arguments):
+        calls.append(arguments)
+        return step(*arguments)
+
+    def broken(*arguments):
+        raise tf.errors.UnimplementedError(None, None, "no kernel\nand a long story")
+
+    seconds = time_steps({"off": recorded, "on": broken}, gan, dataset, workers, lambda: beats.append(len(calls)))
+    assert beats == [1, 2, 3, 4] and 0 < seconds["off"] < seconds["on"] == float("inf")
+    warnings = [record.getMessage() for record in caplog.records if record.name == setup.__name__]
+    assert warnings == ["XLA failed, and is not used: no kernel"]
+    for value, other in zip(before, state_values(gan)):
+        np.testing.assert_array_equal(value, other)
+    step(next(dataset.distributed(strategy)), *calls[0][1:])
+    assert step.experimental_get_tracing_count() == 1  # not traced again for training
+    with pytest.raises(tf.errors.UnimplementedError):
+        time_steps({"off": broken, "on": step}, gan, dataset, workers, lambda: None)
+
+
+@pytest.mark.parametrize(
+    "flags, has_gpu, earlier, xla",
+    [
+        ({}, True, None, "on"),  # the faster one
+        ({}, True, "off", "off"),
+        ({}, True, "auto", "on"),
+        ({}, False, None, "auto"),
+        ({"xla": "off"}, True, "on", "off"),
+        ({"xla": "on"}, False, None, "on"),
+        ({"deterministic": True}, True, None, "off"),
+        ({"norm": "batch"}, True, None, "auto"),
+        ({"dropout": 0.1}, True, None, "auto"),
+    ],
+)
+def test_xla_is_timed_only_on_gpus_and_chosen_once(monkeypatch, caplog, flags, has_gpu, earlier, xla):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(hardware, "has_accelerator", lambda: has_gpu)
+    monkeypatch.setattr(setup, "time_steps", lambda *_: {"off": 0.0123, "on": 0.01})
+    workers = types.SimpleNamespace(broadcast_from_chief=lambda value: value)
+    config = Config.from_settings(**flags)
+    assert choose_xla(config, earlier, workers, None, {}, None, Watchdog(None, lambda: None)) == xla
+    is_timed = has_gpu and earlier in (None, "auto") and not flags
+    expected = ["--xla on from here on: a step takes 12.3 ms without XLA, 10.0 ms with XLA"]
+    assert caplog.messages[-1:] == (expected if is_timed else [])

@@ -7,12 +7,11 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.metric_names import WEIGHT_DECAY
 from cyclegan.methods.randomness import StepRandomness
 from cyclegan.training import step as step_module
-from cyclegan.training.gan import GAN
+from cyclegan.training.callbacks import translate_samples
 from cyclegan.training.optimizers import pack, unpack, zero_unless
-from cyclegan.training.step import train_step, turns, update
+from cyclegan.training.step import GAN, train_step, turns, update
 from tests.training.helpers import (
     FEW_LAYERS,
     TINY,
@@ -21,6 +20,7 @@ from tests.training.helpers import (
     flat,
     sgd_gradients,
     sgd_gradients_with,
+    state_values,
     weights,
     with_sgd,
 )
@@ -117,8 +117,8 @@ def test_weight_decay_adds_kernels_to_the_gradients(make_images):
     metrics = eager_step(
         as_trained(GAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[make_images(2)] * 2
     )
-    kernels = [w for w in fresh[: len(gan.networks.generator_variables)] if len(w.shape) == 4]
-    assert metrics[WEIGHT_DECAY[0]] == pytest.approx(
+    kernels = [w for w in fresh[: len(gan.networks["G"].trainable_variables)] if len(w.shape) == 4]
+    assert metrics["loss_G/weight_decay"] == pytest.approx(
         0.25 * sum((w.astype(np.float64) ** 2).sum() for w in kernels), rel=1e-4
     )
 
@@ -156,7 +156,7 @@ def test_ema_weights_follow_and_are_in_use(make_images):
         expected = 0.75 * expected + 0.25 * flat(gan.networks["G"].trainable_variables)
     assert np.abs(expected - flat(gan.networks["G"].trainable_variables)).max() > 1e-3
     np.testing.assert_allclose(flat(gan.networks.ema_generators["G"].trainable_variables), expected, atol=1e-6)
-    (fake_y, _), (_, cycle_y) = gan.objective.translate_samples(gan.networks.in_use, to_float(x), to_float(y))
+    (_, fake_y, _), (_, _, cycle_y) = translate_samples(gan, to_float(x), to_float(y))
     np.testing.assert_array_equal(fake_y, gan.networks.ema_generators["G"](to_float(x)))
     np.testing.assert_array_equal(
         cycle_y, gan.networks.ema_generators["G"](gan.networks.ema_generators["F"](to_float(y)))
@@ -202,16 +202,12 @@ def test_nonfinite_step_changes_no_state(make_images):
     x, y = make_images(1, seed=1), make_images(1, seed=2)
     eager_step(gan, x, y)
 
-    def state_values():
-        parts = {name: part for name, part in gan.state().items() if name != "loss_scale"}
-        return [tf.convert_to_tensor(v).numpy() for part in parts.values() for v in part.variables]
-
-    before = state_values()
+    before = state_values(gan)
     assert len(gan.networks.statistics) > 10
     for finite in (False, True):
         _, received, carry = train_step(gan, x, y, tf.ones([1]), 1)
         update(gan, received, tf.constant(finite), carry, tf.constant(1))
-        same = [np.array_equal(a, b) for a, b in zip(before, state_values())]
+        same = [np.array_equal(a, b) for a, b in zip(before, state_values(gan))]
         assert all(same) is not finite
     statistics = [tf.convert_to_tensor(v).numpy() for v in gan.networks.statistics]
     assert not any(np.array_equal(a, b) for a in statistics for b in before if a.shape == b.shape)
@@ -242,8 +238,8 @@ def test_checkpoint_of_gpus_restores_on_a_cpu(tmp_path, monkeypatch):
     """Restore into layers that may have other classes, see `make_instance_normalization`."""
     with monkeypatch.context() as patch:
         patch.setattr(hardware, "has_accelerator", lambda: True)
-        on_gpus = GAN(1, Config.from_settings(**TINY))
-    on_cpu = GAN(1, Config.from_settings(**{**TINY, "seed": 1}))
+        on_gpus = GAN(1, Config.from_settings(**TINY, pool_size=0))
+    on_cpu = GAN(1, Config.from_settings(**{**TINY, "pool_size": 0, "seed": 1}))
     path = tf.train.Checkpoint(**on_gpus.state()).write(str(tmp_path / "state"))
     tf.train.Checkpoint(**on_cpu.state()).read(path).assert_consumed().assert_existing_objects_matched()
     assert all(np.array_equal(a, b) for a, b in zip(weights(on_gpus), weights(on_cpu)))

@@ -5,11 +5,11 @@ import tensorflow as tf
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.methods.cyclegan import LOSSES
-from cyclegan.methods.metric_names import CHANGES, ERRORS, SAMPLES
+from cyclegan.methods.objective import CHANGES, ERRORS, SAMPLES
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergencePolicy
 from tests.training.fakes import RATES, Recorder, Steps, calls_without_times, make_dataset, make_trainer, without_times
+from tests.training.helpers import LOSSES
 
 
 def test_metrics_are_exact_means_over_the_samples(fit):
@@ -52,7 +52,7 @@ def test_a_resumed_run_does_only_the_rest(fit):
 
 
 def test_a_restored_checkpoint_is_not_saved_again(fit, monkeypatch):
-    monkeypatch.setattr(Recorder, "restored", pathlib.Path("epoch_0000-1"))
+    monkeypatch.setattr(Recorder, "newest", pathlib.Path("epoch_0000-1"))
     assert fit(2)[1].epochs_of("save") == [1, 2]
 
 

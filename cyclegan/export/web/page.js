@@ -2,16 +2,16 @@
 
 const find = (selector) => document.querySelector(selector);
 const settings = await (await fetch("networks.json")).json();
-const runtime = new URL(settings.runtime, location.href).href;
+const absolute = (path) => new URL(path, location.href).href;
 const DEVICES = { webgpu: "WebGPU", wasm: "WebAssembly" };
 const LARGEST = 2 ** 27; // pixels to decode: 0.5 GB
 const SMALLEST = 16; // pixels: smaller images leave the network nothing to see
 const OUT_OF_MEMORY = /memory|alloc|\bOOM\b|^\d+$/i; // WebAssembly may throw a number when its memory is used up
-const [fileInput, direction, side, divider, bar] = ["#file", "#direction", "#side", "#divider", "#bar"].map(find);
+const [fileInput, direction, side, divider] = ["#file", "#direction", "#side", "#divider"].map(find);
 let chosen = null; // {file, name}
 let latest = 0; // number of the latest translation; earlier ones show nothing
-let worker;
-let running; // {resolve, reject, report} of the translation that runs
+let worker = null;
+let running = null; // {resolve, reject, report} of the translation that runs
 
 // ---- Translating
 
@@ -21,59 +21,47 @@ async function show() {
   stop();
   setBusy(true);
   find("#error").textContent = "";
+  find("#result").hidden = true;
+  setStatus("Reading the image");
   try {
-    await translateChosen(() => number === latest);
+    const canvas = await decode(chosen.file, chosen.name, Number(side.value));
+    if (number === latest) await translateCanvas(canvas, chosen.name);
   } catch (error) {
     if (number !== latest) return;
     if (error.name === "AbortError") setStatus("Stopped.");
-    else fail(sentence(error));
+    else fail(error.message);
   } finally {
     if (number === latest) setBusy(false);
   }
 }
 
-function sentence(error) {
-  return /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
-}
-
-async function translateChosen(isLatest) {
-  const { file, name } = chosen;
+async function translateCanvas(canvas, name) {
   const there = settings.directions[direction.value];
   const back = settings.directions.find((other) => other !== there);
-  setStatus("Reading the image");
-  find("#result").hidden = true;
-  const canvas = await decode(file, name, Number(side.value));
-  if (!isLatest()) return;
   const original = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const started = performance.now();
-  const forth = await step(original, there, "Translating", 0, back ? 2 : 1);
-  const seconds = (performance.now() - started) / 1000;
-  if (!isLatest()) return;
+  const forth = await step(original, there, "Translating");
+  const seconds = ((performance.now() - started) / 1000).toFixed(1);
+  const size = `${original.width} × ${original.height} pixels`;
   draw(original, ["#input", "#over"]);
   draw(forth.image, ["#output", "#under"]);
   find("#name").textContent = name;
+  offerDownload(`${name.replace(/\.[^.]*$/, "")}-${there.name}.png`);
   find("#back").hidden = true;
-  await offerDownload(name, there.name);
   find("#result").hidden = false;
-  const done = `Translated ${original.width} × ${original.height} pixels in ${seconds.toFixed(1)} s with ${DEVICES[forth.device]}.`;
   if (back) {
-    const cycle = await step(forth.image, back, "Translating back", 1, 2);
-    if (!isLatest()) return;
-    draw(cycle.image, ["#cycle"]);
+    draw((await step(forth.image, back, "Translating back")).image, ["#cycle"]);
     find("#back").hidden = false;
   }
-  setStatus(done);
+  setStatus(`Translated ${size} in ${seconds} s with ${DEVICES[forth.device]}.`);
 }
 
-// Translate ImageData with one network; `index` of `count` says how far the bar is.
-async function step(image, network, text, index, count) {
-  const url = new URL(network.file, location.href).href;
-  setStatus(`${text}: preparing the network`, index / count);
+// Translate ImageData with one network; return {image, device}.
+async function step(image, network, text) {
+  setStatus(`${text}: preparing the network`);
   const input = toNumbers(image, network.inputs, settings.multiple);
-  const { image: translated, device } = await translate(url, input, runtime, ({ loaded, running }) => {
-    if (running) setStatus(`${text} with ${DEVICES[running]}`, (index + 0.5) / count);
-    else bar.value = (index + 0.5 * loaded) / count;
-  });
+  const report = (device) => setStatus(`${text} with ${DEVICES[device]}`);
+  const { image: translated, device } = await translate(network, input, report);
   return { image: toImageData(translated, image.width, image.height, settings.multiple), device };
 }
 
@@ -84,32 +72,24 @@ function draw(image, selectors) {
   }
 }
 
-async function offerDownload(name, suffix) {
-  const blob = await new Promise((resolve) => find("#output").toBlob(resolve));
-  const link = find("#download");
-  URL.revokeObjectURL(link.href);
-  link.href = URL.createObjectURL(blob);
-  link.download = `${name.replace(/\.[^.]*$/, "")}-${suffix}.png`;
+function offerDownload(name) {
+  find("#output").toBlob((blob) => {
+    const link = find("#download");
+    URL.revokeObjectURL(link.href);
+    Object.assign(link, { href: URL.createObjectURL(blob), download: name });
+  });
 }
 
 // ---- Progress and errors
 
-let timer = 0;
-
 function setBusy(busy) {
   find("main").setAttribute("aria-busy", busy);
   if (!busy && document.activeElement === find("#stop")) fileInput.focus(); // a hidden button loses the focus
-  bar.hidden = find("#stop").hidden = !busy;
-  clearInterval(timer);
-  find("#seconds").textContent = "";
-  const started = performance.now();
-  const tick = () => { find("#seconds").textContent = `${((performance.now() - started) / 1000).toFixed(1)} s`; };
-  if (busy) timer = setInterval(tick, 100);
+  find("#bar").hidden = find("#stop").hidden = !busy;
 }
 
-function setStatus(text, share = 0) {
+function setStatus(text) {
   find("#status").textContent = text;
-  bar.value = share;
 }
 
 function fail(text) {
@@ -148,7 +128,7 @@ async function openCamera() {
     viewfinder.returnValue = "";
     viewfinder.showModal();
   } catch (error) {
-    fail(`The camera can't be used: ${sentence(error)}`);
+    fail(`The camera can't be used: ${error.message}`);
   } finally {
     find("#camera").disabled = false;
   }
@@ -169,15 +149,15 @@ viewfinder.addEventListener("close", () => {
 
 // ---- Images as numbers: decoding, resizing, padding, and conversion between pixels and [-1, 1]
 
-// Decode a file and resize it so that its longer side has `side` pixels; return a canvas. Transparent pixels become white.
+// Decode a file and resize it to `side` pixels on its longer side; return a canvas. Transparent pixels become white.
 async function decode(file, name, side) {
   const image = new Image();
   image.src = URL.createObjectURL(file);
   try {
-    await new Promise((resolve, reject) => Object.assign(image, { onload: resolve, onerror: reject })).catch(() => {
+    await new Promise((onload, onerror) => Object.assign(image, { onload, onerror })).catch(() => {
       throw new Error(`${name} can't be read; expected an image that this browser shows, such as JPEG, PNG or WebP.`);
     });
-    const [width, height] = [image.naturalWidth || side, image.naturalHeight || side];
+    const [width, height] = [image.naturalWidth, image.naturalHeight];
     const size = `${name}: ${width} × ${height} pixels`;
     if (width * height > LARGEST) {
       throw new Error(`${size} are too many for memory; expected at most ${Math.floor(LARGEST / 1e6)} million.`);
@@ -258,60 +238,51 @@ function toImageData(translated, width, height, multiple) {
 
 // ---- Translations by the worker, one at a time
 
-// Start the worker through a blob: URL, because then the Content-Security-Policy of the page holds in it, too.
-function start() {
-  const module = JSON.stringify(new URL("worker.js", location.href).href);
-  const code = `await import(${module}); self.postMessage({ ready: true });`;
-  const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
-  const started = new Worker(url, { type: "module" });
-  return new Promise((resolve, reject) => {
-    started.onmessage = ({ data }) => (data.ready ? resolve(started) : receive(data));
-    started.onerror = (event) => {
-      event.preventDefault();
-      const error = new Error(event.message || "the worker did not start");
-      reject(error);
-      running?.reject(error);
+// Send a message to the worker. It starts through a blob: URL, because then the Content-Security-Policy of the page
+// holds in it, too; that policy wants a dynamic import, and messages have to wait for it.
+function post(network, image) {
+  if (!worker) {
+    const code = `const early = []; self.onmessage = (event) => early.push(event);
+      await import(${JSON.stringify(absolute("worker.js"))}); early.forEach(self.onmessage);`;
+    const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    worker = new Worker(url, { type: "module" });
+    worker.onmessage = ({ data }) => {
+      if (data.image) running?.resolve(data);
+      else if (data.error) running?.reject(new Error(data.error));
+      else running?.report(data.running);
     };
-  });
+    worker.onerror = (event) => {
+      event.preventDefault();
+      worker = null;
+      running?.reject(new Error(event.message || "the worker did not start"));
+    };
+  }
+  worker.postMessage({ network: absolute(network.file), image, runtime: absolute(settings.runtime) });
 }
 
-function receive(message) {
-  if (message.image) running?.resolve(message);
-  else if (message.error) running?.reject(new Error(message.error));
-  else running?.report(message);
-}
-
-// Load a network while the user chooses an image.
-function prepare(network, runtime) {
-  worker ??= start();
-  worker.then((started) => started.postMessage({ network, runtime }), () => { worker = null; });
-}
-
-// End the worker if it translates, which is the only way to stop a translation; the next translation starts another.
+// End the worker if it translates, which is the only way to stop a translation; the next one starts another worker.
 function stop() {
   if (!running) return;
-  worker?.then((started) => started.terminate(), () => {});
+  worker?.terminate();
   worker = null;
   running.reject(new DOMException("stopped", "AbortError"));
-  running = null;
 }
 
 // Return {image, device}: the translation of an image, and the kind of device that computed it.
-async function translate(network, image, runtime, report) {
-  worker ??= start();
+async function translate(network, image, report) {
   try {
-    const answer = await new Promise((resolve, reject) => {
+    return await new Promise((resolve, reject) => {
       running = { resolve, reject, report };
-      worker.then((started) => started.postMessage({ network, image, runtime }), reject);
+      post(network, image);
     });
-    running = null;
-    return answer;
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    stop(); // its memory may be damaged
+    stop(); // the memory of the worker may be damaged
     const size = `${image.width} × ${image.height} pixels`;
-    if (!OUT_OF_MEMORY.test(error.message)) throw new Error(`The translation of ${size} failed: ${error.message}`);
+    if (!OUT_OF_MEMORY.test(error.message)) throw new Error(`The translation of ${size} failed: ${error.message}.`);
     throw new Error(`Memory is too small for ${size}; choose a shorter side.`);
+  } finally {
+    running = null;
   }
 }
 
@@ -334,4 +305,4 @@ divider.addEventListener("input", setDivider);
 setDivider(); // browsers restore it after a reload
 find("#waiting").hidden = true;
 find("main").hidden = false;
-prepare(new URL(settings.directions[0].file, location.href).href, runtime);
+post(settings.directions[0]); // loads a network while the user chooses an image

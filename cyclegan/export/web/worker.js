@@ -1,6 +1,6 @@
-// The networks, in a worker, so that the page answers while they run. Messages in: {network, image, runtime}, where `image` is
-// {numbers, width, height, channels}, or missing to load the network only. Messages out: {loaded}, a share of the download; {running}, the kind of device;
-// {image}, the translation; {error}.
+// The networks, in a worker, so that the page answers while they run. Messages in: {network, image, runtime}, where
+// `image` is {numbers, width, height, channels}, or missing to load the network only. Messages out: {running}, the kind
+// of device; {image, device}, the translation; {error}.
 
 const sessions = new Map(); // by URL of the network
 let ort;
@@ -32,8 +32,10 @@ async function translate({ network, image, runtime }) {
   if (!ort) await start(runtime);
   for (;;) {
     try {
-      const loaded = await session(network);
-      return image && (await run(loaded, image));
+      if (!sessions.has(network)) {
+        sessions.set(network, await ort.InferenceSession.create(network, { executionProviders: [devices[0]] }));
+      }
+      return image && (await run(sessions.get(network), image));
     } catch (error) {
       if (devices.length === 1) throw error;
       devices.shift(); // WebGPU has failed
@@ -42,33 +44,9 @@ async function translate({ network, image, runtime }) {
   }
 }
 
-async function session(network) {
-  if (!sessions.has(network)) {
-    const bytes = await download(network);
-    sessions.set(network, await ort.InferenceSession.create(bytes, { executionProviders: [devices[0]] }));
-  }
-  return sessions.get(network);
-}
-
 async function run(network, { numbers, width, height, channels }) {
   self.postMessage({ running: devices[0] });
   const input = new ort.Tensor("float32", numbers, [1, height, width, channels]);
   const { translated } = await network.run({ picture: input });
   return { numbers: await translated.getData(), width, height, channels: translated.dims[3] };
-}
-
-// Download a file, and report the share that has arrived.
-async function download(url) {
-  const answer = await fetch(url);
-  if (!answer.ok) throw new Error(`${url}: HTTP status ${answer.status}`);
-  const total = Number(answer.headers.get("Content-Length"));
-  const parts = [];
-  let count = 0;
-  for (const reader = answer.body.getReader(); ;) {
-    const { done, value } = await reader.read();
-    if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
-    parts.push(value);
-    count += value.length;
-    if (total) self.postMessage({ loaded: Math.min(1, count / total) });
-  }
 }

@@ -39,7 +39,7 @@ def test_broken_weights_send_training_back(world, undisturbed, tmp_path, caplog)
     ]  # fmt: skip
     event = next(line for line in lines if line.get("event") == "went back")
     assert len(event["bad_steps"]) == 3
-    assert all("loss_G/cycle" in text and "x[" in text for text in event["bad_steps"])
+    assert all("loss_G/cycle" in text and "X[" in text for text in event["bad_steps"])
     assert lines[:5] == undisturbed[2][:5] and lines[6:11] != undisturbed[2][5:]  # another order
     assert all(np.isfinite(value).all() for value in world.values())
 
@@ -61,7 +61,7 @@ def test_resume_after_going_back_is_bit_exact(world, tmp_path):
 
 
 def test_stop_while_the_weights_are_broken_is_bit_exact(world, tmp_path):
-    """Save the broken weights and the row of bad steps without removing another checkpoint; continue as without the stop."""
+    """Save the broken weights without removing another checkpoint; continue as without the stop."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     world.finish(whole, poison(STEPS + 1), epochs=3, max_bad_steps=3)
     values = world.values()

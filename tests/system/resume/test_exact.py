@@ -125,20 +125,6 @@ def test_resume_on_fewer_replicas_differs_by_rounding_only(worlds, world, undist
         np.testing.assert_allclose(mine, theirs, atol=2e-4)  # a fifth of a step: Adam divides by tiny gradients
 
 
-@pytest.mark.slow
-def test_stop_on_three_replicas_is_bit_exact(worlds, tmp_path):
-    world = worlds(3)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    world.finish(whole, epochs=1)
-    values = world.values()
-    with pytest.raises(Stopped):
-        world.finish(parts, send_at(signal.SIGTERM, 2), epochs=2)
-    world.finish(parts, epochs=1)
-    for mine, theirs in zip(world.values(), values):
-        np.testing.assert_array_equal(mine, theirs)
-    assert log_lines(parts) == log_lines(whole)
-
-
 def test_nothing_is_traced_after_the_first_epoch(world, tmp_path, monkeypatch):
     """Count traces of steps and pipelines; only saving makes small functions of its own."""
     from tensorflow.python.framework import func_graph

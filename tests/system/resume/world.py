@@ -1,6 +1,6 @@
 """Start a training again and again on one folder, in one process.
 
-A start gives the networks and optimizers new values, which restoring must replace, so that the steps are traced once for all
+A start gives the networks and optimizers new values, which restoring must replace; so the steps are traced once for all
 tests. tests/system/test_interrupted_runs.py and scripts/soak do the same with processes.
 """
 
@@ -21,8 +21,7 @@ from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.callbacks import make_callbacks
-from cyclegan.training.gan import GAN
-from cyclegan.training.step import compile_test_step, compile_train_step
+from cyclegan.training.step import GAN, compile_test_step, compile_train_step
 from cyclegan.training.trainer import Split, Trainer
 from scripts.soak.comparison import log_lines
 from tests.system.runs import variables
