@@ -107,7 +107,9 @@ class TiffReader:
             deep=np.dtype(page.dtype).itemsize > 1,
             colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
             complete=self._whole and page.compression in LOSSLESS,
-            mode="CMYK" if page.photometric == PHOTOMETRIC.SEPARATED else "",
+            mode="1"
+            if bits == 1
+            else {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}.get(page.photometric, ""),
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",

@@ -44,9 +44,9 @@ STATISTICS = (
 
 
 def statistics(inspection: Inspection) -> list[list[str]]:
-    """Return the rows of a table: a title row with the splits, then each of `STATISTICS` by split."""
+    """Return the rows of a table: a title row with the splits, then those of `STATISTICS` that are known, by split."""
     columns = [_statistics(inspection.measures[inspection.splits == split]) for split in range(len(SPLITS))]
-    return [["", *SPLITS], *([title, *cells] for title, *cells in zip(STATISTICS, *columns))]
+    return [["", *SPLITS], *([title, *cells] for title, *cells in zip(STATISTICS, *columns) if any(cells))]
 
 
 def lines(inspection: Inspection) -> Iterator[str]:
