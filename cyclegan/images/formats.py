@@ -109,7 +109,7 @@ def open_image(file: BinaryIO) -> ImageReader:
     file.seek(0)
     beginning = file.read(64).lstrip().lower()
     known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
-    raise ImageError(f"{known}, not an image" if known else "not an image of a known format" if beginning else EMPTY)
+    raise ImageError(f"{known}, not an image" if known else "not an image" if beginning else EMPTY)
 
 
 @contextlib.contextmanager

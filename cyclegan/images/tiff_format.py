@@ -38,6 +38,7 @@ COLORS: dict[int, tuple[str, tuple[int, ...]]] = {
     PHOTOMETRIC.YCBCR: ("YCbCr", (0, 0, 0)),
     PHOTOMETRIC.CIELAB: ("LAB", (0, 128, 128)),
 }
+FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 LERC_PARAMETERS = 50674
@@ -107,9 +108,7 @@ class TiffReader:
             deep=np.dtype(page.dtype).itemsize > 1,
             colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
             complete=self._whole and page.compression in LOSSLESS,
-            mode="1"
-            if bits == 1
-            else {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}.get(page.photometric, ""),
+            mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
