@@ -81,7 +81,14 @@ OTHERS = {
     b"p6": "a PPM file",
 }
 EMPTY = "an empty file"
-CUT = ("truncated", "less than expected", "premature", "end of file", "incomplete")  # words of the libraries
+CUT = (
+    "truncated",
+    "less than expected",
+    "expected length",
+    "premature",
+    "end of file",
+    "incomplete",
+)  # words of the libraries
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:

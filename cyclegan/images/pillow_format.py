@@ -120,10 +120,16 @@ class PngReader(PillowReader):
             self._file.seek(position)
             return super().read(channels)
         self._file.seek(0)  # Pillow drops 8 of the 16 bits if there are several bands
-        pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
+        pixels = np.atleast_3d(imagecodecs.png_decode(_without_profile(self._file.read())))
         has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
         return DecodedImage(*converted, _metadata(self._image, self.header.profile))
+
+
+def _without_profile(png: bytes) -> bytes:
+    """Return a PNG file without its ICC profile, about which libpng prints warnings."""
+    start = png.find(b"iCCP", 0, png.find(b"IDAT")) - 4
+    return png if start < 0 else png[:start] + png[start + 12 + int.from_bytes(png[start : start + 4], "big") :]
 
 
 def _write(
