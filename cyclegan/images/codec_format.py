@@ -70,9 +70,10 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_2000_FILE)).startswith((JPEG_2000, JPEG_2000_FILE)):
         return None
     data = _content(file)
-    size = size_of(data)
-    if size and (size.bits > 8 or size.bands > 4):
+    size = size_of(data) or Size(0, 0, 0, 0)
+    if size.bits > 8 or size.bands > 4:
         return CodecReader("jpeg2000", data)
+    check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)
     file.seek(0)
     return pillow_functions("jpeg2000")[0](file)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 JPEG, JPEG_2000, JPEG_XL = b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"\xff\x0a"
 JPEG_XL_FILE, JPEG_2000_FILE = b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cjP  \r\n\x87\n"
+CONTENTS, JPEG_XL_HEADER_BYTES = (b"jp2c", b"jxlc", b"jxlp"), 40  # boxes; bytes that hold the size
 # Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
 # Widths as multiples of the height, by JPEG XL's number of a ratio.
@@ -28,12 +29,12 @@ def size_of(data: bytes) -> Size | None:  # noqa: PLR0911  one for each format
     try:
         if data.startswith(JPEG):
             return _jpeg_size(data)
+        if data.startswith((JPEG_2000_FILE, JPEG_XL_FILE)):
+            return size_of(_content(data))
         if data.startswith(JPEG_2000):  # ITU-T T.800, A.5.1
             right, bottom, left, top = struct.unpack_from(">4I", data, 8)
-            return Size(right - left, bottom - top, *struct.unpack_from(">HB", data, 40))._replace(bits=data[42] + 1)
-        if data.startswith(JPEG_2000_FILE):
-            return size_of(data[data.index(JPEG_2000) :])
-        if data.startswith((JPEG_XL, JPEG_XL_FILE)):
+            return Size(right - left, bottom - top, struct.unpack_from(">H", data, 40)[0], data[42] + 1)
+        if data.startswith(JPEG_XL):
             return _jpeg_xl_size(data)
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             return _webp_size(data)
@@ -44,6 +45,22 @@ def size_of(data: bytes) -> Size | None:  # noqa: PLR0911  one for each format
     except (struct.error, IndexError, ValueError):
         return Size(0, 0, 0, 0)
     return None
+
+
+def _content(data: bytes) -> bytes:
+    """Return the image within the boxes of a file, whose decoders take the first one, too."""
+    position, kind, length = 0, b"", 0
+    while kind not in CONTENTS:
+        position += length
+        length, kind = struct.unpack_from(">I4s", data, position)
+        if length < 8 and (length or kind not in CONTENTS):
+            raise ValueError("no image, or a box of more than 4 GB")
+    start = position + 8
+    if kind == b"jxlp":  # a part of the image
+        start, is_last = start + 4, data[start] & 0x80
+        if not is_last and length < JPEG_XL_HEADER_BYTES + 12:
+            raise ValueError("a header in several boxes")
+    return data[start:]
 
 
 def _jpeg_size(data: bytes) -> Size:
@@ -68,17 +85,9 @@ def _webp_size(data: bytes) -> Size:
     return Size(width, height, 4, 8)
 
 
-def _jpeg_xl_size(data: bytes) -> Size:  # noqa: C901  the fields of a header
+def _jpeg_xl_size(data: bytes) -> Size:
     """Return the size of a JPEG XL image, by ISO/IEC 18181-1, annex D; gray has three bands, too."""
-    position = 0
-    while data.startswith(JPEG_XL_FILE):  # boxes around the codestream
-        length, kind = struct.unpack_from(">I4s", data, position)
-        if kind in (b"jxlc", b"jxlp"):
-            data = data[position + 8 + 4 * (kind == b"jxlp") :]
-        elif length < 8:
-            return Size(0, 0, 0, 0)
-        position += length
-    number = int.from_bytes(data[2:40].ljust(38, b"\0"), "little")
+    number = int.from_bytes(data[2:JPEG_XL_HEADER_BYTES], "little")
 
     def read(bits: int) -> int:
         nonlocal number

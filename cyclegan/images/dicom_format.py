@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import logging
 import os
@@ -24,10 +23,10 @@ DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any si
 META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM = b"\xfe\xff\x00\xe0"  # begins a piece of compressed pixels
 SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
-JPEG_LS = b"\xf7"  # second byte of its frame header
-YBR, OTHER_COLORS = ("YBR_FULL", "YBR_FULL_422"), ("RGB", "YBR_RCT", "YBR_ICT")  # decoders of JPEG 2000 return RGB
+JPEG_LS = 0xF7  # second byte of its frame header
+YBR = ("YBR_FULL", "YBR_FULL_422")
 PALETTE = "PALETTE COLOR"
-BANDS = {"MONOCHROME1": 1, "MONOCHROME2": 1, PALETTE: 1, **dict.fromkeys((*YBR, *OTHER_COLORS), 3)}
+BANDS = {"MONOCHROME1": 1, "MONOCHROME2": 1, PALETTE: 1, **dict.fromkeys((*YBR, "YBR_RCT", "YBR_ICT", "RGB"), 3)}
 FUNCTIONAL_GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")  # of enhanced DICOM
 # DICOM attributes that describe the pixels of the original, and would be wrong for its translation.
 STALE = (
@@ -97,15 +96,13 @@ class DicomReader:
 
     def _read_colors(self, dataset: Any, stored: np.ndarray, channels: int) -> DecodedImage:
         """Return RGB, which needs no value range, or gray."""
-        try:
-            pixels = importlib.import_module("pydicom.pixels")
-        except ImportError:  # Python 3.9 has pydicom 2
-            pixels = importlib.import_module("pydicom.pixel_data_handlers")
+        from pydicom.pixel_data_handlers import apply_color_lut, convert_color_space
+
         colors = stored
         if self._photometric == PALETTE:
-            colors = pixels.apply_color_lut(stored, dataset)
+            colors = apply_color_lut(stored, dataset)
         elif self._photometric in YBR and not hasattr(dataset, "pixel_array_options"):  # pydicom 3 has converted it
-            colors = pixels.convert_color_space(stored, "YBR_FULL", "RGB")
+            colors = convert_color_space(stored, "YBR_FULL", "RGB")
         highest = np.iinfo(np.uint16 if self.header.deep else np.uint8).max
         white = np.iinfo(colors.dtype).max if self._photometric == PALETTE else 2**dataset.BitsStored - 1
         levels = colors if highest == white else np.rint(colors * (highest / white))
@@ -169,13 +166,9 @@ def _decode(dataset: Any) -> np.ndarray:
         found = size_of(frame)
         if not found or BANDS[dataset.PhotometricInterpretation] > 1:
             raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}: cannot be decoded") from None
-        is_ls = found.kind == JPEG_LS[0]
-        decode = (
-            imagecodecs.jpegls_decode if is_ls else imagecodecs.jpeg_decode if found.kind else imagecodecs.jpeg2k_decode
-        )
-        pixels = decode(frame)
-        signed = f"i{pixels.itemsize}" if dataset.get("PixelRepresentation") else pixels.dtype
-        return pixels.view(signed).astype(f"{np.dtype(signed).kind}{dataset.BitsAllocated // 8}")
+        jpeg = imagecodecs.jpegls_decode if found.kind == JPEG_LS else imagecodecs.jpeg_decode
+        pixels = (jpeg if found.kind else imagecodecs.jpeg2k_decode)(frame).astype(f"u{dataset.BitsAllocated // 8}")
+        return pixels.view(f"i{pixels.itemsize}") if dataset.get("PixelRepresentation") else pixels
 
 
 def _fragments(pixels: bytes) -> Iterator[bytes]:

@@ -73,22 +73,10 @@ OTHERS = {
     b"pk\3\4": "a ZIP archive",
     b"\x1f\x8b": "a gzip file",
     b"\x93numpy": "a NumPy array",
-    b"\x89hdf": "an HDF5 file",
-    b"v/1\1": "an OpenEXR file",
-    b"#?radiance": "a Radiance HDR file",
-    b"p4": "a PBM file",
-    b"p5": "a PGM file",
     b"p6": "a PPM file",
 }
-EMPTY = "an empty file"
-CUT = (
-    "truncated",
-    "less than expected",
-    "expected length",
-    "premature",
-    "end of file",
-    "incomplete",
-)  # words of the libraries
+# Words of the libraries.
+CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "incomplete")
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
@@ -116,7 +104,7 @@ def open_image(file: BinaryIO) -> ImageReader:
     file.seek(0)
     beginning = file.read(64).lstrip().lower()
     known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
-    raise ImageError(f"{known}, not an image" if known else "not an image" if beginning else EMPTY)
+    raise ImageError(f"{known}, not an image" if known else "not an image" if beginning else "an empty file")
 
 
 @contextlib.contextmanager

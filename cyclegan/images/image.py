@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import operator
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, Optional, Protocol
@@ -37,25 +38,26 @@ class Metadata(NamedTuple):
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
-        factors = {"PhysicalSizeX": 1 / x, "PhysicalSizeY": 1 / y}
+        factors: dict[Any, Sequence[float]] = {
+            MODEL_PIXEL_SCALE: (1 / x, 1 / y, 1),
+            MODEL_TIEPOINT: (x, y, 1, 1, 1, 1),
+            MODEL_TRANSFORMATION: (1 / x, 1 / y, 1, 1),
+        }
+        sizes = {"PhysicalSizeX": 1 / x, "PhysicalSizeY": 1 / y}
         return self._replace(
             resolution=self.resolution and (self.resolution[0] * x, self.resolution[1] * y),
-            tags=tuple((*tag[:3], resized_tag(tag[0], tag[3], x, y)) for tag in self.tags),
-            ome=tuple((name, value * factors[name] if name in factors else value) for name, value in self.ome),
+            tags=tuple(
+                (
+                    *tag,
+                    tuple(map(operator.mul, value, itertools.cycle(factors[tag[0]]))) if tag[0] in factors else value,
+                )
+                for *tag, value in self.tags
+            ),
+            ome=tuple((name, value * sizes[name] if name in sizes else value) for name, value in self.ome),
         )
 
 
 NO_METADATA = Metadata()
-
-
-def resized_tag(code: int, value: Any, x: float, y: float) -> Any:
-    """Return the value of a tag of GeoTIFF for an image with `x` times the columns and `y` times the rows."""
-    factors: Sequence[float] = {
-        MODEL_PIXEL_SCALE: (1 / x, 1 / y, 1),
-        MODEL_TIEPOINT: (x, y, 1, 1, 1, 1),
-        MODEL_TRANSFORMATION: (1 / x, 1 / y, 1, 1),
-    }.get(code, ())
-    return tuple(number * factor for number, factor in zip(value, itertools.cycle(factors))) if factors else value
 
 
 @dataclasses.dataclass(frozen=True)
