@@ -38,21 +38,20 @@ class Metadata(NamedTuple):
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
-        factors: dict[Any, Sequence[float]] = {
+        factors: dict[int, Sequence[float]] = {
             MODEL_PIXEL_SCALE: (1 / x, 1 / y, 1),
             MODEL_TIEPOINT: (x, y, 1, 1, 1, 1),
             MODEL_TRANSFORMATION: (1 / x, 1 / y, 1, 1),
         }
         sizes = {"PhysicalSizeX": 1 / x, "PhysicalSizeY": 1 / y}
+        scaled = {
+            code: tuple(map(operator.mul, value, itertools.cycle(factors[code])))
+            for code, _, _, value in self.tags
+            if code in factors
+        }
         return self._replace(
             resolution=self.resolution and (self.resolution[0] * x, self.resolution[1] * y),
-            tags=tuple(
-                (
-                    *tag,
-                    tuple(map(operator.mul, value, itertools.cycle(factors[tag[0]]))) if tag[0] in factors else value,
-                )
-                for *tag, value in self.tags
-            ),
+            tags=tuple((code, kind, count, scaled.get(code, value)) for code, kind, count, value in self.tags),
             ome=tuple((name, value * sizes[name] if name in sizes else value) for name, value in self.ome),
         )
 
