@@ -86,6 +86,17 @@ def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
     assert kept == {"a.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
 
 
+def test_metadata_is_kept_unless_it_is_stripped(model, tmp_path):
+    exif = Image.Exif()
+    exif[0x010F] = "a camera"
+    (tmp_path / "in").mkdir()
+    Image.fromarray(images(16, 20, 3)).save(tmp_path / "in" / "a.jpg", exif=exif, dpi=(300, 300))
+    for strip, expected in ((False, ("a camera", (300, 300))), (True, (None, None))):
+        translate([model], tmp_path / "in", tmp_path / f"{strip}", strip_metadata=strip)
+        with Image.open(tmp_path / f"{strip}" / "a.jpg") as image:
+            assert (image.getexif().get(0x010F), image.info.get("dpi")) == expected
+
+
 def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_path):
     model = Model(run_folder, tile=512)
     formats.write(tmp_path / "in" / "a.png", DecodedImage(images(520, 600, 3)))
