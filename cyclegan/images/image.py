@@ -28,7 +28,7 @@ class Metadata(NamedTuple):
     """Facts about an image besides its pixels, which its translation keeps."""
 
     profile: bytes = b""  # ICC profile, or empty
-    exif: bytes = b""  # of an upright image
+    exif: Any = None  # `PIL.Image.Exif`, with the orientation of the original
     xmp: bytes = b""
     resolution: tuple[float, float] | None = None  # pixels per `unit`, of columns and of rows
     unit: int = 2  # as in TIFF: 1 for none, 2 for inch, 3 for cm

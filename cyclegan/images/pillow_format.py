@@ -151,8 +151,11 @@ def _save_options(name: str, metadata: Metadata) -> dict[str, Any]:
     if name == "png" and metadata.xmp:
         options["pnginfo"] = PngImagePlugin.PngInfo()
         options["pnginfo"].add_itxt("XML:com.adobe.xmp", metadata.xmp.decode("utf-8", "replace"))
-    if len(metadata.exif) < MAX_EXIF_BYTES:
-        options["exif"] = metadata.exif
+    with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
+        if Tag.Orientation in metadata.exif:
+            metadata.exif[Tag.Orientation] = 1
+        content = metadata.exif.tobytes()
+        options["exif"] = content if len(content) < MAX_EXIF_BYTES else b""
     if metadata.resolution and metadata.unit > 1:
         options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
     return {option: value for option, value in options.items() if value}
@@ -202,12 +205,9 @@ def convert_pillow(image: Image.Image, channels: int, orientation: int) -> Decod
 
 def _metadata(image: Image.Image, profile: bytes) -> Metadata:
     """Return the metadata of an image, for its upright copy."""
-    exif = b""
-    with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
-        tags = image.getexif()
-        if Tag.Orientation in tags:
-            tags[Tag.Orientation] = 1
-        exif = tags.tobytes() if len(tags) else b""
+    exif = None
+    with contextlib.suppress(Exception):
+        exif = image.getexif() or None
     xmp = image.info.get("xmp") or b""
     xmp = re.sub(rb'(tiff:Orientation(?:="|>))\d', rb"\g<1>1", xmp if isinstance(xmp, bytes) else xmp.encode())
     x, y = image.info.get("dpi") or (0, 0)
@@ -248,7 +248,8 @@ def _colors_of(mode: str) -> str:
 
 def to_srgb(image: Image.Image) -> Image.Image:
     """Return an image as RGB, without its opacity, by its color profile."""
-    colors = image.convert(_colors_of(image.mode))
+    mode = _colors_of(image.mode)
+    colors = image if image.mode == mode else image.convert(mode)
     transform = srgb_transform(image.info.get("icc_profile") or b"", colors.mode)
     return transform.apply(colors) if transform else colors.convert("RGB")
 
