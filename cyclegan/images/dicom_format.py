@@ -160,11 +160,16 @@ def _decode(dataset: Any) -> np.ndarray:
         pixels = dataset.pixel_array
         return pixels[0] if int(dataset.get("NumberOfFrames") or 1) > 1 else pixels
     except (RuntimeError, NotImplementedError, AttributeError):  # no decoder, or pydicom 2 with a newer Pillow
+        if not fragments:
+            raise
         starts = (JPEG, JPEG_2000)
         more = itertools.takewhile(lambda part: not part.startswith(starts), fragments[1:])
         frame = b"".join([*fragments[:1], *more])
         found = size_of(frame)
-        if not found or BANDS[dataset.PhotometricInterpretation] > 1:
+        is_plain = BANDS[dataset.PhotometricInterpretation] == 1 or (
+            dataset.PhotometricInterpretation not in YBR and found and found.kind in (0, JPEG_LS)
+        )
+        if not found or not is_plain:  # JPEG would need a guess of its colors
             raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}: cannot be decoded") from None
         jpeg = imagecodecs.jpegls_decode if found.kind == JPEG_LS else imagecodecs.jpeg_decode
         pixels = (jpeg if found.kind else imagecodecs.jpeg2k_decode)(frame).astype(f"u{dataset.BitsAllocated // 8}")

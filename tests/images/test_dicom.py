@@ -164,7 +164,7 @@ def test_compressions_that_pydicom_leaves_to_other_packages(codec, syntax, monke
     frames = b"".join(ITEM + struct.pack("<I", len(part)) + part for part in (b"", data + b"\0" * (len(data) % 2)))
     content = dicom(twelve_bits(), syntax=f"1.2.840.10008.1.2.4.{syntax}", RescaleIntercept=-1024, PixelData=frames)
     assert (values(content) == twelve_bits() - 1024.0).all()
-    with pytest.raises(ValueError, match="^DICOM, .*: cannot be decoded$"):
+    with pytest.raises(ValueError, match="^a damaged DICOM file: "):
         reader.check(content.replace(frames, bytes(len(frames))), 1, has_range=True)
 
 
