@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
+import operator
 import os
 import pathlib
 import re
@@ -29,6 +31,7 @@ MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or
 LOSSLESS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "ZSTD")]
 # Strips and tiles that have a size of their own.
 CODESTREAMS = [COMPRESSION[name] for name in ("JPEG", "JPEG2000", "LERC", "WEBP", "JPEGXL")]
+TO_RGB = (COMPRESSION.JPEG, COMPRESSION.WEBP, COMPRESSION.JPEGXL)  # decoders return RGB for YCbCr
 OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6", "OJPEG")]
 LEVEL_TYPES = ("bool", "uint8", "uint16")
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
@@ -46,7 +49,7 @@ REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 # Tags of GeoTIFF, with the keys of the coordinate system.
 GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
-OME_SIZE = re.compile(r'(PhysicalSize[XY](?:Unit)?)="([^"]*)"')
+OME_SIZE = re.compile(r'(PhysicalSize[XY](?=="[\d.eE+-]+")|PhysicalSize[XY]Unit)="([^"]*)"')  # numbers and units
 OME_AXES, IMAGEJ_AXES = (
     re.compile(r'Size([CZT])="(\d+)"'),
     re.compile(r"^(channels|slices|frames)=(\d+)$", re.MULTILINE),
@@ -156,18 +159,16 @@ class TiffReader:
 
     def _check_segments(self, page: Any) -> None:
         """Raise `ImageError` if a strip or tile is larger than the header says, so that it would take any memory."""
-        limit = math.prod(page.chunks)
+        most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # WebP counts as four bands
         for start, length in zip(page.dataoffsets, page.databytecounts):
             self._file.seek(start)
             size = size_of(self._file.read(length))
-            if size is None or not 0 < size.width * size.height * size.bands <= max(
-                limit, 4 * limit // page.chunks[-1]
-            ):
+            if size is None or not 0 < size.width * size.height * size.bands <= most:
                 raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
 
     def _pillow_mode(self, pixels: np.ndarray) -> str:
         """Return the mode in which Pillow converts the colors; an empty text if they are gray or sRGB."""
-        if self._page.photometric in COLORS and self._page.compression not in CODESTREAMS:
+        if self._page.photometric in COLORS and self._page.compression not in TO_RGB:
             return COLORS[self._page.photometric][0]
         mode = "CMYK" if self._page.photometric == PHOTOMETRIC.SEPARATED else MODES.get(pixels.shape[2], "")
         plain = mode.replace("A", "")
@@ -187,18 +188,26 @@ class TiffReader:
 
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
-        kept = [tags[code] for code in GEO_TAGS if code in tags and self._orientation == 1]
-        ratios = [tags.valueof(code, default=(0, 1)) for code in (Tag.XResolution, Tag.YResolution)]
-        values = [top / bottom if bottom else 0.0 for top, bottom in ratios]
-        ome = dict(OME_SIZE.findall(description)) if description.startswith("<?xml") else {}
-        return Metadata(
-            self._profile,
-            xmp=bytes(tags.valueof(Tag.XMLPacket, default=b"")) if self._orientation == 1 else b"",
-            resolution=(values[0], values[1]) if min(values) > 0 else None,
-            unit=int(tags.valueof(Tag.ResolutionUnit, default=2)),
+        metadata = Metadata(self._profile)
+        with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):  # missing or damaged
+            x, y = (operator.truediv(*tags.valueof(code)) for code in (Tag.XResolution, Tag.YResolution))
+            unit = tags.valueof(Tag.ResolutionUnit, default=2)
+            metadata = metadata._replace(
+                resolution=(x, y) if min(x, y) > 0 else None, unit=unit if unit in (1, 3) else 2
+            )
+        if description.startswith("ImageJ="):
+            metadata = metadata._replace(description="\n".join(IMAGEJ.findall(description)))
+        elif description.startswith("<?xml"):
+            found = dict(OME_SIZE.findall(description)).items()
+            sizes = [(name, value if name.endswith("Unit") else float(value)) for name, value in found]
+            metadata = metadata._replace(ome=tuple(sizes))
+        if self._orientation > 1:
+            return metadata
+        kept = [tags[code] for code in GEO_TAGS if code in tags]
+        xmp = tags.valueof(Tag.XMLPacket, default=b"")
+        return metadata._replace(
+            xmp=xmp if isinstance(xmp, bytes) else b"",
             tags=tuple((tag.code, int(tag.dtype), tag.count, tag.value) for tag in kept),
-            description="\n".join(IMAGEJ.findall(description)) if description.startswith("ImageJ=") else "",
-            ome=tuple((name, value if name.endswith("Unit") else float(value)) for name, value in ome.items()),
         )
 
 
