@@ -42,7 +42,7 @@ class CodecReader:
             highest=highest,
         )
 
-    def has_more_frames(self) -> bool:
+    def has_more_frames(self, channels: int) -> bool:
         """Return `False`: only the first image of a file is known."""
         return False
 

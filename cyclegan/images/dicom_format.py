@@ -74,7 +74,7 @@ class DicomReader:
         other = "" if self._is_colored else "DICOM"
         self.header = Header(height, width, bands, "dicom", deep, complete=complete, other_values=other)
 
-    def has_more_frames(self) -> bool:
+    def has_more_frames(self, channels: int) -> bool:
         """Return whether the file has frames besides the first one."""
         return self._frames > 1
 

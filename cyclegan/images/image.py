@@ -98,8 +98,8 @@ class ImageReader(Protocol):
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
         """
 
-    def has_more_frames(self) -> bool:
-        """Return whether the file has frames or pages besides the first one."""
+    def has_more_frames(self, channels: int) -> bool:
+        """Return whether the file has frames or pages besides those that `read` returns."""
 
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format

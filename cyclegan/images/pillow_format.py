@@ -92,7 +92,7 @@ class PillowReader:
         """Decode the first frame, upright."""
         return convert_pillow(self._image, channels, self._orientation)
 
-    def has_more_frames(self) -> bool:
+    def has_more_frames(self, channels: int) -> bool:
         """Return whether the file has frames besides the first one; a JPEG has previews at most."""
         return self.header.format != "jpeg" and getattr(self._image, "is_animated", False)
 

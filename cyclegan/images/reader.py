@@ -102,11 +102,11 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
 
 
-def has_more_frames(path: str | os.PathLike[str]) -> bool:
+def has_more_frames(path: str | os.PathLike[str], channels: int = 3) -> bool:
     """Return whether a file has frames or pages besides the first one; only the first one is decoded."""
     try:
         with open(path, "rb") as file:
-            return open_image(file).has_more_frames()
+            return open_image(file).has_more_frames(channels)
     except Exception:  # the libraries raise almost anything for a damaged file
         return False
 

@@ -117,8 +117,10 @@ class TiffReader:
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 
-    def has_more_frames(self) -> bool:
-        """Return whether the file has other pages; overviews and masks are none."""
+    def has_more_frames(self, channels: int) -> bool:
+        """Return whether the file has other pages; overviews and masks are none, and channels are bands."""
+        if channels not in (1, 3) and self._bands_of_pages > 1:
+            return False
         return any(not page.subfiletype & REDUCED_OR_MASK for page in itertools.islice(self._pages, 1, None))
 
     def read(self, channels: int) -> DecodedImage:

@@ -254,7 +254,7 @@ class _FileTranslator:
         height, width = output.shape[:2]
         report.done += 1
         report.tiled += height * width > self._model.tile**2
-        report.cut += reader.has_more_frames(task.source)
+        report.cut += reader.has_more_frames(task.source, self._channels)
 
 
 def _write_item(

@@ -190,4 +190,4 @@ def test_overviews_are_no_pages_and_channels_are_bands(tmp_path):
         tifffile.imwrite(path, values, photometric="minisblack", metadata={"axes": "CYX"}, **options)
         np.testing.assert_array_equal(reader.decode(path, 4, np.uint16), deep_values(4))
         np.testing.assert_array_equal(reader.decode(path, 1, np.uint16), deep_values(4)[..., :1])
-        assert reader.has_more_frames(path)
+        assert reader.has_more_frames(path) and not reader.has_more_frames(path, 4)
