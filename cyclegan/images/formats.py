@@ -67,6 +67,7 @@ OTHERS = {
     b"<html": "HTML",
     b"<?xml": "an XML file",
     b"<svg": "an SVG file",
+    b"\0\0\1\0": "an ICO file",
     b"%pdf": "a PDF file",
     b"%!ps": "a PostScript file",
     b"8bps": "a Photoshop file",
